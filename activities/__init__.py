@@ -1,0 +1,1 @@
+"""All I/O of a turn: calling models, running tools, reading history."""

@@ -1,0 +1,172 @@
+"""Runs tools. Whatever a tool does wrong is data for the model, so these activities return an error result and do not fail.
+
+Each tool name is an activity of its own: sync functions run in the worker's threads, where they can be interrupted, async ones on the tool
+loop. What was not known when the worker started, such as a tool that a factory made, runs under `perdure.call_tool` or `perdure.call_sync_tool`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import CancelledError
+
+from perdure import limits
+from perdure.activities import heartbeats, secrets
+from perdure.activities.agents import Agents
+from perdure.activities.payloads import pack, unpack
+from perdure.activities.signatures import CALL_SYNC_TOOL, CALL_TOOL
+from perdure.activities.tool_loop import ToolLoop
+from perdure.activities.transcripts import Transcripts
+from perdure.agents import schema_digest
+from perdure.facts import Key
+from perdure.text import clean, clip
+from perdure.tools import AnyTool, ToolContext, encode
+from perdure.wire import ToolOutput, ToolRun
+
+Handler = Callable[[RawValue], Any]
+
+_FAILURES = (Exception, SystemExit, KeyboardInterrupt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A call whose arguments fit: the function may run."""
+
+    tool: AnyTool
+    arguments: Mapping[str, Any]
+
+
+class ToolActivities:
+    """One activity for each name of `tools`, and two for tools that are found later."""
+
+    def __init__(self, tools: Iterable[AnyTool], loop: ToolLoop, transcripts: Transcripts) -> None:
+        self._loop = loop
+        self._transcripts = transcripts
+        self._agents: Agents | None = None
+        self._names: dict[str, bool] = {}
+        for item in tools:
+            self._names[item.name] = self._names.get(item.name, True) and item.is_async
+
+    def bind(self, agents: Agents) -> None:
+        """Say where the functions are found."""
+        self._agents = agents
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The tool names that are activities."""
+        return frozenset(self._names)
+
+    def activity_of(self, item: AnyTool) -> str:
+        """The activity type that runs a tool."""
+        if item.name in self._names:
+            return item.name
+        return CALL_TOOL if item.is_async else CALL_SYNC_TOOL
+
+    def handlers(self) -> list[Handler]:
+        """The activities to register."""
+        kinds = {**self._names, CALL_TOOL: True, CALL_SYNC_TOOL: False}
+        return [self._handler(name, is_async) for name, is_async in kinds.items()]
+
+    def _handler(self, name: str, is_async: bool) -> Handler:
+        def run_sync(raw: RawValue) -> RawValue:
+            return self._run_sync(unpack(raw, ToolRun))
+
+        async def run(raw: RawValue) -> RawValue:
+            return await self._run_async(unpack(raw, ToolRun))
+
+        return activity.defn(name=name)(run if is_async else run_sync)
+
+    def _run_sync(self, run: ToolRun) -> RawValue:
+        began = time.monotonic()
+        ready = self._prepared(run)
+        if isinstance(ready, ToolOutput):
+            return self._done(run, ready, began)
+        if ready.tool.is_async:
+            future = self._loop.submit(_awaited(ready))
+            try:
+                return self._done(run, future.result(), began)
+            finally:
+                future.cancel()
+        return self._done(run, _called(ready), began)
+
+    async def _run_async(self, run: ToolRun) -> RawValue:
+        began = time.monotonic()
+        ready = self._prepared(run)
+        if isinstance(ready, ToolOutput):
+            return self._done(run, ready, began)
+        if ready.tool.is_async:
+            return self._done(run, await self._loop.run(_awaited(ready)), began)
+        return self._done(run, await asyncio.to_thread(_called, ready), began)
+
+    def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
+        """Find the tool and read the arguments; a result where that is the end of it."""
+        assert self._agents is not None
+        info = activity.info()
+        item = self._agents.tool(info.workflow_run_id or "", run.owner, run.tool)
+        if item is None:
+            return _error(f"{run.tool}: the deployed worker does not have this tool of agent {run.owner} any more")
+        if run.schema_digest != schema_digest(item):
+            return _error(f"{run.tool}: the deployed tool takes other arguments than when this turn began; it was not called")
+        try:
+            arguments = item.arguments.parse(clean(run.arguments))
+        except ValueError as error:
+            return _error(f"{run.tool} was not called, its arguments are not valid: {error}")
+        if item.context_parameter:
+            arguments[item.context_parameter] = self._context(run, info)
+        return _Ready(item, arguments)
+
+    def _context(self, run: ToolRun, info: activity.Info) -> ToolContext[Any]:
+        return ToolContext(
+            deps=self._loop.deps,
+            turn_id=info.workflow_id or "",
+            call_id=run.call_id,
+            idempotency_key=run.idempotency_key,
+            attempt=run.attempt,
+            labels=run.labels,
+            beat=heartbeats.beat,
+            read_secret=secrets.read,
+        )
+
+    def _done(self, run: ToolRun, output: ToolOutput, began: float) -> RawValue:
+        output = output.model_copy(update={"duration_ms": int((time.monotonic() - began) * 1000)})
+        info = activity.info()
+        key = Key.parse(info.activity_id)
+        if key is not None and info.workflow_run_id:
+            self._transcripts.remember_result(info.workflow_run_id, key, run.call_id, output)
+        return pack(output, f"the result of {run.tool}")
+
+
+def _called(ready: _Ready) -> ToolOutput:
+    try:
+        return _encoded(ready.tool.function(**ready.arguments))
+    except CancelledError:
+        raise
+    except _FAILURES as error:
+        return _raised(ready.tool, error)
+
+
+async def _awaited(ready: _Ready) -> ToolOutput:
+    try:
+        coroutine: Coroutine[Any, Any, object] = ready.tool.function(**ready.arguments)
+        return _encoded(await coroutine)
+    except _FAILURES as error:
+        return _raised(ready.tool, error)
+
+
+def _encoded(value: object) -> ToolOutput:
+    return ToolOutput(content=clip(clean(encode(value)), limits.TOOL_RESULT_BYTES))
+
+
+def _raised(item: AnyTool, error: BaseException) -> ToolOutput:
+    text = str(error) or "no message"
+    return _error(f"{item.name} failed: {type(error).__name__}: {text}")
+
+
+def _error(text: str) -> ToolOutput:
+    return ToolOutput(content=clip(clean(text), limits.TOOL_RESULT_BYTES), is_error=True)

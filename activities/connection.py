@@ -1,0 +1,38 @@
+"""One way to reach Temporal, for workers and callers alike."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio.client import Client
+from temporalio.envconfig import ClientConfig
+
+from perdure import errors
+
+TIMEOUT_S = 10.0
+LOCAL = "127.0.0.1:7233"
+
+
+async def connect(address: str | None = None, *, namespace: str | None = None, timeout_s: float = TIMEOUT_S) -> Client:
+    """A client for `address`, for the profile in Temporal's environment (`TEMPORAL_ADDRESS`, `TEMPORAL_PROFILE`, …), or for localhost.
+
+    Raises:
+        ServerUnreachableError: Nothing answers there within `timeout_s` seconds.
+        ConfigurationError: The profile cannot be read.
+    """
+    try:
+        settings = ClientConfig.load_client_connect_config()
+    except Exception as error:
+        raise errors.ConfigurationError(f"Temporal's configuration cannot be read: {error}") from error
+    target = address or settings.get("target_host") or LOCAL
+    settings["target_host"] = target
+    if namespace:
+        settings["namespace"] = namespace
+    try:
+        return await asyncio.wait_for(Client.connect(**settings), timeout_s)
+    except (RuntimeError, TimeoutError) as error:
+        reason = f": {error}" if str(error) else f" within {timeout_s:g} s"
+        raise errors.ServerUnreachableError(
+            f"no Temporal server answers at {target}{reason}. Start one with `perdure dev`, or set TEMPORAL_ADDRESS",
+            context={"address": target},
+        ) from error

@@ -1,0 +1,54 @@
+"""How activities and workflows end badly: our errors as Temporal failures, and back.
+
+One failure of Temporal holds one error of ours: its type is the error's code, its first detail the `ErrorInfo` (of an activity) or the `Summary`
+with it (of a turn).
+"""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from perdure import errors
+from perdure.activities.payloads import pack
+from perdure.errors import ErrorInfo, PerdureError
+from perdure.wire import Summary
+
+WORKER_SHUTDOWN = "PERDURE_WORKER_SHUTDOWN"
+NOT_REGISTERED = "NotFoundError"
+"""The SDK's type for an activity that the worker does not have."""
+
+
+def of_activity(error: PerdureError) -> ApplicationError:
+    """The failure of an activity. It is expected, so the SDK logs no stack trace."""
+    return ApplicationError(
+        error.message, pack(error.info()), type=error.code, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+    )
+
+
+def of_turn(error: PerdureError, summary: Summary) -> ApplicationError:
+    """The failure of a turn."""
+    return ApplicationError(
+        error.message, pack(summary), type=error.code, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+    )
+
+
+def error_in(failure: BaseException) -> ErrorInfo:
+    """The error of ours in an activity's failure; anything else becomes a `PerdureError` that quotes it."""
+    if isinstance(failure, ApplicationError) and failure.details:
+        try:
+            return ErrorInfo.model_validate(failure.details[0], extra="ignore")
+        except ValidationError:
+            pass
+    name = failure.type if isinstance(failure, ApplicationError) and failure.type else type(failure).__name__
+    return errors.PerdureError(f"{name}: {failure}").info()
+
+
+def summary_in(failure: BaseException) -> Summary | None:
+    """The summary in a turn's failure."""
+    if not isinstance(failure, ApplicationError) or not failure.details:
+        return None
+    try:
+        return Summary.model_validate(failure.details[0], extra="ignore")
+    except ValidationError:
+        return None

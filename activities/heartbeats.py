@@ -1,0 +1,85 @@
+"""Perdure heartbeats for every activity of its own, so a dead worker is noticed within seconds and a cancel arrives within one.
+
+An interceptor, because only there the event loop is at hand for sync activities too. Activities of other people are left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
+
+from perdure.activities.failures import WORKER_SHUTDOWN
+
+INTERVAL = timedelta(seconds=1)
+TIMEOUT = timedelta(seconds=5)
+"""Silence for so long means that the worker is gone."""
+
+Beat = Callable[..., None]
+Prepare = Callable[[ExecuteActivityInput], Awaitable[None]]
+
+_beat: ContextVar[Beat] = ContextVar("perdure_beat")
+
+
+def beat(*details: Any) -> None:
+    """Heartbeat with details from inside an activity, from any thread."""
+    _beat.get()(*details)
+
+
+class HeartbeatInterceptor(Interceptor):
+    """Heartbeats for the activities named in `ours`, after `prepare` has run on the worker's loop."""
+
+    def __init__(self, ours: Collection[str], prepare: Prepare) -> None:
+        self._ours = frozenset(ours)
+        self._prepare = prepare
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
+        """Wrap every activity of the worker."""
+        return _Heartbeats(next, self._ours, self._prepare)
+
+
+class _Heartbeats(ActivityInboundInterceptor):
+    def __init__(self, inner: ActivityInboundInterceptor, ours: frozenset[str], prepare: Prepare) -> None:
+        super().__init__(inner)
+        self._ours = ours
+        self._prepare = prepare
+        self._details: tuple[Any, ...] = ()
+
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        self._outbound = outbound
+        super().init(outbound)
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+        if activity.info().activity_type not in self._ours:
+            return await super().execute_activity(input)
+        self._loop = asyncio.get_running_loop()
+        _beat.set(self._beat)
+        ticker = asyncio.create_task(self._tick())
+        try:
+            await self._prepare(input)
+            return await super().execute_activity(input)
+        except (asyncio.CancelledError, CancelledError) as error:
+            details = activity.cancellation_details()
+            if details is not None and details.worker_shutdown:
+                raise ApplicationError("the worker was stopped while it ran this", type=WORKER_SHUTDOWN) from error
+            raise
+        finally:
+            ticker.cancel()
+
+    def _beat(self, *details: Any) -> None:
+        self._loop.call_soon_threadsafe(self._note, details)
+
+    def _note(self, details: tuple[Any, ...]) -> None:
+        self._details = details
+        self._outbound.heartbeat(*details)
+
+    async def _tick(self) -> None:
+        while True:
+            self._outbound.heartbeat(*self._details)
+            await asyncio.sleep(INTERVAL.total_seconds())

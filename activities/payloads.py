@@ -1,0 +1,53 @@
+"""Values to payloads and back.
+
+Perdure does this itself and hands `RawValue` to Temporal, so it works with whatever data converter a client has (codecs and external storage
+included), and every value is measured before it becomes a command.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from perdure import errors, limits
+
+V = TypeVar("V", bound=BaseModel)
+
+_JSON = {"encoding": b"json/plain"}
+
+NOTHING = RawValue(Payload())
+
+
+def pack(value: BaseModel, what: str = "value") -> RawValue:
+    """`value` as a JSON payload.
+
+    Raises:
+        TooLargeError: It would not fit into history.
+    """
+    data = value.model_dump_json().encode()
+    if len(data) > limits.PAYLOAD_BYTES:
+        raise errors.TooLargeError(
+            f"{what} is {len(data)} bytes, more than the {limits.PAYLOAD_BYTES} that fit into history",
+            context={"bytes": len(data), "limit": limits.PAYLOAD_BYTES},
+        )
+    return RawValue(Payload(metadata=_JSON, data=data))
+
+
+def unpack(raw: RawValue, cls: type[V]) -> V:
+    """A value of `cls` from a payload; unknown fields are ignored.
+
+    Raises:
+        InvalidRequestError: The payload is no JSON, or not of this shape; the message says what is wrong.
+    """
+    encoding = raw.payload.metadata.get("encoding", b"")
+    if encoding != _JSON["encoding"]:
+        raise errors.InvalidRequestError(f"expected JSON for {cls.__name__}, got {encoding.decode(errors='replace') or 'nothing'}")
+    try:
+        return cls.model_validate_json(raw.payload.data, extra="ignore")
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        lines = [f"{'.'.join(str(part) for part in problem['loc']) or 'input'}: {problem['msg']}" for problem in problems[:5]]
+        raise errors.InvalidRequestError(f"not a valid {cls.__name__}: {'; '.join(lines)}") from None

@@ -1,0 +1,11 @@
+"""The names of Perdure's own activities. Tools are activities under their own names; those cannot hold a dot, so nothing can collide."""
+
+RESOLVE_AGENT = "perdure.resolve_agent"
+"""`TurnInfo -> AgentDefinition`: look the agent up once, for the whole turn."""
+
+CALL_MODEL = "perdure.call_model"
+"""`ModelCall -> ModelAnswer`: one request to a model."""
+
+CALL_TOOL = "perdure.call_tool"
+CALL_SYNC_TOOL = "perdure.call_sync_tool"
+"""`ToolRun -> ToolOutput`: a tool that was not known when the worker started, such as one that a factory made."""

@@ -1,0 +1,164 @@
+"""The transcript of a turn, by reference.
+
+A model call names its transcript by length and digest. Most often this process has it: the answer and the tool results of the step before were
+made here. Where it has not, it reads its own workflow's history: the tail since the last answer it knows, or all of it. A digest that does not
+match after that is an error, and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest, GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client
+
+from perdure import errors, limits
+from perdure.activities.history import HistoryReader, key_of
+from perdure.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
+from perdure.fold import TurnState, apply
+from perdure.wire import ModelAnswer, ModelCall, ToolOutput
+
+_TAIL_PAGE = 40
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process knows of a run: the state after its last answer, and that with the tool results made here since."""
+
+    answered: TurnState
+    state: TurnState
+
+
+class Transcripts:
+    """The transcripts that this process has seen last, up to `max_bytes` of messages. Safe to use from threads."""
+
+    def __init__(self, max_bytes: int = limits.TRANSCRIPT_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._runs: OrderedDict[str, _Known] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def remember_answer(self, run_id: str, state: TurnState, key: Key, answer: ModelAnswer) -> None:
+        """Keep the state after an answer that was made here."""
+        answered = apply(state, ModelAnswered(key, answer))
+        with self._lock:
+            self._drop(run_id)
+            self._runs[run_id] = _Known(answered, answered)
+            self._bytes += answered.size_bytes
+            while self._bytes > self._max_bytes and self._runs:
+                self._drop(next(iter(self._runs)))
+
+    def remember_result(self, run_id: str, key: Key, call_id: str, output: ToolOutput) -> None:
+        """Keep the result of a tool that ran here."""
+        with self._lock:
+            known = self._runs.get(run_id)
+            if known is None or not _waits_for(known.state, key, call_id):
+                return
+            state = apply(known.state, ToolReturned(key, output))
+            self._bytes += state.size_bytes - known.state.size_bytes
+            known.state = state
+
+    async def load(self, client: Client, info: activity.Info, call: ModelCall) -> TurnState:
+        """The state whose transcript is the one that `call` names.
+
+        Raises:
+            TranscriptMismatchError: History does not hold it.
+        """
+        assert info.workflow_id and info.workflow_run_id
+        run = WorkflowExecution(workflow_id=info.workflow_id, run_id=info.workflow_run_id)
+        own = Key.parse(info.activity_id)
+        with self._lock:
+            known = self._runs.get(run.run_id)
+        if known is not None:
+            if _matches(known.state, call):
+                return known.state
+            state = await _fold_tail(client, run, own, known.answered)
+            if _matches(state, call):
+                return state
+        for _ in range(2):
+            state = await _fold_all(client, run, own)
+            if _matches(state, call):
+                return state
+        raise errors.TranscriptMismatchError(
+            f"the turn has {call.length} messages with digest {call.digest[:12]}, its history gives {len(state.messages)} with "
+            f"{state.digest[:12]}; nothing was sent"
+        )
+
+    def _drop(self, run_id: str) -> None:
+        known = self._runs.pop(run_id, None)
+        if known is not None:
+            self._bytes -= known.state.size_bytes
+
+
+def _matches(state: TurnState, call: ModelCall) -> bool:
+    return state.agent is not None and state.digest == call.digest and len(state.messages) == call.length
+
+
+def _waits_for(state: TurnState, key: Key, call_id: str) -> bool:
+    if len(state.steps) + 1 != key.step or key.call > len(state.results):
+        return False
+    return state.results[key.call - 1] is None and state.calls[key.call - 1].id == call_id
+
+
+async def _fold_all(client: Client, run: WorkflowExecution, own: Key | None) -> TurnState:
+    reader = HistoryReader(client.data_converter)
+    state = TurnState()
+    async for event in _forward(client, run):
+        fact = await reader.fact(event)
+        if fact == Scheduled(own) if own else False:
+            break
+        state = state if fact is None else apply(state, fact)
+    return state
+
+
+async def _fold_tail(client: Client, run: WorkflowExecution, own: Key | None, state: TurnState) -> TurnState:
+    """Fold what happened since the last answer in `state`, reading history from its end."""
+    answered = len(state.steps) + bool(state.results)
+    tail: list[HistoryEvent] = []
+    async for event in _backward(client, run):
+        key = key_of(event)
+        if key is not None and key.step <= answered and key.call == 0:
+            break
+        tail.append(event)
+    reader = HistoryReader(client.data_converter)
+    for event in reversed(tail):
+        fact = await reader.fact(event)
+        if own is not None and fact == Scheduled(own):
+            break
+        if fact is not None and _is_news(fact, answered):
+            state = apply(state, fact)
+    return state
+
+
+def _is_news(fact: Fact, answered: int) -> bool:
+    """A tail may begin with the end of what is known already; only activities after it count."""
+    key: Key | None = getattr(fact, "key", None)
+    return key is None or key.step > answered or key.call > 0
+
+
+async def _forward(client: Client, run: WorkflowExecution) -> AsyncIterator[HistoryEvent]:
+    request = GetWorkflowExecutionHistoryRequest(namespace=client.namespace, execution=run)
+    while True:
+        response = await client.workflow_service.get_workflow_execution_history(request, retry=True)
+        for event in response.history.events:
+            yield event
+        if not response.next_page_token:
+            return
+        request.next_page_token = response.next_page_token
+
+
+async def _backward(client: Client, run: WorkflowExecution) -> AsyncIterator[HistoryEvent]:
+    request = GetWorkflowExecutionHistoryReverseRequest(namespace=client.namespace, execution=run, maximum_page_size=_TAIL_PAGE)
+    while True:
+        response = await client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
+        for event in response.history.events:
+            yield event
+        if not response.next_page_token:
+            return
+        request.next_page_token = response.next_page_token

@@ -1,0 +1,188 @@
+"""The events of a turn, read from its history: reading adds nothing to it.
+
+One long poll for each turn and process, however many watch. It survives a server that is away: a failed poll is repeated from the same page, and
+event ids tell what was seen already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, TaskQueueType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetWorkflowExecutionHistoryRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors
+from perdure.activities.history import HistoryReader
+from perdure.errors import PerdureError
+from perdure.facts import Fact, TurnEnded
+
+logger = logging.getLogger("perdure")
+
+_POLL = timedelta(seconds=70)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_UNCLAIMED_S = 5.0
+_FATAL = {
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.INVALID_ARGUMENT,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.UNIMPLEMENTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact of a turn, when it was recorded, and a cursor: `turn.events(after=cursor)` goes on behind it, in any process."""
+
+    cursor: str
+    at: datetime
+    fact: Fact
+
+
+class Feed:
+    """What one run of a turn has recorded, for all who watch it."""
+
+    def __init__(self, client: Client, turn_id: str, run_id: str) -> None:
+        self._client = client
+        self._run = WorkflowExecution(workflow_id=turn_id, run_id=run_id)
+        self._events: list[Event] = []
+        self._last_id = 0
+        self._error: PerdureError | None = None
+        self._news = asyncio.Event()
+        self._watchers = 0
+        self._pump: asyncio.Task[None] | None = None
+
+    async def watch(self, after: str | None = None) -> AsyncIterator[Event]:
+        """Every event after the cursor, those to come included, until the turn is over.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            InvalidRequestError: The cursor is none of ours.
+        """
+        seen, index = self._event_id(after) if after else 0, 0
+        self._watchers += 1
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._follow())
+        try:
+            while True:
+                while index < len(self._events):
+                    event = self._events[index]
+                    index += 1
+                    if self._event_id(event.cursor) > seen:
+                        yield event
+                    if isinstance(event.fact, TurnEnded):
+                        return
+                if self._error is not None:
+                    raise self._error
+                await self._news.wait()
+        finally:
+            self._watchers -= 1
+            if self._watchers == 0 and self._pump is not None:
+                self._pump.cancel()
+                await asyncio.wait({self._pump})
+
+    async def _follow(self) -> None:
+        """Poll until the turn is over or cannot be read."""
+        reader = HistoryReader(self._client.data_converter)
+        request = GetWorkflowExecutionHistoryRequest(namespace=self._client.namespace, execution=self._run, wait_new_event=True)
+        pause = _FIRST_PAUSE_S
+        unclaimed = asyncio.create_task(asyncio.sleep(0))
+        try:
+            while not (self._events and isinstance(self._events[-1].fact, TurnEnded)):
+                try:
+                    page = await self._client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
+                except RPCError as error:
+                    if error.status in _FATAL:
+                        raise _unreadable(self._run.workflow_id, error) from error
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _LONGEST_PAUSE_S)
+                    continue
+                pause = _FIRST_PAUSE_S
+                if page.history.events:
+                    unclaimed.cancel()
+                    await self._take(reader, page.history.events)
+                    unclaimed = asyncio.create_task(self._say_when_unclaimed(page.history.events[-1]))
+                if not page.next_page_token:
+                    break
+                request.next_page_token = page.next_page_token
+            if not (self._events and isinstance(self._events[-1].fact, TurnEnded)):
+                self._error = errors.TurnNotFoundError(f"the history of {self._run.workflow_id} ends without an end of the turn")
+        except PerdureError as error:
+            self._error = error
+        except Exception as error:  # a watcher must hear of whatever ends the feed
+            self._error = PerdureError(f"reading the history of {self._run.workflow_id}: {type(error).__name__}: {error}")
+        finally:
+            unclaimed.cancel()
+            self._tell()
+
+    async def _take(self, reader: HistoryReader, events: object) -> None:
+        for event in events:  # type: ignore[attr-defined]
+            if event.event_id <= self._last_id:
+                continue
+            self._last_id = event.event_id
+            fact = await reader.fact(event)
+            if fact is not None:
+                self._events.append(Event(self._cursor(event.event_id), _time(event), fact))
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wake all watchers; each waits on the event that was current when it looked."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _say_when_unclaimed(self, last: HistoryEvent) -> None:
+        """Warn when a workflow task is picked up by nobody, and say whether anybody polls its queue."""
+        if last.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+            return
+        await asyncio.sleep(_UNCLAIMED_S)
+        queue = last.workflow_task_scheduled_event_attributes.task_queue
+        name = queue.normal_name or queue.name
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+        )
+        try:
+            pollers = (await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=3))).pollers
+        except RPCError:
+            return
+        who = "no worker polls it" if not pollers else "its workers are busy or gone"
+        logger.warning(
+            "nothing has happened in turn %s for %d s: the task queue %r has work and %s; start a worker with `perdure worker module:name`",
+            self._run.workflow_id,
+            _UNCLAIMED_S,
+            name,
+            who,
+        )
+
+    def _cursor(self, event_id: int) -> str:
+        return base64.urlsafe_b64encode(f"{self._run.run_id}:{event_id}".encode()).decode()
+
+    def _event_id(self, cursor: str) -> int:
+        try:
+            run_id, _, event_id = base64.urlsafe_b64decode(cursor.encode()).decode().partition(":")
+            number = int(event_id)
+        except (ValueError, binascii.Error):
+            raise errors.InvalidRequestError(f"{cursor!r} is not a cursor of turn events") from None
+        if run_id != self._run.run_id:
+            raise errors.InvalidRequestError(f"the cursor belongs to another run of turn {self._run.workflow_id}")
+        return number
+
+
+def _time(event: HistoryEvent) -> datetime:
+    return event.event_time.ToDatetime(tzinfo=UTC)
+
+
+def _unreadable(turn_id: str, error: RPCError) -> PerdureError:
+    if error.status == RPCStatusCode.NOT_FOUND:
+        return errors.TurnNotFoundError(f"there is no turn {turn_id!r}, or its retention is over", context={"turn_id": turn_id})
+    return errors.ServerUnreachableError(f"the history of turn {turn_id!r} cannot be read: {error.message}", context={"turn_id": turn_id})

@@ -1,0 +1,316 @@
+"""Everything that can end a turn early, or refuse to begin one.
+
+PerdureError                        something unexpected; the message says where
+├── turn: the turn started and could not complete
+│   ├── TurnBudgetExceededError     raise the budget, or accept the report
+│   ├── MaxIterationsError          a stuck loop, or a cap too low
+│   ├── AutonomyBoundaryError       someone should look: security-adjacent
+│   ├── TurnCancelledError          somebody asked for it
+│   ├── TurnTimeoutError            it took longer than it may
+│   ├── TurnTerminatedError         somebody or the server killed it; no code of it ran
+│   ├── LoopDetectedError           the model repeats itself
+│   ├── OutputInvalidError          the answer does not have the type that was asked for
+│   ├── GuardrailError              a check of yours said no
+│   ├── ToolResolverError           a tool could not be found because the resolver failed
+│   ├── DuplicateToolError          two tools of one name: rename or prefix one
+│   ├── TooLargeError               a value would not fit into history
+│   └── TranscriptMismatchError     the worker read another transcript than the turn has; tried again
+├── LLMError: the model
+│   ├── LLMAuthError                fix the key; never retried
+│   ├── LLMRateLimitError           come back later; retried
+│   ├── LLMBudgetExceededError      the call would cost more than is left
+│   ├── LLMTimeoutError             too slow; retried
+│   ├── LLMInvalidRequestError      the provider does not accept the request; never retried
+│   ├── LLMUnavailableError         the provider is down or talks nonsense; retried
+│   ├── LLMRefusedError             the model declined; never retried
+│   ├── UnknownPriceError           name a price for this model
+│   └── ModelChainExhaustedError    every target failed; one typed error each
+└── caller: nothing ran
+    ├── UnknownAgentError           no worker knows an agent of this name
+    ├── InvalidRequestError         the start input is not valid
+    ├── TurnNotFoundError           no such turn, or its retention is over
+    ├── TurnExistsError             this id is taken
+    ├── TurnConflictError           this id is taken by another agent or task
+    ├── ApprovalConflictError       the approval was answered already, or names other arguments
+    ├── ConfigurationError          fix the set-up: the message says what
+    └── ServerUnreachableError      no Temporal server answers at this address
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import JsonValue
+
+from perdure import limits
+from perdure.text import clean, clip
+from perdure.values import Wire
+
+if TYPE_CHECKING:
+    from perdure.reports import AgentReport
+
+
+class Severity(StrEnum):
+    """How much attention an error deserves."""
+
+    FATAL = "fatal"
+    ERROR = "error"
+    WARN = "warn"
+    INFO = "info"
+
+
+class ErrorInfo(Wire):
+    """An error as it stands in history: no stack trace, bounded texts."""
+
+    code: str
+    severity: Severity
+    message: str
+    context: dict[str, JsonValue] = {}
+    cause: ErrorInfo | None = None
+
+
+class PerdureError(Exception):
+    """Something unexpected happened in Perdure."""
+
+    code: ClassVar[str] = "PERDURE_ERROR"
+    default_severity: ClassVar[Severity] = Severity.ERROR
+    transient: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        severity: Severity | None = None,
+        context: Mapping[str, JsonValue] | None = None,
+        report: AgentReport | None = None,
+    ) -> None:
+        self.message = clip(clean(message or (self.__doc__ or "").strip()), limits.ERROR_TEXT_BYTES)
+        self.severity = severity or self.default_severity
+        self.context: dict[str, JsonValue] = dict(context or {})
+        self.report = report
+        super().__init__(self.message)
+
+    def info(self) -> ErrorInfo:
+        """The error as a value, causes of ours included."""
+        cause = self.__cause__.info() if isinstance(self.__cause__, PerdureError) else None
+        return ErrorInfo(code=self.code, severity=self.severity, message=self.message, context=self.context, cause=cause)
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Code, severity, message, context and cause as JSON-ready values; never a stack trace."""
+        return self.info().model_dump(mode="json")
+
+
+class TurnBudgetExceededError(PerdureError):
+    """The budget of this turn is spent."""
+
+    code = "TURN_BUDGET_EXCEEDED"
+    default_severity = Severity.WARN
+
+
+class MaxIterationsError(PerdureError):
+    """The agent used all of its iterations without an answer."""
+
+    code = "MAX_ITERATIONS"
+
+
+class AutonomyBoundaryError(PerdureError):
+    """The model asked for something the agent may not do."""
+
+    code = "AUTONOMY_BOUNDARY"
+
+
+class TurnCancelledError(PerdureError):
+    """The turn was cancelled."""
+
+    code = "TURN_CANCELLED"
+    default_severity = Severity.INFO
+
+
+class TurnTimeoutError(PerdureError):
+    """The turn took longer than it may."""
+
+    code = "TURN_TIMEOUT"
+
+
+class TurnTerminatedError(PerdureError):
+    """The turn was terminated from outside; none of its code ran at the end."""
+
+    code = "TURN_TERMINATED"
+
+
+class LoopDetectedError(PerdureError):
+    """The model repeats itself."""
+
+    code = "LOOP_DETECTED"
+
+
+class OutputInvalidError(PerdureError):
+    """The answer does not have the type that was asked for."""
+
+    code = "OUTPUT_INVALID"
+
+
+class GuardrailError(PerdureError):
+    """A guardrail refused the input or the output."""
+
+    code = "GUARDRAIL"
+
+
+class ToolResolverError(PerdureError):
+    """A tool resolver failed."""
+
+    code = "TOOL_RESOLVER"
+
+
+class DuplicateToolError(PerdureError):
+    """Two tools of one agent have the same name; rename one."""
+
+    code = "DUPLICATE_TOOL"
+
+
+class TooLargeError(PerdureError):
+    """A value is too large for the turn's history."""
+
+    code = "TOO_LARGE"
+
+
+class TranscriptMismatchError(PerdureError):
+    """The transcript read from history is not the one the turn has; nothing was sent."""
+
+    code = "TRANSCRIPT_MISMATCH"
+    transient = True
+
+
+class LLMError(PerdureError):
+    """The model call failed."""
+
+    code = "LLM_ERROR"
+
+
+class LLMAuthError(LLMError):
+    """The provider does not accept the key."""
+
+    code = "LLM_AUTH"
+    default_severity = Severity.FATAL
+
+
+class LLMRateLimitError(LLMError):
+    """The provider asks for fewer requests."""
+
+    code = "LLM_RATE_LIMIT"
+    default_severity = Severity.WARN
+    transient = True
+
+
+class LLMBudgetExceededError(LLMError):
+    """The model call would cost more than is left of the budget."""
+
+    code = "LLM_BUDGET_EXCEEDED"
+    default_severity = Severity.WARN
+
+
+class LLMTimeoutError(LLMError):
+    """The model did not answer in time."""
+
+    code = "LLM_TIMEOUT"
+    transient = True
+
+
+class LLMInvalidRequestError(LLMError):
+    """The provider does not accept the request."""
+
+    code = "LLM_INVALID_REQUEST"
+
+
+class LLMUnavailableError(LLMError):
+    """The provider is not available, or its answer cannot be read."""
+
+    code = "LLM_UNAVAILABLE"
+    transient = True
+
+
+class LLMRefusedError(LLMError):
+    """The model declined to answer."""
+
+    code = "LLM_REFUSED"
+    default_severity = Severity.WARN
+
+
+class UnknownPriceError(LLMError):
+    """The price of this model is not known."""
+
+    code = "UNKNOWN_PRICE"
+
+
+class ModelChainExhaustedError(LLMError):
+    """Every model of the chain failed."""
+
+    code = "MODEL_CHAIN_EXHAUSTED"
+
+
+class UnknownAgentError(PerdureError):
+    """No agent of this name is registered with the worker."""
+
+    code = "UNKNOWN_AGENT"
+
+
+class InvalidRequestError(PerdureError):
+    """The input of the turn is not valid."""
+
+    code = "INVALID_REQUEST"
+
+
+class TurnNotFoundError(PerdureError):
+    """There is no turn of this id, or its retention is over."""
+
+    code = "TURN_NOT_FOUND"
+
+
+class TurnExistsError(PerdureError):
+    """A turn of this id exists already."""
+
+    code = "TURN_EXISTS"
+
+
+class TurnConflictError(PerdureError):
+    """A turn of this id exists already, with another agent or task; choose another id."""
+
+    code = "TURN_CONFLICT"
+
+
+class ApprovalConflictError(PerdureError):
+    """The approval was answered already, or names other arguments."""
+
+    code = "APPROVAL_CONFLICT"
+
+
+class ConfigurationError(PerdureError):
+    """Something is not set up correctly."""
+
+    code = "CONFIGURATION"
+    default_severity = Severity.FATAL
+
+
+class ServerUnreachableError(PerdureError):
+    """The Temporal server does not answer."""
+
+    code = "SERVER_UNREACHABLE"
+    default_severity = Severity.FATAL
+
+
+def tree(root: type[PerdureError] = PerdureError) -> Iterator[type[PerdureError]]:
+    """`root` and every class below it."""
+    yield root
+    for child in root.__subclasses__():
+        yield from tree(child)
+
+
+def from_info(info: ErrorInfo) -> PerdureError:
+    """The error that `info` was made from, as the same class; a code of a newer release becomes `PerdureError`."""
+    cls = next((c for c in tree() if c.code == info.code), PerdureError)
+    error = cls(info.message, severity=info.severity, context=info.context)
+    if info.cause is not None:
+        error.__cause__ = from_info(info.cause)
+    return error

@@ -1,0 +1,155 @@
+"""What is said in a turn: messages made of typed parts. The system prompt is not one of them; it belongs to the agent.
+
+The shapes follow what the chat APIs share: a user message, an assistant message that may ask for tools, and one tool message with the results
+of all the calls of the assistant message before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from perdure.values import Value
+
+
+class Text(Value):
+    """Words."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class Thinking(Value):
+    """Reasoning that a model shows. `signature` is the provider's and goes back to it unchanged."""
+
+    type: Literal["thinking"] = "thinking"
+    text: str
+    signature: str | None = None
+
+
+class Media(Value):
+    """An image or a file: base64 `data`, or a `url` that the provider fetches. `media_type` is a MIME type."""
+
+    type: Literal["media"] = "media"
+    media_type: str
+    data: str | None = None
+    url: str | None = None
+
+
+class ToolCall(Value):
+    """A tool that the model asks for. `arguments` is JSON text as the model wrote it, valid or not."""
+
+    type: Literal["tool_call"] = "tool_call"
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+class ToolResult(Value):
+    """What became of one tool call. A failure is data for the model: `is_error` with the reason as content."""
+
+    type: Literal["tool_result"] = "tool_result"
+    call_id: str
+    name: str
+    content: str
+    is_error: bool = False
+
+
+class UserMessage(Value):
+    """What the turn was given."""
+
+    role: Literal["user"] = "user"
+    parts: tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
+
+    @classmethod
+    def of(cls, text: str) -> UserMessage:
+        """A message of plain text."""
+        return cls(parts=(Text(text=text),))
+
+    @property
+    def text(self) -> str:
+        """All text parts, one after the other."""
+        return _joined(self.parts)
+
+
+class AssistantMessage(Value):
+    """What a model answered."""
+
+    role: Literal["assistant"] = "assistant"
+    parts: tuple[Annotated[Text | Thinking | ToolCall, Field(discriminator="type")], ...]
+
+    @property
+    def text(self) -> str:
+        """All text parts, one after the other; thinking is left out."""
+        return _joined(self.parts)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in the order asked."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+class ToolMessage(Value):
+    """The results of an assistant message's calls, in call order."""
+
+    role: Literal["tool"] = "tool"
+    results: tuple[ToolResult, ...]
+
+    @classmethod
+    def of(cls, call: ToolCall, content: str, *, is_error: bool = False) -> ToolMessage:
+        """A message with the one result of `call`."""
+        return cls(results=(ToolResult(call_id=call.id, name=call.name, content=content, is_error=is_error),))
+
+
+Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+NO_DIGEST = ""
+OPEN_CALL = "This call has no result: the turn ended before it was run to its end. Whether it took effect is unknown."
+
+
+def canonical(message: Message) -> bytes:
+    """The bytes that a digest is taken over. `None` is left out, so a field added later (with `None` as default) changes no digest."""
+    return message.model_dump_json(exclude_none=True).encode()
+
+
+def chain(digest: str, data: bytes) -> str:
+    """The digest of a transcript after one more message whose canonical bytes are `data`: SHA-256, as hex."""
+    return hashlib.sha256(digest.encode() + b"\n" + data).hexdigest()
+
+
+def digest_of(messages: Iterable[Message]) -> str:
+    """The running digest of a whole transcript."""
+    digest = NO_DIGEST
+    for message in messages:
+        digest = chain(digest, canonical(message))
+    return digest
+
+
+def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """`messages` with an error result for every call that has none, and without empty answers, so that they can be continued."""
+    out: list[Message] = []
+    for index, message in enumerate(messages):
+        following = messages[index + 1] if index + 1 < len(messages) else None
+        if isinstance(message, ToolMessage) or not message.parts:
+            continue
+        out.append(message)
+        if isinstance(message, AssistantMessage) and message.calls:
+            given = following.results if isinstance(following, ToolMessage) else ()
+            out.append(_answered(message.calls, given))
+    return tuple(out)
+
+
+def _answered(calls: Sequence[ToolCall], given: Sequence[ToolResult]) -> ToolMessage:
+    results = {result.call_id: result for result in given}
+    return ToolMessage(
+        results=tuple(
+            results.get(call.id) or ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True) for call in calls
+        )
+    )
+
+
+def _joined(parts: Iterable[object]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, Text))

@@ -1,0 +1,76 @@
+"""The agents that a worker can run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from perdure import errors
+from perdure.agents import Agent
+from perdure.tasks import TurnInfo
+
+Factory = Callable[[TurnInfo], Agent]
+Entry = Agent | Factory
+
+
+class Registry:
+    """Agents by name. Safe to use from threads; what is added is there for the next turn."""
+
+    def __init__(self, agents: Iterable[Entry] = ()) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._lock = threading.Lock()
+        for agent in agents:
+            self.add(agent)
+
+    def add(self, entry: Entry, *, replace: bool = False) -> None:
+        """Add an agent, or a factory that is called once a turn. A factory's agents carry the name of the factory function.
+
+        Raises:
+            ConfigurationError: The name is taken and `replace` is not set.
+        """
+        name = entry.name if isinstance(entry, Agent) else entry.__name__
+        with self._lock:
+            if name in self._entries and not replace:
+                raise errors.ConfigurationError(f"an agent named {name!r} is registered already; pass replace=True to replace it")
+            self._entries[name] = entry
+
+    def list(self) -> tuple[str, ...]:
+        """The names, sorted."""
+        with self._lock:
+            return tuple(sorted(self._entries))
+
+    def entry(self, name: str) -> Entry:
+        """The agent or factory of this name.
+
+        Raises:
+            UnknownAgentError: There is none; the message names those there are.
+        """
+        with self._lock:
+            found = self._entries.get(name)
+        if found is None:
+            known = ", ".join(self.list()) or "none at all"
+            raise errors.UnknownAgentError(f"no agent named {name!r}; this worker knows {known}", context={"agent": name})
+        return found
+
+    def agents(self) -> tuple[Agent, ...]:
+        """The agents that are values, sorted by name; what factories make is not known before a turn asks."""
+        with self._lock:
+            return tuple(entry for _, entry in sorted(self._entries.items()) if isinstance(entry, Agent))
+
+    def make(self, info: TurnInfo) -> Agent:
+        """The agent for a turn.
+
+        Raises:
+            UnknownAgentError: There is none of this name.
+            ConfigurationError: A factory failed, or made an agent of another name.
+        """
+        found = self.entry(info.agent)
+        if isinstance(found, Agent):
+            return found
+        try:
+            agent = found(info)
+        except Exception as error:
+            raise errors.ConfigurationError(f"the factory of agent {info.agent!r} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(agent, Agent) or agent.name != info.agent:
+            raise errors.ConfigurationError(f"the factory {info.agent!r} must return an Agent of that name, not {agent!r}")
+        return agent

@@ -1,0 +1,126 @@
+"""The JSON schema of a function's arguments, and the check of arguments against it.
+
+A function's parameters become one pydantic model. Its fields are called `p0`, `p1`, … and carry the parameter's name as alias, because a
+parameter may be called `schema` or `_x`, which pydantic keeps for itself. Descriptions come from the docstring (Google, NumPy, reST, Epydoc).
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import docstring_parser
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import ErrorDetails
+
+from perdure import errors
+
+_REFUSED = {
+    inspect.Parameter.VAR_POSITIONAL: "*{}",
+    inspect.Parameter.VAR_KEYWORD: "**{}",
+    inspect.Parameter.POSITIONAL_ONLY: "{} (positional-only)",
+}
+
+
+class Arguments:
+    """What a function accepts: a JSON schema for the model, and a parser for what the model sends."""
+
+    def __init__(self, model: type[BaseModel], names: Mapping[str, str]) -> None:
+        self._model = model
+        self._names = names
+        self.schema: dict[str, JsonValue] = _schema_of(model)
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """Keyword arguments from JSON text.
+
+        Raises:
+            ValueError: The text is not JSON or breaks the schema; the message is written for the model.
+        """
+        try:
+            parsed = self._model.model_validate_json(text.strip() or "{}")
+        except ValidationError as error:
+            raise ValueError(_explain(error.errors(include_url=False, include_context=False))) from None
+        return {name: getattr(parsed, field) for field, name in self._names.items()}
+
+
+def arguments_of(function: Callable[..., object], hidden: Collection[str] = ()) -> Arguments:
+    """The arguments of `function`, without the `hidden` ones and without `self`.
+
+    Raises:
+        ConfigurationError: A parameter that cannot be described to a model.
+    """
+    described = {p.arg_name: p.description for p in docstring_parser.parse(inspect.getdoc(function) or "").params}
+    hints = hints_of(function)
+    fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in hidden:
+            continue
+        if parameter.kind in _REFUSED:
+            what = _REFUSED[parameter.kind].format(name)
+            raise errors.ConfigurationError(f"tool {function.__qualname__}: a model cannot fill the parameter {what}; name each argument")
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        field = f"p{len(fields)}"
+        fields[field] = (hints.get(name, Any), Field(default, alias=name, description=described.get(name)))
+        names[field] = name
+    return Arguments(_model(function, fields), names)
+
+
+def description_of(function: Callable[..., object]) -> str:
+    """What the docstring says before its sections."""
+    parsed = docstring_parser.parse(inspect.getdoc(function) or "")
+    return "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
+
+
+def hints_of(function: Callable[..., object]) -> dict[str, Any]:
+    """The annotations of `function`, names resolved.
+
+    Raises:
+        ConfigurationError: An annotation names something that is not there.
+    """
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise errors.ConfigurationError(
+            f"tool {function.__qualname__}: an annotation cannot be resolved ({error}); the type must be defined at module level"
+        ) from error
+
+
+def _model(function: Callable[..., object], fields: dict[str, Any]) -> type[BaseModel]:
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        return create_model(f"{function.__name__}_arguments", __config__=config, **fields)
+    except PydanticUserError as error:
+        raise errors.ConfigurationError(f"tool {function.__qualname__}: {error.message}; a model can only send JSON") from error
+
+
+class _Plain(GenerateJsonSchema):
+    """A schema without titles: they repeat the names and cost tokens."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: Any) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        made.pop("title", None)
+        return made
+
+    def enum_schema(self, schema: Any) -> JsonSchemaValue:
+        made = super().enum_schema(schema)
+        made.pop("title", None)
+        return made
+
+
+def _schema_of(model: type[BaseModel]) -> dict[str, JsonValue]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a default that is not JSON is left out of the schema, which is what the warning says
+        return model.model_json_schema(by_alias=True, schema_generator=_Plain)
+
+
+def _explain(problems: list[ErrorDetails]) -> str:
+    lines = [f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem['msg']}" for problem in problems[:5]]
+    return "; ".join(lines)

@@ -1,0 +1,50 @@
+"""What a turn is given."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from perdure import text
+from perdure.messages import Media, Text, UserMessage
+from perdure.values import Value
+
+
+class Task(Value):
+    """What is asked: plain text, or parts where there is more than text. `type` is a name of your own for reports."""
+
+    content: str | tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
+    type: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words of the task."""
+        return self.content if isinstance(self.content, str) else UserMessage(parts=self.content).text
+
+
+class Context(Value):
+    """Named blocks given with a task, such as memory or documents. They stand before it in the first message. A turn never changes them."""
+
+    blocks: dict[str, str]
+
+
+class TurnInfo(Value):
+    """What a factory may know about the turn that it makes an agent for."""
+
+    turn_id: str
+    agent: str
+    task: Task
+    labels: dict[str, str] = {}
+
+
+def opening(task: Task, context: Context | None) -> UserMessage:
+    """The message that begins a turn: the blocks of the context, then the task."""
+    blocks = tuple(Text(text=f"<{name}>\n{body}\n</{name}>\n\n") for name, body in (context.blocks if context else {}).items())
+    parts = (Text(text=task.content),) if isinstance(task.content, str) else task.content
+    return UserMessage(parts=blocks + parts)
+
+
+def headline(task: Task) -> str:
+    """The task in one line, for lists."""
+    return text.one_line(task.text, 120)

@@ -1,0 +1,13 @@
+"""Test agents on a real Temporal server with the real worker. Only the model is scripted.
+
+```python
+model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
+async with local_runtime(agent, model=model) as client:
+    report = await client.run("adder", "2 + 3?")
+```
+"""
+
+from perdure.testing.runtime import local_runtime
+from perdure.testing.scripted import ScriptedModel, call, calls, fails, says
+
+__all__ = ["ScriptedModel", "call", "calls", "fails", "local_runtime", "says"]

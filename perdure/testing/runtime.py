@@ -1,0 +1,122 @@
+"""A real Temporal server and the real worker around an agent, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from perdure.activities.connection import connect
+from perdure.activities.models import ModelRequest, Provider
+from perdure.activities.tool_loop import Lifespan
+from perdure.agents import Agent
+from perdure.clients import AgentClient
+from perdure.registry import Entry, Registry
+from perdure.tasks import TurnInfo
+from perdure.wire import ModelAnswer
+from perdure.worker import AgentWorker
+from perdure.worker.dev_server import DevServer
+from perdure.worker.settings import WorkerSettings
+
+_AS_DECLARED: Any = object()
+_GRACE = timedelta(seconds=1)
+
+
+@contextlib.asynccontextmanager
+async def local_runtime(
+    app: AgentWorker | Registry | Agent,
+    *,
+    model: Provider | Mapping[str, Provider] | None = None,
+    deps: Any = _AS_DECLARED,
+    address: str | None = None,
+) -> AsyncIterator[AgentClient]:
+    """A client whose turns run on a real server by the real worker, in this process.
+
+    Args:
+        app: What to run.
+        model: Answers instead of the models that the agents name: one for all, or one by agent name.
+        deps: What tools get as `ctx.deps`, instead of what the lifespan yields.
+        address: A server that runs already; without it, one is started in memory and stopped at the end.
+    """
+    worker = _with(app, model, deps)
+    async with contextlib.AsyncExitStack() as stack:
+        if address is None:
+            address = (await stack.enter_async_context(DevServer(folder=None, port=0, ui=False))).address
+        client = await connect(address)
+        await stack.enter_async_context(worker.running(client, settings=WorkerSettings(grace=_GRACE)))
+        yield AgentClient.from_temporal(client, task_queue=worker.task_queue)
+
+
+@contextlib.contextmanager
+def server_in_thread() -> Iterator[str]:
+    """The address of a server that lives while the block does, on an event loop of its own: tests may each have theirs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="perdure-test-server")
+    thread.start()
+    server = DevServer(folder=None, port=0, ui=False)
+    try:
+        yield asyncio.run_coroutine_threadsafe(server.start(), loop).result().address
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def _with(app: AgentWorker | Registry | Agent, model: Provider | Mapping[str, Provider] | None, deps: Any) -> AgentWorker:
+    worker = app if isinstance(app, AgentWorker) else AgentWorker(app)
+    worker = replace(worker, task_queue=f"test-{secrets.token_hex(6)}")
+    if deps is not _AS_DECLARED:
+        worker = replace(worker, lifespan=_yielding(deps))
+    if model is not None:
+        scripted = _ByAgent(model)
+        worker = replace(worker, agents=_asking(worker.registry), providers={**worker.providers, "scripted": scripted})
+    return worker
+
+
+def _yielding(deps: Any) -> Lifespan:
+    @contextlib.asynccontextmanager
+    async def lifespan() -> AsyncIterator[Any]:
+        yield deps
+
+    return lifespan
+
+
+def _asking(registry: Registry) -> Registry:
+    """The same agents, each asking `scripted:<its name>`."""
+    out = Registry()
+    for name in registry.list():
+        out.add(_scripted(registry.entry(name)))
+    return out
+
+
+def _scripted(entry: Entry) -> Entry:
+    if isinstance(entry, Agent):
+        return replace(entry, model=f"scripted:{entry.name}")
+    make: Callable[[TurnInfo], Agent] = entry
+
+    def factory(info: TurnInfo) -> Agent:
+        return replace(make(info), model=f"scripted:{info.agent}")
+
+    factory.__name__ = entry.__name__
+    return factory
+
+
+class _ByAgent:
+    """Gives each agent's requests to the model that plays it."""
+
+    def __init__(self, model: Provider | Mapping[str, Provider]) -> None:
+        self._model = model
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        model = self._model[request.model] if isinstance(self._model, Mapping) else self._model
+        return await model.complete(request)
+
+    async def close(self) -> None:
+        """The models belong to the test."""
+

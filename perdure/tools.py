@@ -1,0 +1,214 @@
+"""Tools: typed functions that a model may call.
+
+`@tool` reads name, description and schema from the function. Whether a call may be repeated after a crash is said here too: `read_only`
+implies `idempotent`, and what is not idempotent is started at most once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from perdure import errors, limits, schema
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Deps = TypeVar("Deps")
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext(Generic[Deps]):
+    """What a tool may know about its call. A parameter annotated with it is filled in and hidden from the model.
+
+    Attributes:
+        deps: What the worker's lifespan yielded; None without one.
+        turn_id: The turn that called.
+        call_id: The call, as the model knows it.
+        idempotency_key: The same for every attempt of this call, also after a crash or a reset; 32 hexadecimal digits.
+        attempt: 1, or more when an idempotent tool runs again because its worker was lost.
+        labels: The labels given when the turn was started.
+    """
+
+    deps: Deps
+    turn_id: str
+    call_id: str
+    idempotency_key: str
+    attempt: int
+    labels: Mapping[str, str]
+    beat: Callable[..., None] = field(repr=False)
+    read_secret: Callable[[str], str] = field(repr=False)
+
+    def heartbeat(self, *details: JsonValue) -> None:
+        """Leave a note of how far the tool is, shown in the Temporal UI. Staying alive needs no heartbeat: Perdure does that."""
+        self.beat(*details)
+
+    def secret(self, name: str) -> str:
+        """The environment variable `name` of the worker.
+
+        Raises:
+            ConfigurationError: It is not set, or holds a character that no header may hold.
+        """
+        return self.read_secret(name)
+
+
+class Tool(Generic[P, R]):
+    """A function with a name, a description and a schema. Calling it calls the function."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: timedelta = limits.TOOL_CALL,
+        read_only: bool = False,
+        idempotent: bool = False,
+    ) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.read_only = read_only
+        self.idempotent = idempotent or read_only
+        self.timeout = timeout
+        self.is_async = inspect.iscoroutinefunction(function)
+        if not NAME.fullmatch(self.name):
+            raise errors.ConfigurationError(f"tool name {self.name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -; pass name= to choose another")
+        if timeout <= timedelta(0):
+            raise errors.ConfigurationError(f"tool {self.name}: the timeout must be longer than zero, not {timeout}")
+        self._given_description = description
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def description(self) -> str:
+        """What the model reads: the docstring without its sections."""
+        return self._given_description if self._given_description is not None else schema.description_of(self.function)
+
+    @functools.cached_property
+    def context_parameter(self) -> str | None:
+        """The parameter annotated with `ToolContext`, if any."""
+        hints = schema.hints_of(self.function)
+        return next((name for name, hint in hints.items() if name != "return" and _is_context(hint)), None)
+
+    @functools.cached_property
+    def arguments(self) -> schema.Arguments:
+        """The schema of the arguments and their parser."""
+        hidden = {self.context_parameter} if self.context_parameter else set()
+        if not isinstance(self.function, MethodType) and next(iter(inspect.signature(self.function).parameters), None) == "self":
+            raise errors.ConfigurationError(f"tool {self.name} is a method: give the agent the bound one, as in tools=[thing.{self.name}]")
+        return schema.arguments_of(self.function, hidden)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself."""
+        return self.function(*args, **kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Tool[P, R]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Tool[..., R]: ...
+    def __get__(self, instance: object | None, owner: type) -> Tool[..., R]:
+        """A tool that is a method, bound to `instance`."""
+        if instance is None:
+            return self
+        return Tool(
+            MethodType(self.function, instance),
+            name=self.name,
+            description=self._given_description,
+            timeout=self.timeout,
+            read_only=self.read_only,
+            idempotent=self.idempotent,
+        )
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r})"
+
+
+AnyTool = Tool[..., Any]
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: timedelta = limits.TOOL_CALL,
+    read_only: bool = False,
+    idempotent: bool = False,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: timedelta = limits.TOOL_CALL,
+    read_only: bool = False,
+    idempotent: bool = False,
+) -> Any:
+    """Make a tool of a function: schema from its signature, description from its docstring.
+
+    Args:
+        function: A sync or async function, or a bound method.
+        name: Instead of the function's own; 1 to 64 of A-Z, a-z, 0-9, _ and -.
+        description: Instead of the docstring's.
+        timeout: After this the call is stopped and the model told.
+        read_only: It changes nothing, so it may run again after a crash.
+        idempotent: It may run again after a crash with the same `idempotency_key`. Otherwise it is started at most once.
+
+    Raises:
+        ConfigurationError: The name or the timeout is not valid.
+    """
+
+    def make(f: Callable[..., Any]) -> AnyTool:
+        made: AnyTool = Tool(f, name=name, description=description, timeout=timeout, read_only=read_only, idempotent=idempotent)
+        return made
+
+    return make if function is None else make(function)
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """A named, ordered set of tools."""
+
+    name: str
+    tools: Sequence[AnyTool | Callable[..., Any]] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tools", as_tools(self.tools))
+
+
+def as_tools(items: Sequence[AnyTool | Callable[..., Any]]) -> tuple[AnyTool, ...]:
+    """`items` as tools: functions are taken with the defaults of `@tool`."""
+    return tuple(item if isinstance(item, Tool) else tool(item) for item in items)
+
+
+def encode(value: object) -> str:
+    """A tool's return value as text for the model: text as it is, everything else as JSON.
+
+    Raises:
+        ValueError: The value cannot be encoded.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Awaitable):
+        raise ValueError("the function returned something to await; declare it with async def")
+    try:
+        return to_json(value, inf_nan_mode="constants").decode()
+    except Exception as error:
+        raise ValueError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
+
+
+def _is_context(hint: object) -> bool:
+    return hint is ToolContext or typing.get_origin(hint) is ToolContext

@@ -1,0 +1,132 @@
+"""A worker for agents: what it runs, and how it is run and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from temporalio.client import Client
+from temporalio.worker import Plugin, Worker
+
+from perdure.activities import providers
+from perdure.activities.connection import connect
+from perdure.activities.models import Provider
+from perdure.activities.tool_loop import Lifespan
+from perdure.agents import Agent
+from perdure.registry import Entry, Registry
+from perdure.worker.plugin import PerdurePlugin
+from perdure.worker.settings import WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+TASK_QUEUE = "perdure"
+
+
+@dataclass(frozen=True)
+class AgentWorker:
+    """Agents with what they need to run.
+
+    Attributes:
+        agents: A registry, an agent, or several.
+        lifespan: Opened once a process before the first turn and closed at shutdown; what it yields reaches tools as `ctx.deps`.
+        task_queue: Where clients find this worker.
+        models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents say `model="main"`.
+        providers: Providers by the name before the colon, besides `openai`, `ollama` and `offline`.
+    """
+
+    agents: Registry | Agent | Iterable[Entry]
+    lifespan: Lifespan | None = field(default=None, kw_only=True)
+    task_queue: str = field(default=TASK_QUEUE, kw_only=True)
+    models: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    providers: Mapping[str, Provider] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def registry(self) -> Registry:
+        """The agents."""
+        assert isinstance(self.agents, Registry)
+        return self.agents
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.agents, Registry):
+            given = [self.agents] if isinstance(self.agents, Agent) else self.agents
+            object.__setattr__(self, "agents", Registry(given))
+
+    def all_providers(self) -> dict[str, Provider]:
+        """The built-in providers and one's own; one's own win."""
+        return {**providers.defaults(), **self.providers}
+
+    def build(self, client: Client, *, settings: WorkerSettings | None = None, plugins: Sequence[Plugin] = ()) -> Worker:
+        """A Temporal worker, not yet running.
+
+        Raises:
+            ConfigurationError: An agent, a model or a name cannot work.
+            DuplicateToolError: Two tools of one agent have one name.
+        """
+        settings = settings or WorkerSettings.from_environment()
+        return Worker(
+            client,
+            task_queue=settings.task_queue or self.task_queue,
+            plugins=[*plugins, PerdurePlugin(self)],
+            max_concurrent_activities=settings.max_activities,
+            graceful_shutdown_timeout=settings.grace,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self, client: Client, *, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
+        """A worker that runs while the block does."""
+        async with self.build(client, settings=settings) as worker:
+            yield worker
+
+    async def run(self, address: str | None = None) -> None:
+        """Run until SIGTERM or SIGINT, then drain: no new work, and what is in flight gets its grace. A second signal cuts that short.
+
+        Args:
+            address: Where Temporal is; without it, Temporal's environment profiles say, or localhost.
+
+        Raises:
+            ServerUnreachableError: Temporal does not answer.
+            ConfigurationError: An agent, a model, a name or the lifespan cannot work.
+        """
+        client = await connect(address)
+        worker = self.build(client)
+        stopped, cut_short = asyncio.Event(), asyncio.Event()
+        with _signals(stopped, cut_short):
+            running = asyncio.create_task(worker.run())
+            waiting = asyncio.create_task(stopped.wait())
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if not running.done():
+                logger.info("draining: no new work; what is in flight may go on, a second signal stops it now")
+                await _drain(worker, running, cut_short)
+            await running
+
+
+async def _drain(worker: Worker, running: asyncio.Task[None], cut_short: asyncio.Event) -> None:
+    draining = asyncio.create_task(worker.shutdown())
+    cut = asyncio.create_task(cut_short.wait())
+    await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
+    cut.cancel()
+    if not draining.done():
+        running.cancel()
+        await asyncio.wait({running}, timeout=5)
+        raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _signals(stopped: asyncio.Event, cut_short: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        (cut_short if stopped.is_set() else stopped).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

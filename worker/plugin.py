@@ -1,0 +1,158 @@
+"""Perdure as a plugin of a Temporal worker: one's own, or the one that `AgentWorker` builds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from temporalio import activity
+from temporalio.client import WorkflowHistory
+from temporalio.common import RawValue
+from temporalio.worker import ExecuteActivityInput, Plugin, Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from perdure import errors
+from perdure.activities import failures
+from perdure.activities.agents import Agents
+from perdure.activities.call_model import ModelActivities
+from perdure.activities.call_tool import ToolActivities
+from perdure.activities.heartbeats import HeartbeatInterceptor
+from perdure.activities.models import Models
+from perdure.activities.payloads import V, pack, unpack
+from perdure.activities.signatures import CALL_MODEL, CALL_SYNC_TOOL, CALL_TOOL, RESOLVE_AGENT
+from perdure.activities.tool_loop import ToolLoop
+from perdure.activities.transcripts import Transcripts
+from perdure.errors import PerdureError
+from perdure.tasks import TurnInfo
+from perdure.wire import ModelCall, ToolRun
+from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT
+from perdure.workflows import AgentTurn
+from perdure.workflows.inputs import OneInput
+
+if TYPE_CHECKING:
+    from perdure.worker.agent_worker import AgentWorker
+
+_SDK_STICKY_TIMEOUT = timedelta(seconds=10)
+_THREADS = 100
+
+Handler = Callable[[RawValue], Any]
+
+
+class PerdurePlugin(Plugin):
+    """Adds the turn and the tools of `app` to a Temporal worker; its other workflows and activities stay as they are.
+
+    One plugin belongs to one worker.
+    """
+
+    def __init__(self, app: AgentWorker) -> None:
+        self._loop = ToolLoop(app.lifespan)
+        self._models = Models(app.all_providers(), app.models)
+        transcripts = Transcripts()
+        known = [tool for agent in app.registry.agents() for tool in agent.toolset().values()]
+        self._tools = ToolActivities(known, self._loop, transcripts)
+        self._agents = Agents(app.registry, self._models, self._tools.activity_of)
+        self._tools.bind(self._agents)
+        for agent in app.registry.agents():
+            self._models.resolve(agent.model)
+        self._activities: list[Handler] = [
+            _handler(RESOLVE_AGENT, self._agents.resolve_agent, TurnInfo),
+            _handler(CALL_MODEL, ModelActivities(self._models, transcripts).call_model, ModelCall),
+            *self._tools.handlers(),
+        ]
+
+    def name(self) -> str:
+        """The plugin's name."""
+        return "perdure"
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Add workflows, activities and interceptors; tune what still has the SDK's default.
+
+        Raises:
+            ConfigurationError: A name is taken by another activity or workflow of the worker.
+        """
+        self._refuse_taken(config)
+        config["workflows"] = [*config.get("workflows", []), AgentTurn]
+        config["activities"] = [*config.get("activities", []), *self._activities]
+        config["interceptors"] = [*config.get("interceptors", []), HeartbeatInterceptor(self._names(), self._prepare), OneInput()]
+        if config.get("activity_executor") is None:
+            threads = config.get("max_concurrent_activities") or _THREADS
+            config["activity_executor"] = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
+        if config.get("sticky_queue_schedule_to_start_timeout") == _SDK_STICKY_TIMEOUT:
+            config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
+        config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
+        runner = config.get("workflow_runner")
+        if isinstance(runner, SandboxedWorkflowRunner):
+            passed = runner.restrictions.with_passthrough_modules("perdure")
+            config["workflow_runner"] = replace(runner, restrictions=passed)
+        return config
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """Add the turn to a replayer."""
+        config["workflows"] = [*config.get("workflows", []), AgentTurn]
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
+        """Run the worker with the lifespan open around it."""
+        await self._loop.open()
+        try:
+            await next(worker)
+        finally:
+            await self._models.close()
+            await self._loop.close()
+
+    def run_replayer(
+        self,
+        replayer: Replayer,
+        histories: AsyncIterator[WorkflowHistory],
+        next: Callable[  # noqa: A002 - the SDK's name
+            [Replayer, AsyncIterator[WorkflowHistory]], AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]
+        ],
+    ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
+        """A replay runs no activity, so nothing is opened."""
+        return next(replayer, histories)
+
+    def _names(self) -> list[str]:
+        return [_name(handler) for handler in self._activities]
+
+    def _refuse_taken(self, config: WorkerConfig) -> None:
+        theirs = {_name(handler): handler for handler in config.get("activities", [])}
+        for name in self._names():
+            if name in theirs:
+                what = f"the tool {name!r}" if name in self._tools.names else f"Perdure's activity {name!r}"
+                raise errors.ConfigurationError(
+                    f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name; rename one of them"
+                )
+        for workflow in config.get("workflows", []):
+            if getattr(workflow, "__name__", "") == AgentTurn.__name__:
+                raise errors.ConfigurationError("the worker has a workflow named 'AgentTurn' already, which is the name of Perdure's; rename it")
+
+    async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
+        """Have an agent that a factory makes at hand before its tool runs."""
+        info = activity.info()
+        if info.activity_type in (CALL_TOOL, CALL_SYNC_TOOL) and info.workflow_run_id and info.workflow_id:
+            run = unpack(input.args[0], ToolRun)
+            await self._agents.prepare(activity.client(), info.workflow_run_id, info.workflow_id, run.owner)
+
+
+def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -> Handler:
+    """A typed method as an activity that takes and returns raw payloads, with our errors as failures."""
+
+    async def run(raw: RawValue) -> RawValue:
+        try:
+            return pack(await method(unpack(raw, takes)), f"the result of {name}")
+        except PerdureError as error:
+            raise failures.of_activity(error) from None
+        except Exception as error:
+            raise failures.of_activity(PerdureError(f"{name}: {type(error).__name__}: {error}")) from error
+
+    return activity.defn(name=name)(run)
+
+
+def _name(handler: Callable[..., object]) -> str:
+    definition = activity._Definition.from_callable(handler)  # noqa: SLF001 - there is no public way to the registered name
+    return definition.name or "" if definition else ""
+

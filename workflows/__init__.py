@@ -1,0 +1,5 @@
+"""What is durable and deterministic: the turn."""
+
+from perdure.workflows.agent_turn import AgentTurn
+
+__all__ = ["AgentTurn"]

@@ -46,7 +46,8 @@ async def local_runtime(
     worker = _with(app, model, deps)
     async with contextlib.AsyncExitStack() as stack:
         if address is None:
-            address = (await stack.enter_async_context(DevServer(folder=None, port=0, ui=False))).address
+            server = await stack.enter_async_context(DevServer(folder=None, port=0, ui=False))
+            address = server.address.address
         client = await connect(address)
         await stack.enter_async_context(worker.running(client, settings=WorkerSettings(grace=_GRACE)))
         yield AgentClient.from_temporal(client, task_queue=worker.task_queue)

@@ -1,0 +1,89 @@
+"""`perdure demo`: the main job, with its worker killed in the middle.
+
+The judge is the journal, a file outside of Temporal in which every model call and tool call leaves a line before it begins. What Temporal had
+recorded must stand in it once; what was cut off by the kill is visible as another attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+
+from perdure.clients import processes
+from perdure.clients.ask import AGENT, Session, conclude, introduce, session
+from perdure.clients.feed import Event
+from perdure.clients.progress import Paint, Progress
+from perdure.clients.turn import Turn
+from perdure.facts import Key, ModelAnswered, ToolReturned
+from perdure.reports import AgentReport
+
+_KILL_IN_STEP = "step-2"
+_POLL_S = 0.02
+
+
+async def demo(question: str, folder: Path, settings: Mapping[str, str], *, state: Path, address: str | None) -> int:
+    """Ask, kill the worker in the middle, start another, and check that nothing was done twice. Returns 0 only if all of that is so."""
+    introduce(folder, settings["PERDURE_ASK_MODEL"])
+    with tempfile.TemporaryDirectory(prefix="perdure-demo-") as scratch:
+        journal = Path(scratch) / "journal"
+        journal.touch()
+        async with session({**settings, "PERDURE_ASK_JOURNAL": str(journal)}, state=state, address=address) as here:
+            turn = await here.client.start(AGENT, question)
+            recorded = await _follow_through_a_kill(here, turn, journal)
+            report = await turn.result()
+            conclude(report, here.server)
+        return _verdict(report, folder, recorded, Counter(journal.read_text(encoding="utf-8").split()))
+
+
+async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> list[Key]:
+    """Show the turn to its end while its worker is killed. Returns what Temporal has recorded as done."""
+    first = await here.worker()
+    killer = asyncio.create_task(_kill_in_the_middle(here, first, journal))
+    progress, recorded = Progress(), list[Key]()
+    try:
+        async for event in turn.events():
+            progress.show(event)
+            recorded += _recorded(event)
+    finally:
+        killer.cancel()
+        await asyncio.wait({killer})
+        second = None if killer.cancelled() else killer.result()
+        for process in (first, second):
+            if process is not None:
+                await processes.stop(process, SIGTERM)
+    return recorded
+
+
+async def _kill_in_the_middle(here: Session, worker: processes.Process, journal: Path) -> processes.Process:
+    say = Paint()
+    while _KILL_IN_STEP not in journal.read_text(encoding="utf-8").split():
+        await asyncio.sleep(_POLL_S)
+    worker.send_signal(SIGKILL)
+    await worker.wait()
+    print(say("red", f"          ✗ the worker (process {worker.pid}) was killed in the middle of {_KILL_IN_STEP}: kill -9"), flush=True)
+    another = await here.worker()
+    print(say("green", f"          ✓ another worker (process {another.pid}) was started"), flush=True)
+    return another
+
+
+def _recorded(event: Event) -> list[Key]:
+    return [event.fact.key] if isinstance(event.fact, ModelAnswered | ToolReturned) else []
+
+
+def _verdict(report: AgentReport, folder: Path, recorded: list[Key], journal: Counter[str]) -> int:
+    say = Paint()
+    cut_off = journal[_KILL_IN_STEP] == 1 and _KILL_IN_STEP not in map(str, recorded)
+    checks = {
+        "the turn completed after its worker was killed": report.outcome == "completed" and cut_off,
+        f"each of the {len(recorded)} recorded calls ran exactly once": all(journal[str(key)] == 1 for key in recorded),
+        f"only {_KILL_IN_STEP}, which the kill cut off, was tried again": sum(journal.values()) == len(recorded) + 1,
+        "the answer names its source": any(path.relative_to(folder).as_posix() in report.output for path in folder.rglob("*.*")),
+    }
+    print()
+    for what, holds in checks.items():
+        print(f"{say('green', '✓') if holds else say('red', '✗')} {what}")
+    return 0 if all(checks.values()) else 1

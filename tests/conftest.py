@@ -1,0 +1,116 @@
+"""What every test on a real server gets: a runtime whose turns are checked again when it closes.
+
+Each history that a test makes is folded by a reader and compared with what the workflow itself said (Y12), and replayed without a cache (Y5).
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Replayer
+
+from perdure import Agent, AgentReport
+from perdure.activities.history import HistoryReader
+from perdure.clients import AgentClient, Turn
+from perdure.fold import TurnState, apply
+from perdure.testing import ScriptedModel
+from perdure.workflows import AgentTurn
+
+Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
+
+
+class RecordingClient(AgentClient):
+    """The client, which remembers its turns."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        super().__init__(client, task_queue)
+        self.turns: set[tuple[str, str]] = set()
+
+    @property
+    def temporal(self) -> Client:
+        """Temporal's client."""
+        return self._client
+
+    @property
+    def task_queue(self) -> str:
+        """Where the worker of this test polls."""
+        return self._task_queue
+
+    def _turn(self, turn_id: str, run_id: str) -> Turn:
+        self.turns.add((turn_id, run_id))
+        return super()._turn(turn_id, run_id)
+
+    async def history(self, turn: Turn) -> WorkflowHistory:
+        """The history of a turn."""
+        return await self._client.get_workflow_handle(turn.id, run_id=turn.run_id).fetch_history()
+
+
+@pytest.fixture
+def runtime(perdure_runtime: Any) -> Runtime:
+    """`local_runtime` on the session's server, with every turn checked at the end."""
+
+    @contextlib.asynccontextmanager
+    async def running(*args: Any, **kwargs: Any) -> AsyncIterator[RecordingClient]:
+        async with perdure_runtime(*args, **kwargs) as client:
+            recording = RecordingClient(client._client, client._task_queue)
+            yield recording
+            for turn_id, run_id in recording.turns:
+                await check_history(recording.temporal, turn_id, run_id)
+
+    return running
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(runtime: Runtime) -> Run:
+    """Run one turn of an agent with these fields on a scripted model: `report = await run(model, tools=[add])`."""
+
+    async def run_one(model: ScriptedModel, task: str = "2 + 3?", *, deps: Any = None, start: Any = None, **fields: Any) -> AgentReport:
+        agent = Agent(**{"name": "adder", "model": "scripted:adder", "instructions": "Add.", **fields})
+        async with runtime(agent, model=model, deps=deps) as client:
+            return await client.run(agent, task, **(start or {}))
+
+    return run_one
+
+
+async def check_history(client: Client, turn_id: str, run_id: str) -> None:
+    """A reader's fold agrees with the workflow, no workflow task failed, and the history replays with nothing cached."""
+    history = await client.get_workflow_handle(turn_id, run_id=run_id).fetch_history()
+    state = await fold_history(client, history)
+    failed = [event.event_id for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
+    assert not failed, f"workflow tasks of {turn_id} failed at events {failed}"
+    if state.ended is not None and state.ended.summary is not None:
+        summary = state.ended.summary
+        folded = (len(state.messages), state.digest, len(state.steps), state.model_calls, state.tool_calls, state.usage)
+        assert folded == (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
+    await Replayer(workflows=[AgentTurn]).replay_workflow(history)
+    if kept := os.environ.get("PERDURE_KEEP_HISTORIES"):
+        name = "".join(letter if letter.isalnum() else "-" for letter in turn_id)
+        (Path(kept) / f"{name}-{run_id}.json").write_text(history.to_json(), encoding="utf-8")
+
+
+async def fold_history(client: Client, history: WorkflowHistory) -> TurnState:
+    """What a reader makes of a history."""
+    reader = HistoryReader(client.data_converter)
+    state = TurnState()
+    for event in history.events:
+        fact = await reader.fact(event)
+        state = state if fact is None else apply(state, fact)
+    return state
+
+
+async def eventually(holds: Callable[[], bool], what: str, *, within_s: float = 20.0) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {within_s:g} s"
+        await asyncio.sleep(0.02)

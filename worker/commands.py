@@ -1,0 +1,89 @@
+"""The commands that run things: `perdure worker` and `perdure dev`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.worker.dev_server import ServerAddress
+
+STATE = Path(".perdure")
+
+
+def register(subparsers: Any) -> None:
+    """Add the commands to the command line's parser."""
+    worker = subparsers.add_parser("worker", help="run the agents of a module", description="Run the agents of a module until SIGTERM.")
+    worker.add_argument("app", metavar="MODULE:NAME", help="an Agent, a Registry, an AgentWorker, or a function that returns one")
+    worker.add_argument("--address", help="where Temporal is, such as localhost:7233 (default: Temporal's environment profiles)")
+    worker.set_defaults(run=run_worker)
+    dev = subparsers.add_parser("dev", help="a Temporal server with web UI, and a worker", description="Run a Temporal server for development.")
+    dev.add_argument("app", metavar="MODULE:NAME", nargs="?", help="run these agents too")
+    dev.add_argument("--port", type=int, default=7233, help="of the server; the next free one where it is taken")
+    dev.add_argument("--state", type=Path, default=STATE, help="folder of the database file (default: .perdure)")
+    dev.add_argument("--json", action="store_true", help="say where the server is as one line of JSON")
+    dev.set_defaults(run=run_dev)
+
+
+async def run_worker(arguments: argparse.Namespace) -> int:
+    """`perdure worker`."""
+    from perdure.worker.loading import load
+
+    app = load(arguments.app)
+    _say(f"worker for {', '.join(app.registry.list())} on task queue {app.task_queue!r}; Ctrl-C drains it")
+    await app.run(arguments.address)
+    return 0
+
+
+async def run_dev(arguments: argparse.Namespace) -> int:
+    """`perdure dev`."""
+    from perdure.worker.dev_server import DevServer, running
+    from perdure.worker.loading import load
+
+    app = load(arguments.app) if arguments.app else None
+    async with contextlib.AsyncExitStack() as stack:
+        there = await running(arguments.state)
+        where = there or (await stack.enter_async_context(DevServer(folder=arguments.state, port=arguments.port))).address
+        _introduce(where, is_new=there is None, as_json=arguments.json)
+        if app is None and there is not None:
+            return 0
+        if app is None:
+            await _interrupted()
+        else:
+            _say(f"worker    {', '.join(app.registry.list())} on task queue {app.task_queue!r}")
+            await app.run(where.address)
+        _say("stopping …")
+    return 0
+
+
+def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"address": where.address, "ui": where.ui}), flush=True)  # noqa: T201 - this is the command line
+        return
+    if not is_new:
+        _say("a server runs already on this folder")
+    elif where.moved_from:
+        _say(f"port {where.moved_from} is taken; this is the next free one")
+    _say(f"Temporal  {where.address}")
+    _say(f"web UI    {where.ui}")
+    _say("Ctrl-C stops it")
+
+
+async def _interrupted() -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the command line

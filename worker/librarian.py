@@ -1,0 +1,105 @@
+"""The agent behind `perdure ask` and the demo: it answers from the documents of one folder.
+
+It is told by the environment what to do, because it runs in a process of its own: `PERDURE_ASK_FOLDER`, `PERDURE_ASK_MODEL`,
+`PERDURE_ASK_BASE_URL`, and for the demo `PERDURE_ASK_JOURNAL`, a file where every model call and tool call leaves its activity's id before it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from temporalio import activity
+
+from perdure import errors
+from perdure.activities.folder import folder_toolbox
+from perdure.activities.models import ModelRequest, Provider
+from perdure.activities.providers import OpenAIChat, defaults
+from perdure.agents import Agent
+from perdure.tools import AnyTool, Tool, as_tools
+from perdure.wire import ModelAnswer
+from perdure.worker.agent_worker import AgentWorker
+
+OFFLINE = "offline:librarian"
+INSTRUCTIONS = (
+    "You answer questions from the documents in one folder. Search before you answer, read the best passages, and answer in your own words in "
+    "at most two paragraphs. End with the source as path:line. Where the documents are silent, say so; never answer from memory."
+)
+
+
+def make() -> AgentWorker:
+    """A worker for the folder and the model that the environment names."""
+    folder = Path(os.environ.get("PERDURE_ASK_FOLDER", "docs"))
+    if not folder.is_dir():
+        raise errors.ConfigurationError(f"{folder} is not a folder; PERDURE_ASK_FOLDER says where the documents are")
+    model = os.environ.get("PERDURE_ASK_MODEL", OFFLINE)
+    agent = Agent(
+        name="librarian",
+        description="Answers from the documents of a folder and names the source",
+        instructions=INSTRUCTIONS,
+        model=model,
+        toolboxes=[folder_toolbox(folder)],
+    )
+    worker = AgentWorker(agent, providers=_providers())
+    journal = os.environ.get("PERDURE_ASK_JOURNAL")
+    return _journaled(worker, agent, Journal(Path(journal))) if journal else worker
+
+
+def _providers() -> dict[str, Provider]:
+    base_url = os.environ.get("PERDURE_ASK_BASE_URL")
+    if not base_url:
+        return {}
+    key = "OPENAI_API_KEY" if os.environ.get("OPENAI_API_KEY") else None
+    return {"openai": OpenAIChat(base_url=base_url, api_key_env=key)}
+
+
+class Journal:
+    """A file outside of Temporal that says what was really done, one line each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, line: str) -> None:
+        """Append a line and have it on disk before anything else happens."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class _JournaledModel:
+    """Writes a line, waits a moment so that there is a middle to be killed in, and asks the model."""
+
+    def __init__(self, inner: Provider, journal: Journal) -> None:
+        self._inner = inner
+        self._journal = journal
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self._journal.write(activity.info().activity_id)
+        await asyncio.sleep(1.0)
+        return await self._inner.complete(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def _journaled(worker: AgentWorker, agent: Agent, journal: Journal) -> AgentWorker:
+    providers: dict[str, Provider] = {**defaults(), **worker.providers}
+    boxes = [replace(box, tools=[_with_journal(item, journal) for item in as_tools(box.tools)]) for box in agent.toolboxes]
+    return replace(
+        worker,
+        agents=replace(agent, toolboxes=boxes),
+        providers={name: _JournaledModel(provider, journal) for name, provider in providers.items()},
+    )
+
+
+def _with_journal(item: AnyTool, journal: Journal) -> AnyTool:
+    @functools.wraps(item.function)
+    def function(**arguments: object) -> object:
+        journal.write(activity.info().activity_id)
+        return item.function(**arguments)
+
+    return Tool(function, name=item.name, timeout=item.timeout, read_only=item.read_only)

@@ -1,0 +1,55 @@
+"""`module:name` to a worker."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from perdure import errors
+from perdure.agents import Agent
+from perdure.errors import PerdureError
+from perdure.registry import Registry
+from perdure.worker.agent_worker import AgentWorker
+
+
+def load(target: str) -> AgentWorker:
+    """The worker that `module:name` names: an Agent, a Registry, an AgentWorker, or a function without arguments that returns one.
+
+    Raises:
+        ConfigurationError: The module does not import, or holds no such thing; the message says which.
+    """
+    module, colon, name = target.partition(":")
+    if not (module and colon and name):
+        raise errors.ConfigurationError(f"{target!r} is not module:name; for an agent called `agent` in app.py it is app:agent")
+    found = _attribute(module, name)
+    if callable(found) and not isinstance(found, Agent | Registry | AgentWorker):
+        found = _called(target, found)
+    if isinstance(found, AgentWorker):
+        return found
+    if isinstance(found, Agent | Registry):
+        return AgentWorker(found)
+    raise errors.ConfigurationError(f"{target} is a {type(found).__name__}; it must be an Agent, a Registry or an AgentWorker")
+
+
+def _attribute(module: str, name: str) -> object:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        imported = importlib.import_module(module)
+    except Exception as error:
+        raise errors.ConfigurationError(f"module {module!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if not hasattr(imported, name):
+        raise errors.ConfigurationError(f"module {module!r} has nothing called {name!r}")
+    return getattr(imported, name)
+
+
+def _called(target: str, function: object) -> object:
+    assert callable(function)
+    try:
+        return function()
+    except PerdureError:
+        raise
+    except Exception as error:
+        raise errors.ConfigurationError(f"{target}() failed: {type(error).__name__}: {error}") from error

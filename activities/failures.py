@@ -21,16 +21,12 @@ NOT_REGISTERED = "NotFoundError"
 
 def of_activity(error: PerdureError) -> ApplicationError:
     """The failure of an activity. It is expected, so the SDK logs no stack trace."""
-    return ApplicationError(
-        error.message, pack(error.info()), type=error.code, non_retryable=True, category=ApplicationErrorCategory.BENIGN
-    )
+    return ApplicationError(error.message, pack(error.info()), type=error.code, non_retryable=True, category=ApplicationErrorCategory.BENIGN)
 
 
 def of_turn(error: PerdureError, summary: Summary) -> ApplicationError:
     """The failure of a turn."""
-    return ApplicationError(
-        error.message, pack(summary), type=error.code, non_retryable=True, category=ApplicationErrorCategory.BENIGN
-    )
+    return ApplicationError(error.message, pack(summary), type=error.code, non_retryable=True, category=ApplicationErrorCategory.BENIGN)
 
 
 def error_in(failure: BaseException) -> ErrorInfo:

@@ -114,5 +114,3 @@ def _cancelled() -> Failure:
     failure = Failure(message="cancelled")
     failure.canceled_failure_info.SetInParent()
     return failure
-
-

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from temporalio import exceptions
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError, CancelledError, TimeoutError, TimeoutType
+from temporalio.exceptions import ApplicationError, CancelledError, TimeoutType
 
 from perdure import errors, limits
 from perdure.activities import failures
@@ -34,7 +35,7 @@ def failed(key: Key, failure: BaseException) -> Fact:
 def _tool_lost(key: Key, failure: BaseException) -> ToolLost:
     if _worker_lost(failure):
         return ToolLost(key, Loss.WORKER_LOST)
-    if isinstance(failure, TimeoutError):
+    if isinstance(failure, exceptions.TimeoutError):
         return ToolLost(key, Loss.TIMED_OUT)
     if isinstance(failure, CancelledError):
         return ToolLost(key, Loss.CANCELLED)
@@ -47,7 +48,7 @@ def _call_failed(key: Key, failure: BaseException) -> CallFailed:
     if _worker_lost(failure):
         error: PerdureError = errors.PerdureError(f"the worker was lost {limits.LOST_ATTEMPTS} times while it ran {key}")
         return CallFailed(key, error.info(), lost=True)
-    if isinstance(failure, TimeoutError):
+    if isinstance(failure, exceptions.TimeoutError):
         return CallFailed(key, errors.LLMTimeoutError(f"no answer within {limits.MODEL_CALL.total_seconds():g} s").info())
     if isinstance(failure, CancelledError):
         return CallFailed(key, errors.TurnCancelledError().info())
@@ -55,6 +56,6 @@ def _call_failed(key: Key, failure: BaseException) -> CallFailed:
 
 
 def _worker_lost(failure: BaseException) -> bool:
-    if isinstance(failure, TimeoutError):
+    if isinstance(failure, exceptions.TimeoutError):
         return failure.type is TimeoutType.HEARTBEAT
     return isinstance(failure, ApplicationError) and failure.type == failures.WORKER_SHUTDOWN

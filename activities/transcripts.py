@@ -70,7 +70,8 @@ class Transcripts:
         Raises:
             TranscriptMismatchError: History does not hold it.
         """
-        assert info.workflow_id and info.workflow_run_id
+        assert info.workflow_id
+        assert info.workflow_run_id
         run = WorkflowExecution(workflow_id=info.workflow_id, run_id=info.workflow_run_id)
         own = Key.parse(info.activity_id)
         with self._lock:

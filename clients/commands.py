@@ -91,7 +91,7 @@ async def _follow(turn: Any) -> int:
         if error.report is not None:
             _note(figures(error.report))
         raise
-    print(f"\n{report.output}\n")  # noqa: T201 - this is the command line
+    print(f"\n{report.output}\n")
     _note(figures(report))
     return 0
 
@@ -126,4 +126,4 @@ def _settings(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - this is the command line
+    print(text, file=sys.stderr)

@@ -36,7 +36,7 @@ async def demo(question: str, folder: Path, settings: Mapping[str, str], *, stat
             recorded = await _follow_through_a_kill(here, turn, journal)
             report = await turn.result()
             conclude(report, here.server)
-        return _verdict(report, folder, recorded, Counter(journal.read_text(encoding="utf-8").split()))
+        return _verdict(report, folder, recorded, Counter(_lines(journal)))
 
 
 async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> list[Key]:
@@ -60,14 +60,18 @@ async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> li
 
 async def _kill_in_the_middle(here: Session, worker: processes.Process, journal: Path) -> processes.Process:
     say = Paint()
-    while _KILL_IN_STEP not in journal.read_text(encoding="utf-8").split():
-        await asyncio.sleep(_POLL_S)
+    while _KILL_IN_STEP not in _lines(journal):
+        await asyncio.sleep(_POLL_S)  # noqa: ASYNC110 - another process writes the file
     worker.send_signal(SIGKILL)
     await worker.wait()
     print(say("red", f"          ✗ the worker (process {worker.pid}) was killed in the middle of {_KILL_IN_STEP}: kill -9"), flush=True)
     another = await here.worker()
     print(say("green", f"          ✓ another worker (process {another.pid}) was started"), flush=True)
     return another
+
+
+def _lines(journal: Path) -> list[str]:
+    return journal.read_text(encoding="utf-8").split()
 
 
 def _recorded(event: Event) -> list[Key]:

@@ -120,7 +120,7 @@ class Feed:
                 self._error = errors.TurnNotFoundError(f"the history of {self._run.workflow_id} ends without an end of the turn")
         except PerdureError as error:
             self._error = error
-        except Exception as error:  # a watcher must hear of whatever ends the feed
+        except Exception as error:  # noqa: BLE001 - a watcher must hear of whatever ends the feed
             self._error = PerdureError(f"reading the history of {self._run.workflow_id}: {type(error).__name__}: {error}")
         finally:
             unclaimed.cancel()

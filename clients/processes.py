@@ -66,7 +66,9 @@ async def stop(process: asyncio.subprocess.Process, how: signal.Signals) -> None
             await process.wait()
 
 
-async def _spawn(*arguments: str, stdout: int | None = asyncio.subprocess.DEVNULL, environment: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+async def _spawn(
+    *arguments: str, stdout: int | None = asyncio.subprocess.DEVNULL, environment: Mapping[str, str] | None = None
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -25,6 +25,7 @@ class Paint:
         self._on = out.isatty() and not os.environ.get("NO_COLOR")
 
     def __call__(self, style: str, text: str) -> str:
+        """`text` in a style, or as it is."""
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._on else text
 
 

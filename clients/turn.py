@@ -19,7 +19,7 @@ from perdure.reports import AgentReport, Outcome, Step
 
 logger = logging.getLogger("perdure")
 
-OnStep = Callable[[Step], Awaitable[None] | None | object]
+OnStep = Callable[[Step], Awaitable[object] | object]
 
 
 class Turn:
@@ -140,4 +140,3 @@ async def _tell(on_step: OnStep, step: Step) -> None:
             await outcome
     except Exception:
         logger.exception("on_step failed; the turn goes on")
-

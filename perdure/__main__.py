@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         return int(asyncio.run(arguments.run(arguments)))
     except PerdureError as error:
-        print(f"perdure: {error.message}", file=sys.stderr)  # noqa: T201 - this is the command line
+        print(f"perdure: {error.message}", file=sys.stderr)
         return FAILED if error.report is not None else USAGE
     except KeyboardInterrupt:
         return INTERRUPTED

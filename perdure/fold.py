@@ -111,9 +111,7 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
             return _begin(state, request)
         case Scheduled(key):
             is_model_call = key.step > 0 and key.call == 0
-            return replace(
-                state, in_flight=(*state.in_flight, key), model_calls=state.model_calls + is_model_call, waiting=None
-            )
+            return replace(state, in_flight=(*state.in_flight, key), model_calls=state.model_calls + is_model_call, waiting=None)
         case AgentResolved(key, agent):
             return replace(_landed(state, key), agent=agent, failures=())
         case ModelAnswered(key, answer):

@@ -145,9 +145,7 @@ def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
 def _answered(calls: Sequence[ToolCall], given: Sequence[ToolResult]) -> ToolMessage:
     results = {result.call_id: result for result in given}
     return ToolMessage(
-        results=tuple(
-            results.get(call.id) or ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True) for call in calls
-        )
+        results=tuple(results.get(call.id) or ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True) for call in calls)
     )
 
 

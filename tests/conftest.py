@@ -54,7 +54,7 @@ class RecordingClient(AgentClient):
 
 @pytest.fixture
 def runtime(perdure_runtime: Any) -> Runtime:
-    """`local_runtime` on the session's server, with every turn checked at the end."""
+    """Agents on the session's server, with every turn checked at the end."""
 
     @contextlib.asynccontextmanager
     async def running(*args: Any, **kwargs: Any) -> AsyncIterator[RecordingClient]:
@@ -72,7 +72,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(runtime: Runtime) -> Run:
-    """Run one turn of an agent with these fields on a scripted model: `report = await run(model, tools=[add])`."""
+    """One turn of an agent with these fields on a scripted model: `report = await run(model, tools=[add])`."""
 
     async def run_one(model: ScriptedModel, task: str = "2 + 3?", *, deps: Any = None, start: Any = None, **fields: Any) -> AgentReport:
         agent = Agent(**{"name": "adder", "model": "scripted:adder", "instructions": "Add.", **fields})

@@ -64,7 +64,7 @@ async def run_dev(arguments: argparse.Namespace) -> int:
 
 def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"address": where.address, "ui": where.ui}), flush=True)  # noqa: T201 - this is the command line
+        print(json.dumps({"address": where.address, "ui": where.ui}), flush=True)
         return
     if not is_new:
         _say("a server runs already on this folder")
@@ -86,4 +86,4 @@ async def _interrupted() -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the command line
+    print(text, file=sys.stderr, flush=True)

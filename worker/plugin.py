@@ -123,9 +123,7 @@ class PerdurePlugin(Plugin):
         for name in self._names():
             if name in theirs:
                 what = f"the tool {name!r}" if name in self._tools.names else f"Perdure's activity {name!r}"
-                raise errors.ConfigurationError(
-                    f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name; rename one of them"
-                )
+                raise errors.ConfigurationError(f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name; rename one of them")
         for workflow in config.get("workflows", []):
             if getattr(workflow, "__name__", "") == AgentTurn.__name__:
                 raise errors.ConfigurationError("the worker has a workflow named 'AgentTurn' already, which is the name of Perdure's; rename it")
@@ -155,4 +153,3 @@ def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -
 def _name(handler: Callable[..., object]) -> str:
     definition = activity._Definition.from_callable(handler)  # noqa: SLF001 - there is no public way to the registered name
     return definition.name or "" if definition else ""
-

@@ -17,10 +17,12 @@ HEARTBEAT_THROTTLE = timedelta(seconds=1)
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """Attributes:
-    task_queue: `PERDURE_TASK_QUEUE`: used instead of the one in the code.
-    grace: `PERDURE_GRACE_S`: at SIGTERM, work in flight may go on for so long before it is cancelled.
-    max_activities: `PERDURE_MAX_ACTIVITIES`: model and tool calls at once.
+    """What may be set.
+
+    Attributes:
+        task_queue: `PERDURE_TASK_QUEUE`: used instead of the one in the code.
+        grace: `PERDURE_GRACE_S`: at SIGTERM, work in flight may go on for so long before it is cancelled.
+        max_activities: `PERDURE_MAX_ACTIVITIES`: model and tool calls at once.
     """
 
     task_queue: str | None = None

@@ -37,7 +37,7 @@ def perdure_server() -> Iterator[str]:
 
 @pytest.fixture
 def perdure_runtime(perdure_server: str) -> Runtime:
-    """`local_runtime` on the session's server: `async with perdure_runtime(app, model=…) as client`."""
+    """What `perdure.testing.local_runtime` does, on the session's server."""
     from perdure.testing.runtime import local_runtime
 
     return partial(local_runtime, address=perdure_server)

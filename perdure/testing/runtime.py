@@ -120,4 +120,3 @@ class _ByAgent:
 
     async def close(self) -> None:
         """The models belong to the test."""
-

@@ -29,9 +29,7 @@ def call(name: str, /, *, call_id: str = "", **arguments: object) -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=json.dumps(arguments))
 
 
-def says(
-    text: str, *, thinking: str = "", stop: StopReason = StopReason.END, usage: Usage | None = None, delay: timedelta = timedelta()
-) -> Reply:
+def says(text: str, *, thinking: str = "", stop: StopReason = StopReason.END, usage: Usage | None = None, delay: timedelta = timedelta()) -> Reply:
     """Answer with text."""
     parts = (Thinking(text=thinking),) if thinking else ()
     return _reply((*parts, Text(text=text)), stop, usage, delay)
@@ -92,8 +90,6 @@ class ScriptedModel:
         assert left <= 0, f"{left} of {len(self._replies)} scripted replies were not used"
 
 
-def _reply(
-    parts: tuple[Text | Thinking | ToolCall, ...], stop: StopReason, usage: Usage | None, delay: timedelta
-) -> Reply:
+def _reply(parts: tuple[Text | Thinking | ToolCall, ...], stop: StopReason, usage: Usage | None, delay: timedelta) -> Reply:
     answer = ModelAnswer(message=AssistantMessage(parts=parts), stop=stop, usage=usage or Usage(), model="scripted")
     return Reply(answer=answer, delay=delay)

@@ -125,7 +125,9 @@ async def test_report_messages_continue_in_another_turn(runtime: Runtime) -> Non
     assert second.output == "six"
     assert model.requests[2].messages == (*first.messages, UserMessage.of("and one more?"))
     assert model.requests[2].system == "Add."
-    assert model.requests[0].messages[0].text == "<memory>\nnumbers are small\n</memory>\n\n2 + 3?"
+    opening = model.requests[0].messages[0]
+    assert isinstance(opening, UserMessage)
+    assert opening.text == "<memory>\nnumbers are small\n</memory>\n\n2 + 3?"
     assert context == Context(blocks={"memory": "numbers are small"})
 
 

@@ -1,0 +1,422 @@
+"""Tools that read one folder and cannot leave it: list its files, search them, read one.
+
+A path is resolved first and refused when it leads outside. Then it is opened part by part from the folder down and no link is followed, so
+that a link which somebody puts there in between is refused too. Names that begin with a dot, and `node_modules`, are no part of the folder.
+
+Search ranks passages by BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009): a passage is better the more of the
+words it has, the rarer these are in the folder, and the shorter it is; the score is then multiplied by its share of all the words, each
+by its rarity. A word in the passage's heading counts three times more, one in the headings above it or in its path once more. Words are
+letters and digits without their English endings, so that `retries` finds `retry`; those that every text has (`the`, `how`) are not looked
+for.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import math
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, TypeVar
+
+from pydantic_core import to_json
+
+from perdure import errors
+from perdure.text import clip, head, one_line
+from perdure.tools import Toolbox, tool
+from perdure.values import Value
+
+_T = TypeVar("_T")
+
+_FILE_BYTES = 1_000_000
+_PROBE_BYTES = 8 * 1024
+_ANSWER_BYTES = 48 * 1024  # as JSON: what is larger than a tool result may be would be clipped, and then it is no JSON any more
+_LISTED, _WALKED, _DEPTH = 500, 50_000, 32
+_SEARCHED_FILES, _SEARCHED_BYTES = 5_000, 32_000_000
+_QUERY_WORDS, _MATCHES, _MATCH_BYTES = 32, 25, 1_200
+_PASSAGE, _LONGEST_PASSAGE = 700, 2_000  # characters: cut at the first blank line after the one, at any line after the other
+_HEADING, _TITLE = 3, 200
+_SATURATION, _LENGTH = 1.2, 0.5  # BM25's k1 and b; b is below the usual 0.75 because passages differ less in length than documents
+
+_PROSE = frozenset({"", ".markdown", ".md", ".mdx", ".rst", ".txt"})
+_HASHES = re.compile(r"(#{1,6})\s+(\S.*)")
+_UNDERLINE = re.compile(r"""([=\-~^"*+#])\1{2,}\s*$""")
+_FENCE = "```"
+_BREAK = re.compile(r"\s*$|([-*+]|\d+\.)\s")
+_UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_WORD = re.compile(r"[^\W_]+")
+_COMMON = """
+a about after all also am an and any are as at be because been before but by can could did do does doing for from get give had has have he
+her here his how i if in into is it its just let like made make many may me mean might more most much must my no not of off on one only or
+other our out over please she should so some such tell than that the their them then there these they this those to under up us was we were
+what when where which while who whom whose why will with would you your
+"""
+_STOP_WORDS = frozenset(_COMMON.split())
+_ENDINGS = (("ies", "y"), ("ied", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
+
+
+class Listing(Value):
+    """Paths relative to the folder."""
+
+    files: tuple[str, ...]
+    note: str = ""
+
+
+class Match(Value):
+    """A passage that has some of the words. `line` is the number of its first line; `heading` is the one that it stands under."""
+
+    path: str
+    line: int
+    heading: str
+    text: str
+
+
+class Matches(Value):
+    """Passages, the most relevant first. `note` says what was not searched."""
+
+    matches: tuple[Match, ...]
+    files: int
+    note: str = ""
+
+
+class Excerpt(Value):
+    """Lines of a file, counted from 1, both ends included."""
+
+    path: str
+    first_line: int
+    last_line: int
+    total_lines: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What stands between two headings. `line` counts from 1 and is the heading's; `headings` go from the outermost to its own."""
+
+    line: int
+    headings: tuple[str, ...]
+    lines: Sequence[str]
+
+
+class Folder:
+    """A folder that can be read, and not left. Only regular files of UTF-8 text up to 1 MB are read."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise errors.ConfigurationError(f"{root} is not a folder")
+        self._root = root.resolve()
+
+    @tool(read_only=True)
+    def list_files(self, pattern: str = "**/*") -> Listing:
+        """List the files of the folder.
+
+        Args:
+            pattern: Which paths: a folder such as docs, or a pattern in which * is any text, in folders below too, as in *.md.
+        """
+        wanted = str(_inside(pattern or "*")).replace("**/", "*")
+        walked = list(itertools.islice(self._walk(), _WALKED))
+        fitting = [path for path in walked if fnmatchcase(path, wanted) or fnmatchcase(path, f"{wanted}/*")]
+        shown = _bounded(fitting[:_LISTED])
+        return Listing(files=tuple(shown), note=_listing_note(len(walked), len(fitting), len(shown)))
+
+    @tool(read_only=True)
+    def search_files(self, query: str, limit: int = 10) -> Matches:
+        """Find the passages of the folder's text files that fit the query best. Not every word has to occur.
+
+        Args:
+            query: Words to look for; the first 32 count.
+            limit: At most this many passages, 1 to 25.
+        """
+        if limit < 1:
+            raise ValueError(f"limit must be 1 to {_MATCHES}, not {limit}")
+        ranking = _Ranking(words(" ".join(keywords(query)[:_QUERY_WORDS])))
+        files = left_out = size = 0
+        notes = []
+        for path in self._walk():
+            if files + left_out >= _SEARCHED_FILES or size >= _SEARCHED_BYTES:
+                notes.append(f"stopped early, after {files + left_out} files; there are more")
+                break
+            try:
+                text = self._text(path)
+            except ValueError:
+                left_out += 1
+                continue
+            files, size = files + 1, size + len(text)
+            ranking.add(path, text)
+        if left_out:
+            notes.append(f"{left_out} file{' was' if left_out == 1 else 's were'} left out: not UTF-8 text, or over 1 MB")
+        return Matches(matches=tuple(_bounded(ranking.best(min(limit, _MATCHES)))), files=files, note=". ".join(notes))
+
+    @tool(read_only=True)
+    def read_file(self, path: str, first_line: int = 1, lines: int = 200) -> Excerpt:
+        """Read lines of a text file.
+
+        Args:
+            path: As list_files and search_files show it, relative to the folder.
+            first_line: Where to begin, counted from 1.
+            lines: At most this many lines; fewer come back where they are long.
+        """
+        if first_line < 1 or lines < 1:
+            raise ValueError("first_line and lines count from 1")
+        everything = _lines(self._text(path))
+        if first_line > len(everything):
+            raise ValueError(f"{_name(path)} ends at line {len(everything)}, before line {first_line}")
+        wanted = everything[first_line - 1 : first_line - 1 + lines]
+        shown = _bounded(wanted) or [head(wanted[0], _ANSWER_BYTES // 8) + " [this line is longer]"]
+        last = first_line + len(shown) - 1
+        return Excerpt(path=path, first_line=first_line, last_line=last, total_lines=len(everything), text="\n".join(shown))
+
+    def _walk(self) -> Iterator[str]:
+        """Regular files, those of a folder before those of the folders in it. Links are left out: what they lead to is listed itself."""
+        for folder, folders, names, fd in os.fwalk(self._root):
+            at = PurePosixPath(folder).relative_to(self._root)
+            folders[:] = sorted(name for name in folders if not _is_hidden(name)) if len(at.parts) < _DEPTH else []
+            for name in sorted(names):
+                if not _is_hidden(name) and _is_regular(name, fd):
+                    yield str(at / name)
+
+    def _text(self, path: str) -> str:
+        """The text of a file.
+
+        Raises:
+            ValueError: It is not in the folder, not a file, too large, or not text; the message is written for the model.
+        """
+        real = self._resolve(path)
+        try:
+            with os.fdopen(_open(self._root, real), "rb") as file:
+                _check(path, os.fstat(file.fileno()))
+                return _decoded(path, file)
+        except OSError as error:
+            raise ValueError(f"{_name(path)} cannot be read: {error.strerror}") from None
+
+    def _resolve(self, path: str) -> PurePosixPath:
+        """Where a regular file really is, relative to the folder and without links."""
+        try:
+            real = Path(os.path.realpath(self._root / _inside(path)))
+            if not real.is_relative_to(self._root):
+                raise ValueError(f"{_name(path)} is a link that leads out of the folder")
+            relative = PurePosixPath(real.relative_to(self._root))
+            if any(_is_hidden(part) for part in relative.parts):
+                raise ValueError(f"{_name(path)} is hidden; hidden files are not read")
+            _check(path, real.lstat())  # before it is opened: opening a FIFO or a device can have effects
+        except OSError as error:
+            missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+            reason = "is not in the folder; list_files shows what is" if missing else f"cannot be read: {error.strerror}"
+            raise ValueError(f"{_name(path)} {reason}") from None
+        return relative
+
+
+def folder_toolbox(root: Path) -> Toolbox:
+    """`list_files`, `search_files` and `read_file` for the folder `root`, in a toolbox named "folder".
+
+    Raises:
+        ConfigurationError: `root` is not a folder.
+    """
+    folder = Folder(root)
+    return Toolbox("folder", [folder.list_files, folder.search_files, folder.read_file])
+
+
+def _inside(path: str) -> PurePosixPath:
+    """`path` as one that stays below the folder by its words; links are another matter."""
+    if "\0" in path:
+        raise ValueError("a path cannot hold a NUL character")
+    given = PurePosixPath(path)
+    if given.is_absolute() or ".." in given.parts:
+        raise ValueError(f"{_name(path)} leads out of the folder: use a path relative to it, without ..")
+    return given
+
+
+def _open(root: Path, relative: PurePosixPath) -> int:
+    """Open a file part by part and follow no link."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    flags = [os.O_DIRECTORY] * (len(relative.parts) - 1) + [os.O_NONBLOCK | os.O_NOCTTY]
+    for part, flag in zip(relative.parts, flags, strict=True):
+        try:
+            inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | flag, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+def _check(path: str, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise ValueError(f"{_name(path)} is a folder; list_files shows what is in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{_name(path)} is not a regular file")
+    if status.st_size > _FILE_BYTES:
+        raise ValueError(f"{_name(path)} is too large: it has {status.st_size} bytes, and the limit is {_FILE_BYTES}")
+
+
+def _decoded(path: str, file: BinaryIO) -> str:
+    beginning = file.read(_PROBE_BYTES)
+    if b"\0" in beginning:
+        raise ValueError(f"{_name(path)} is a binary file")
+    try:
+        return (beginning + file.read(_FILE_BYTES)).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{_name(path)} is not text in UTF-8") from None
+
+
+def _is_hidden(name: str) -> bool:
+    """Also a name that is not UTF-8 or has control characters: it cannot be shown, so nobody could ask for it."""
+    return name.startswith(".") or name == "node_modules" or _UNSPEAKABLE.search(name) is not None
+
+
+def _is_regular(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _listing_note(walked: int, fitting: int, shown: int) -> str:
+    if not fitting:
+        return "no file fits this pattern" if walked else "the folder has no files"
+    if walked == _WALKED:
+        return f"{shown} of {fitting} files or more: the folder is larger than what is looked at"
+    return f"the first {shown} of {fitting} files; a narrower pattern shows the others" if shown < fitting else ""
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as editors count them."""
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+
+
+def _bounded(items: Sequence[_T]) -> list[_T]:
+    """The first of `items` that fit into an answer."""
+    sizes = itertools.accumulate(len(to_json(item)) + 1 for item in items)
+    return [item for item, size in zip(items, sizes, strict=True) if size <= _ANSWER_BYTES]
+
+
+def _name(path: str) -> str:
+    return repr(one_line(path, 200))
+
+
+def words(text: str) -> list[str]:
+    """The words of `text` as search compares them: lower case, without English endings."""
+    return [_stem(word) for word in _WORD.findall(text.casefold())]
+
+
+def keywords(question: str) -> list[str]:
+    """What `question` is about: its words, once each, without those that every text has; all of them where nothing else is left."""
+    every = list(dict.fromkeys(_WORD.findall(question.casefold())))
+    return [word for word in every if word not in _STOP_WORDS and len(word) > 1] or every
+
+
+def sections(path: str, text: str) -> Iterator[Section]:
+    """The text cut at its headings: Markdown and reStructuredText. Files of other kinds are one section.
+
+    A heading that has only subsections is no section of its own: it is among the headings of each of them.
+    """
+    lines = _lines(text)
+    above: list[tuple[int, str]] = []
+    begin = 0
+    for number, heading in _headings(lines) if PurePosixPath(path).suffix.lower() in _PROSE else ():
+        has_words = _WORD.search(" ".join(lines[begin + 1 : number])) is not None
+        if number > begin and (has_words or not above or heading[0] <= above[-1][0]):
+            yield Section(begin + 1, tuple(title for _, title in above), lines[begin:number])
+        above = [upper for upper in above if upper[0] < heading[0]] + [heading]
+        begin = number
+    yield Section(begin + 1, tuple(title for _, title in above), lines[begin:])
+
+
+class _Ranking:
+    """BM25 over passages. Only those with one of the wanted words are kept, so that a large folder fits into memory."""
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self._wanted = tuple(dict.fromkeys(wanted))
+        self._passages = self._words = 0
+        self._having: Counter[str] = Counter()
+        self._found: list[tuple[Match, dict[str, int], int]] = []
+        if not self._wanted:
+            raise ValueError("the query has no words to look for")
+
+    def add(self, path: str, text: str) -> None:
+        """Take in a file."""
+        for section in sections(path, text):
+            own = section.headings[-1] if section.headings else ""
+            titles = Counter(words(own) * _HEADING + words(" ".join((path, *section.headings[:-1]))))
+            for line, lines in _passages(section):
+                self._take(Match(path=path, line=line, heading=own, text="\n".join(lines).rstrip()), titles)
+
+    def _take(self, match: Match, titles: Counter[str]) -> None:
+        counts = Counter(words(match.text))
+        length = counts.total()
+        if not length:
+            return
+        self._passages, self._words = self._passages + 1, self._words + length
+        found = {word: counts[word] + titles[word] for word in self._wanted if counts[word] or titles[word]}
+        self._having.update(found.keys())
+        if found:
+            self._found.append((match, found, length))
+
+    def best(self, limit: int) -> list[Match]:
+        """The most relevant passages; equal ones by path, then by line."""
+        ranked = sorted(self._found, key=lambda item: (-self._score(item[1], item[2]), item[0].path, item[0].line))
+        return [match.model_copy(update={"text": clip(match.text, _MATCH_BYTES)}) for match, _, _ in ranked[:limit]]
+
+    def _score(self, found: dict[str, int], length: int) -> float:
+        slack = _SATURATION * (1 - _LENGTH + _LENGTH * length * self._passages / self._words)
+        score = sum(self._rarity(word) * count * (_SATURATION + 1) / (count + slack) for word, count in found.items())
+        return score * sum(map(self._rarity, found)) / sum(map(self._rarity, self._having))
+
+    def _rarity(self, word: str) -> float:
+        having = self._having[word]
+        return math.log(1 + (self._passages - having + 0.5) / (having + 0.5))
+
+
+def _headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
+    """(index, (level, title)) of each heading; what stands in a fence of code is none."""
+    fenced = False
+    for number, line in enumerate(lines):
+        fenced ^= line.lstrip().startswith(_FENCE)
+        if fenced:
+            continue
+        if found := _HASHES.match(line):
+            yield number, (len(found[1]), one_line(found[2].rstrip("# "), _TITLE))
+        elif _is_underlined(lines, number):
+            yield number, (1 if lines[number + 1][0] == "=" else 2, one_line(line, _TITLE))
+
+
+def _is_underlined(lines: Sequence[str], number: int) -> bool:
+    """Whether a line is a heading by the line below it, after an empty line or a line above it as well."""
+    title, below = lines[number].rstrip(), lines[number + 1].rstrip() if number + 1 < len(lines) else ""
+    before = lines[number - 1].strip() if number else ""
+    return bool(_WORD.search(title)) and before in ("", below) and bool(_UNDERLINE.match(below)) and len(below) >= len(title)
+
+
+def _passages(section: Section) -> Iterator[tuple[int, Sequence[str]]]:
+    """(line, lines): a section in parts that are short enough to be compared, cut between paragraphs where there are any."""
+    begin = size = 0
+    fenced = False
+    for number, line in enumerate(section.lines):
+        if size > _LONGEST_PASSAGE or (size > _PASSAGE and not fenced and _BREAK.match(line)):
+            yield section.line + begin, section.lines[begin:number]
+            begin, size = number + (not line.strip()), 0
+        fenced ^= line.lstrip().startswith(_FENCE)
+        size += len(line) + 1
+    yield section.line + begin, section.lines[begin:]
+
+
+@lru_cache(maxsize=65_536)
+def _stem(word: str) -> str:
+    for ending, instead in _ENDINGS:
+        stem = word.removesuffix(ending)
+        if stem != word and len(stem) > 2 and not stem.endswith(("s", "u")):
+            return _plain(stem + instead)
+    return _plain(word)
+
+
+def _plain(stem: str) -> str:
+    """Without the last letter's twin and without a mute e, so that `cancelled`, `caching` and `cache` meet `cancel` and `cached`."""
+    if len(stem) > 3 and stem[-1] == stem[-2]:
+        return stem[:-1]
+    return stem[:-1] if len(stem) > 3 and stem.endswith("e") else stem

@@ -1,0 +1,41 @@
+"""Providers of models: one file per vendor's API. httpx is loaded with the first request, not with this package."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from perdure.activities.models import Provider
+from perdure.activities.providers.librarian import Librarian
+from perdure.activities.providers.openai_chat import OpenAIChat
+
+__all__ = ["OpenAIChat", "defaults"]
+
+OPENAI_URL = "https://api.openai.com/v1"
+OLLAMA_HOST = "127.0.0.1:11434"
+
+_PORT = re.compile(r":\d+$")
+
+
+def defaults() -> dict[str, Provider]:
+    """The providers that every worker has, by the name before a model's colon.
+
+    `openai` takes its key from OPENAI_API_KEY and its address from OPENAI_BASE_URL, `ollama` its address from OLLAMA_HOST, in Ollama's own
+    forms (`127.0.0.1:11434`) too. `offline` needs neither key nor network.
+    """
+    return {
+        "openai": OpenAIChat(base_url=os.environ.get("OPENAI_BASE_URL") or OPENAI_URL),
+        "ollama": OpenAIChat(base_url=ollama_url(os.environ.get("OLLAMA_HOST") or OLLAMA_HOST), api_key_env=None, name="ollama"),
+        "offline": Librarian(),
+    }
+
+
+def ollama_url(host: str) -> str:
+    """The base URL for a value of OLLAMA_HOST, which may lack scheme, port and path, or be the address that the server listens on."""
+    scheme, _, rest = host.strip().rpartition("://")
+    address, _, path = rest.partition("/")
+    if not _PORT.search(address) and not scheme:
+        address += ":11434"
+    if address.startswith((":", "0.0.0.0:")):
+        address = f"127.0.0.1:{address.rpartition(':')[2]}"
+    return f"{scheme or 'http'}://{address}/{path.rstrip('/') or 'v1'}"

@@ -1,0 +1,189 @@
+"""A model that is not a language model: it looks a question up with file tools and quotes the passage that fits best.
+
+It follows four rules: search for the words of the question, read on from the best match, quote the best paragraphs with their source, and
+say so where there is nothing. It understands neither the question nor the answer. It is here so that a first try needs no key and no
+network, and it goes through the same turn as any other model. The same request always has the same answer. Its tokens are words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue, ValidationError
+
+from perdure import errors
+from perdure.activities.folder import Excerpt, Listing, Match, Matches, keywords, sections, words
+from perdure.activities.models import ModelRequest
+from perdure.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
+from perdure.reports import StopReason, Usage
+from perdure.wire import ModelAnswer
+
+NAME = "librarian"
+
+_WORDS, _MATCHES, _LINES, _FILES = 32, 5, 120, 10
+_ANSWER = 1200  # characters of the quotation
+
+
+class Librarian:
+    """Answers from a folder through `search_files`, `read_file` and `list_files`. `thinking_s` is how long it takes for each answer."""
+
+    def __init__(self, thinking_s: float = 0.0) -> None:
+        self._thinking_s = thinking_s
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """The next tool call, or the answer.
+
+        Raises:
+            LLMInvalidRequestError: The request names another model.
+        """
+        if request.model != NAME:
+            raise errors.LLMInvalidRequestError(f"the only model here is {NAME!r}, not {request.model!r}")
+        await asyncio.sleep(self._thinking_s)
+        message = _Desk.of(request).reply()
+        usage = Usage(input_tokens=_count(_texts(request)), output_tokens=_count(_said(message)))
+        stop = StopReason.TOOL_CALLS if message.calls else StopReason.END
+        return ModelAnswer(message=message, stop=stop, usage=usage, model=NAME)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What lies before the librarian: the words of the question, the tools, and by tool what came back since the question."""
+
+    wanted: Sequence[str]
+    tools: frozenset[str]
+    results: dict[str, ToolResult]
+    calls: int
+
+    @classmethod
+    def of(cls, request: ModelRequest) -> _Desk:
+        since = max((at for at, message in enumerate(request.messages) if isinstance(message, UserMessage)), default=0)
+        results = [result for message in request.messages[since:] if isinstance(message, ToolMessage) for result in message.results]
+        return cls(
+            wanted=keywords(_question(request.messages[since:]))[:_WORDS],
+            tools=frozenset(item.name for item in request.tools),
+            results={result.name: result for result in results},
+            calls=sum(len(message.calls) for message in request.messages if isinstance(message, AssistantMessage)),
+        )
+
+    def reply(self) -> AssistantMessage:
+        failed = next((result for result in self.results.values() if result.is_error), None)
+        if failed is not None:
+            return _says(f"I could not look it up: {failed.content}")
+        if not self.wanted:
+            return _says("I can only look words up, and this question has none.")
+        try:
+            return self._next()
+        except ValidationError:
+            return _says("I could not look it up: a tool answered in a form that I cannot read.")
+
+    def _next(self) -> AssistantMessage:
+        if "search_files" not in self.results:
+            return self._search()
+        found = Matches.model_validate_json(self.results["search_files"].content)
+        if not found.matches:
+            return self._nothing(found)
+        best = found.matches[0]
+        if "read_file" in self.results:
+            return _says(_quoted(Excerpt.model_validate_json(self.results["read_file"].content), best, self.wanted))
+        if "read_file" in self.tools:
+            return self._calls("read_file", path=best.path, first_line=best.line, lines=_LINES)
+        return _says(_quoted(_as_excerpt(best), best, self.wanted))
+
+    def _search(self) -> AssistantMessage:
+        if "search_files" not in self.tools:
+            return _says("I am no language model. I can only look things up with the tools search_files and read_file, and I have none here.")
+        return self._calls("search_files", query=" ".join(self.wanted), limit=_MATCHES)
+
+    def _nothing(self, found: Matches) -> AssistantMessage:
+        if "list_files" in self.tools and "list_files" not in self.results:
+            return self._calls("list_files")
+        lines = [f"I found nothing about this. I searched {found.files} files for: {', '.join(self.wanted)}."]
+        if found.note:
+            lines.append(f"The search says: {found.note}.")
+        if "list_files" in self.results:
+            files = Listing.model_validate_json(self.results["list_files"].content).files
+            more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
+            lines.append(f"The folder has {', '.join(files[:_FILES])}{more}." if files else "The folder has no files.")
+        return _says("\n".join(lines))
+
+    def _calls(self, name: str, **arguments: JsonValue) -> AssistantMessage:
+        call = ToolCall(id=f"call_{self.calls + 1}", name=name, arguments=json.dumps(arguments, ensure_ascii=False))
+        return AssistantMessage(parts=(call,))
+
+
+def _says(text: str) -> AssistantMessage:
+    return AssistantMessage(parts=(Text(text=text),))
+
+
+def _question(messages: Sequence[Message]) -> str:
+    """The last text of the user message at the front: the task, which stands after the blocks of a context."""
+    parts = messages[0].parts if messages and isinstance(messages[0], UserMessage) else ()
+    return next((part.text for part in reversed(parts) if isinstance(part, Text)), "")
+
+
+def _as_excerpt(match: Match) -> Excerpt:
+    last = match.line + match.text.count("\n")
+    return Excerpt(path=match.path, first_line=match.line, last_line=last, total_lines=last, text=match.text)
+
+
+def _quoted(excerpt: Excerpt, match: Match, wanted: Sequence[str]) -> str:
+    section = next(sections(excerpt.path, excerpt.text))
+    begin, text = _best_part(section.lines, wanted)
+    there = set(words(f"{text} {match.heading} {match.path}"))
+    missing = [word for word in wanted if not there.issuperset(words(word))]
+    doubt = f"Nothing fits well: the closest passage does not have the words {', '.join(missing)}.\n\n" if 2 * len(missing) > len(wanted) else ""
+    return f"{doubt}{text}\n\nSource: {excerpt.path}:{excerpt.first_line + begin}"
+
+
+def _best_part(lines: Sequence[str], wanted: Sequence[str]) -> tuple[int, str]:
+    """(index of the first line, text): the paragraph that has most of the words, with what fits below it and then above it."""
+    blocks = list(_blocks(lines)) or [(0, len(lines))]
+    having = [len(set(words(" ".join(lines[begin:end]))) & set(words(" ".join(wanted)))) for begin, end in blocks]
+    first = last = having.index(max(having))
+    while last + 1 < len(blocks) and _length(lines[blocks[first][0] : blocks[last + 1][1]]) <= _ANSWER:
+        last += 1
+    while first > 0 and _length(lines[blocks[first - 1][0] : blocks[last][1]]) <= _ANSWER:
+        first -= 1
+    text = "\n".join(lines[blocks[first][0] : blocks[last][1]])
+    return blocks[first][0], text if len(text) <= _ANSWER else text[: _ANSWER - 1] + "…"
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """(begin, end) of each paragraph; one that is too long for an answer is taken line by line."""
+    for is_text, group in itertools.groupby(range(len(lines)), key=lambda number: bool(lines[number].strip())):
+        numbers = list(group)
+        if is_text and _length(lines[numbers[0] : numbers[-1] + 1]) <= _ANSWER:
+            yield numbers[0], numbers[-1] + 1
+        elif is_text:
+            yield from ((number, number + 1) for number in numbers)
+
+
+def _length(lines: Sequence[str]) -> int:
+    return sum(len(line) + 1 for line in lines) - 1
+
+
+def _texts(request: ModelRequest) -> Iterator[str]:
+    yield request.system
+    yield from (f"{item.name} {item.description}" for item in request.tools)
+    for message in request.messages:
+        yield from _said(message)
+
+
+def _said(message: Message) -> Iterator[str]:
+    if isinstance(message, ToolMessage):
+        yield from (result.content for result in message.results)
+        return
+    yield message.text
+    if isinstance(message, AssistantMessage):
+        yield from (f"{call.name} {call.arguments}" for call in message.calls)
+
+
+def _count(texts: Iterator[str]) -> int:
+    return sum(len(text.split()) for text in texts)

@@ -60,8 +60,8 @@ async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> li
 
 async def _kill_in_the_middle(here: Session, worker: processes.Process, journal: Path) -> processes.Process:
     say = Paint()
-    while _KILL_IN_STEP not in _lines(journal):
-        await asyncio.sleep(_POLL_S)  # noqa: ASYNC110 - another process writes the file
+    while _KILL_IN_STEP not in _lines(journal):  # noqa: ASYNC110 - another process writes the file
+        await asyncio.sleep(_POLL_S)
     worker.send_signal(SIGKILL)
     await worker.wait()
     print(say("red", f"          ✗ the worker (process {worker.pid}) was killed in the middle of {_KILL_IN_STEP}: kill -9"), flush=True)

@@ -7,7 +7,6 @@ network, and it goes through the same turn as any other model. The same request 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,9 @@ from dataclasses import dataclass
 from pydantic import JsonValue, ValidationError
 
 from perdure import errors
-from perdure.activities.folder import Excerpt, Listing, Match, Matches, keywords, sections, words
+from perdure.activities.folder import Excerpt, Listing, Matches
 from perdure.activities.models import ModelRequest
+from perdure.activities.passages import Match, keywords, sections, words
 from perdure.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from perdure.reports import StopReason, Usage
 from perdure.wire import ModelAnswer
@@ -29,10 +29,7 @@ _ANSWER = 1200  # characters of the quotation
 
 
 class Librarian:
-    """Answers from a folder through `search_files`, `read_file` and `list_files`. `thinking_s` is how long it takes for each answer."""
-
-    def __init__(self, thinking_s: float = 0.0) -> None:
-        self._thinking_s = thinking_s
+    """Answers from a folder through `search_files`, `read_file` and `list_files`."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """The next tool call, or the answer.
@@ -42,7 +39,6 @@ class Librarian:
         """
         if request.model != NAME:
             raise errors.LLMInvalidRequestError(f"the only model here is {NAME!r}, not {request.model!r}")
-        await asyncio.sleep(self._thinking_s)
         message = _Desk.of(request).reply()
         usage = Usage(input_tokens=_count(_texts(request)), output_tokens=_count(_said(message)))
         stop = StopReason.TOOL_CALLS if message.calls else StopReason.END

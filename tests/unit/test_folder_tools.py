@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.activities import folder
-from perdure.activities.folder import Excerpt, Listing, Match, Matches, folder_toolbox
+from perdure.activities import folder, passages
+from perdure.activities.folder import Excerpt, Listing, Matches, folder_toolbox
+from perdure.activities.passages import Match
 from perdure.tools import as_tools, encode
 
 REFUNDS = """# Shop
@@ -396,7 +397,7 @@ def test_long_section_is_found_by_its_paragraph(root: Path) -> None:
 )
 def test_text_is_cut_at_its_headings(name: str, text: str, headings: list[tuple[int, tuple[str, ...]]]) -> None:
     """A comment in code and front matter are no headings; a heading with only subsections is no section."""
-    assert [(section.line, section.headings) for section in folder.sections(name, text)] == headings
+    assert [(section.line, section.headings) for section in passages.sections(name, text)] == headings
 
 
 @pytest.mark.timeout(10)

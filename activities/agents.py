@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
 from temporalio import activity
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.activities.history import HistoryReader
+from perdure.activities.history import first_request
 from perdure.activities.models import Models
 from perdure.agents import Agent, AgentDefinition, define
-from perdure.facts import TurnStarted
-from perdure.registry import Registry
-from perdure.tasks import TurnInfo
+from perdure.errors import PerdureError
+from perdure.registry import Entry, Registry
 from perdure.tools import AnyTool
+from perdure.wire import AgentCall
 
 _KEPT = 1000
 
@@ -32,7 +32,7 @@ class Agents:
         self._made: OrderedDict[tuple[str, str], Agent] = OrderedDict()
         self._lock = threading.Lock()
 
-    async def resolve_agent(self, info: TurnInfo) -> AgentDefinition:
+    async def resolve_agent(self, call: AgentCall) -> AgentDefinition:
         """The definition that a turn is pinned to.
 
         Raises:
@@ -40,22 +40,14 @@ class Agents:
             DuplicateToolError: Two of its tools have one name.
             ConfigurationError: Its model or a tool is not set up.
         """
-        run_id = activity.info().workflow_run_id
-        assert run_id is not None
-        agent = self._make(run_id, info)
+        info = activity.info()
+        agent = await self._agent(activity.client(), info, call.agent)
         return define(agent, model=self._models.resolve(agent.model), activity_of=self._activity_of)
 
-    async def prepare(self, client: Client, run_id: str, turn_id: str, owner: str) -> None:
+    async def prepare(self, client: Client, info: activity.Info, owner: str) -> None:
         """Have the agent at hand before one of its tools runs: a factory that was called in another process is called here."""
-        if (run_id, owner) in self._made or isinstance(self._entry(owner), Agent | None):
-            return
-        events = client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(page_size=1)
-        async for event in events:
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                fact = await HistoryReader(client.data_converter).fact(event)
-                if isinstance(fact, TurnStarted):
-                    self._make(run_id, fact.request.info(turn_id))
-            return
+        with contextlib.suppress(PerdureError):  # the tool's own look-up says what is missing
+            await self._agent(client, info, owner)
 
     def tool(self, run_id: str, owner: str, name: str) -> AnyTool | None:
         """The deployed tool of an agent; None where there is none any more."""
@@ -64,17 +56,27 @@ class Agents:
         agent = made or self._entry(owner)
         return agent.toolset().get(name) if isinstance(agent, Agent) else None
 
-    def _entry(self, name: str) -> object | None:
+    def _entry(self, name: str) -> Entry | None:
         try:
             return self._registry.entry(name)
         except errors.UnknownAgentError:
             return None
 
-    def _make(self, run_id: str, info: TurnInfo) -> Agent:
-        agent = self._registry.make(info)
-        if self._entry(info.agent) is not agent:
-            with self._lock:
-                self._made[run_id, info.agent] = agent
-                while len(self._made) > _KEPT:
-                    self._made.popitem(last=False)
+    async def _agent(self, client: Client, info: activity.Info, name: str) -> Agent:
+        """The agent; from a factory at most once for a run."""
+        assert info.workflow_id is not None
+        assert info.workflow_run_id is not None
+        entry = self._registry.entry(name)
+        if isinstance(entry, Agent):
+            return entry
+        with self._lock:
+            made = self._made.get((info.workflow_run_id, name))
+        if made is not None:
+            return made
+        request = await first_request(client, info.workflow_id, info.workflow_run_id)
+        agent = self._registry.make(request.info(info.workflow_id))
+        with self._lock:
+            self._made[info.workflow_run_id, name] = agent
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)
         return agent

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ from perdure.wire import ToolOutput, ToolRun
 
 Handler = Callable[[RawValue], Any]
 
+_NAP_S = 0.2
 _FAILURES = (Exception, SystemExit, KeyboardInterrupt)
 
 
@@ -88,11 +90,7 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            future = self._loop.submit(_awaited(ready))
-            try:
-                return self._done(run, future.result(), began)
-            finally:
-                future.cancel()
+            return self._done(run, _waited_for(self._loop.submit(_awaited(ready))), began)
         return self._done(run, _called(ready), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
@@ -149,6 +147,16 @@ def _called(ready: _Ready) -> ToolOutput:
         raise
     except _FAILURES as error:
         return _raised(ready.tool, error)
+
+
+def _waited_for(future: Future[ToolOutput]) -> ToolOutput:
+    """Wait in short naps: a thread that sleeps in one long wait cannot be interrupted."""
+    try:
+        while not wait([future], timeout=_NAP_S).done:
+            pass
+        return future.result()
+    finally:
+        future.cancel()
 
 
 async def _awaited(ready: _Ready) -> ToolOutput:

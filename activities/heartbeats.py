@@ -81,5 +81,5 @@ class _Heartbeats(ActivityInboundInterceptor):
 
     async def _tick(self) -> None:
         while True:
-            self._outbound.heartbeat(*self._details)
             await asyncio.sleep(INTERVAL.total_seconds())
+            self._outbound.heartbeat(*self._details)

@@ -12,9 +12,11 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
+from perdure import errors
 from perdure.activities import failures, outcomes
 from perdure.activities.payloads import NOTHING, unpack
 from perdure.errors import PerdureError
@@ -108,6 +110,20 @@ def key_of(event: HistoryEvent) -> Key | None:
     if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
         return None
     return Key.parse(event.activity_task_scheduled_event_attributes.activity_id)
+
+
+async def first_request(client: Client, turn_id: str, run_id: str) -> TurnRequest:
+    """What a run was started with.
+
+    Raises:
+        InvalidRequestError: Its input is not that of a turn.
+    """
+    async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(page_size=1):
+        fact = await HistoryReader(client.data_converter).fact(event)
+        if isinstance(fact, TurnStarted):
+            return fact.request
+        break
+    raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")
 
 
 def _cancelled() -> Failure:

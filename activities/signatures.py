@@ -1,7 +1,7 @@
 """The names of Perdure's own activities. Tools are activities under their own names; those cannot hold a dot, so nothing can collide."""
 
 RESOLVE_AGENT = "perdure.resolve_agent"
-"""`TurnInfo -> AgentDefinition`: look the agent up once, for the whole turn."""
+"""`AgentCall -> AgentDefinition`: look the agent up once, for the whole turn."""
 
 CALL_MODEL = "perdure.call_model"
 """`ModelCall -> ModelAnswer`: one request to a model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -14,12 +15,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
 from perdure.activities.connection import connect
-from perdure.activities.history import HistoryReader
+from perdure.activities.history import first_request
 from perdure.activities.payloads import pack
 from perdure.agents import Agent
 from perdure.clients.feed import Feed
 from perdure.clients.turn import OnStep, Turn
-from perdure.facts import TurnStarted
 from perdure.messages import Message
 from perdure.reports import AgentReport
 from perdure.tasks import Context, Task, headline
@@ -156,12 +156,9 @@ class AgentClient:
         if if_exists == "error":
             raise errors.TurnExistsError(f"a turn {turn_id!r} exists already", context={"turn_id": turn_id})
         turn = await self.get(turn_id)
-        handle = self._client.get_workflow_handle(turn_id, run_id=turn.run_id)
-        async for event in handle.fetch_history_events(page_size=1):
-            fact = await HistoryReader(self._client.data_converter).fact(event)
-            if isinstance(fact, TurnStarted) and fact.request.digest() == request.digest():
+        with contextlib.suppress(errors.InvalidRequestError):
+            if (await first_request(self._client, turn_id, turn.run_id)).digest() == request.digest():
                 return turn
-            break
         raise errors.TurnConflictError(
             f"a turn {turn_id!r} exists with another agent, task, context or history; choose another id, or if_exists='restart'",
             context={"turn_id": turn_id},

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -56,6 +56,7 @@ class Feed:
     def __init__(self, client: Client, turn_id: str, run_id: str) -> None:
         self._client = client
         self._run = WorkflowExecution(workflow_id=turn_id, run_id=run_id)
+        self._reader = HistoryReader(client.data_converter)
         self._events: list[Event] = []
         self._last_id = 0
         self._error: PerdureError | None = None
@@ -89,12 +90,13 @@ class Feed:
         finally:
             self._watchers -= 1
             if self._watchers == 0 and self._pump is not None:
-                self._pump.cancel()
-                await asyncio.wait({self._pump})
+                pump, self._pump = self._pump, None
+                pump.cancel()
+                await asyncio.wait({pump})
 
     async def _follow(self) -> None:
         """Poll until the turn is over or cannot be read."""
-        reader = HistoryReader(self._client.data_converter)
+        self._error = None
         request = GetWorkflowExecutionHistoryRequest(namespace=self._client.namespace, execution=self._run, wait_new_event=True)
         pause = _FIRST_PAUSE_S
         unclaimed = asyncio.create_task(asyncio.sleep(0))
@@ -111,7 +113,7 @@ class Feed:
                 pause = _FIRST_PAUSE_S
                 if page.history.events:
                     unclaimed.cancel()
-                    await self._take(reader, page.history.events)
+                    await self._take(page.history.events)
                     unclaimed = asyncio.create_task(self._say_when_unclaimed(page.history.events[-1]))
                 if not page.next_page_token:
                     break
@@ -126,14 +128,15 @@ class Feed:
             unclaimed.cancel()
             self._tell()
 
-    async def _take(self, reader: HistoryReader, events: object) -> None:
-        for event in events:  # type: ignore[attr-defined]
+    async def _take(self, events: Iterable[HistoryEvent]) -> None:
+        """Keep what is new. An event counts as seen only when it is kept, because a cancel may come in between."""
+        for event in events:
             if event.event_id <= self._last_id:
                 continue
-            self._last_id = event.event_id
-            fact = await reader.fact(event)
+            fact = await self._reader.fact(event)
             if fact is not None:
                 self._events.append(Event(self._cursor(event.event_id), _time(event), fact))
+            self._last_id = event.event_id
         self._tell()
 
     def _tell(self) -> None:

@@ -59,6 +59,12 @@ class TurnRequest(Wire):
         return TurnInfo(turn_id=turn_id, agent=self.agent, task=self.task, labels=self.labels)
 
 
+class AgentCall(Wire):
+    """Input of resolving an agent. The task stands in history already, and only a factory reads it."""
+
+    agent: str
+
+
 class ModelCall(Wire):
     """Input of a model call: the transcript by reference. The messages are the first `length` of the turn, and `digest` says exactly which."""
 

@@ -27,8 +27,7 @@ from perdure.activities.signatures import CALL_MODEL, CALL_SYNC_TOOL, CALL_TOOL,
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.errors import PerdureError
-from perdure.tasks import TurnInfo
-from perdure.wire import ModelCall, ToolRun
+from perdure.wire import AgentCall, ModelCall, ToolRun
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT
 from perdure.workflows import AgentTurn
 from perdure.workflows.inputs import OneInput
@@ -59,7 +58,7 @@ class PerdurePlugin(Plugin):
         for agent in app.registry.agents():
             self._models.resolve(agent.model)
         self._activities: list[Handler] = [
-            _handler(RESOLVE_AGENT, self._agents.resolve_agent, TurnInfo),
+            _handler(RESOLVE_AGENT, self._agents.resolve_agent, AgentCall),
             _handler(CALL_MODEL, ModelActivities(self._models, transcripts).call_model, ModelCall),
             *self._tools.handlers(),
         ]
@@ -131,9 +130,8 @@ class PerdurePlugin(Plugin):
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
         """Have an agent that a factory makes at hand before its tool runs."""
         info = activity.info()
-        if info.activity_type in (CALL_TOOL, CALL_SYNC_TOOL) and info.workflow_run_id and info.workflow_id:
-            run = unpack(input.args[0], ToolRun)
-            await self._agents.prepare(activity.client(), info.workflow_run_id, info.workflow_id, run.owner)
+        if info.activity_type in (CALL_TOOL, CALL_SYNC_TOOL):
+            await self._agents.prepare(activity.client(), info, unpack(input.args[0], ToolRun).owner)
 
 
 def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -> Handler:

@@ -28,7 +28,7 @@ from perdure.messages import ToolCall
 from perdure.reports import Outcome
 from perdure.tasks import headline
 from perdure.text import clip, one_line
-from perdure.wire import ModelCall, Summary, ToolRun, TurnRequest
+from perdure.wire import AgentCall, ModelCall, Summary, ToolRun, TurnRequest
 
 ONCE = RetryPolicy(maximum_attempts=1)
 CANCEL_GRACE = timedelta(seconds=10)
@@ -67,11 +67,10 @@ class AgentTurn:
         """Look the agent up once; a later deploy changes nothing of this turn."""
         request.check()
         self._state = apply(self._state, TurnStarted(request))
-        info = request.info(workflow.info().workflow_id)
-        summary = f"agent {request.agent}"
+        call = AgentCall(agent=request.agent)
         while self._state.agent is None:
             await asyncio.sleep(retry_delay(self._state).total_seconds())
-            await self._perform(Key(0, attempt=len(self._state.failures) + 1), RESOLVE_AGENT, info, limits.TOOL_CALL, summary)
+            await self._perform(Key(0, attempt=len(self._state.failures) + 1), RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}")
         return self._state.agent
 
     async def _loop(self, agent: AgentDefinition) -> Done:

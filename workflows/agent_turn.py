@@ -89,7 +89,7 @@ class AgentTurn:
         if move.delay:
             await workflow.sleep(move.delay, summary=f"before {agent.model} is asked again")
         call = ModelCall(length=len(self._state.messages), digest=self._state.digest, model=agent.model)
-        await self._perform(move.key, CALL_MODEL, call, limits.MODEL_CALL + MARGIN, agent.model)
+        await self._perform(move.key, CALL_MODEL, call, limits.MODEL_CALL + MARGIN, f"{_label(move.key)} · {agent.model}")
 
     async def _act(self, move: Act, agent: AgentDefinition) -> None:
         """Run one tool call."""
@@ -105,7 +105,8 @@ class AgentTurn:
             schema_digest=tool.schema_digest,
             labels=self._state.request.labels if self._state.request else {},
         )
-        await self._perform(move.key, tool.activity, run, tool.timeout, f"{tool.name} {one_line(move.call.arguments, 120)}")
+        name = "" if tool.activity == tool.name else f"{tool.name} "
+        await self._perform(move.key, tool.activity, run, tool.timeout, f"{_label(move.key)} · {name}{move.call.arguments}")
 
     async def _perform(self, key: Key, activity: str, arg: BaseModel, timeout: timedelta, summary: str) -> None:
         """Run one activity and fold what became of it. A cancel is passed on, and what it leaves behind is still folded."""
@@ -190,6 +191,11 @@ class AgentTurn:
             "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
         }
         workflow.upsert_memo({"perdure": {name: value for name, value in memo.items() if value}})
+
+
+def _label(key: Key) -> str:
+    """How a row in Temporal's web UI begins; the activity's type stands before it."""
+    return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")
 
 
 def _idempotency_key(key: Key, call: ToolCall) -> str:

@@ -58,6 +58,11 @@ class AgentClient:
         """Use a Temporal client that you have."""
         return cls(client, task_queue)
 
+    @property
+    def temporal(self) -> Client:
+        """Temporal's own client, for what is not Perdure's to offer."""
+        return self._client
+
     async def start(
         self,
         agent: Agent | str,

@@ -34,11 +34,6 @@ class RecordingClient(AgentClient):
         self.turns: set[tuple[str, str]] = set()
 
     @property
-    def temporal(self) -> Client:
-        """Temporal's client."""
-        return self._client
-
-    @property
     def task_queue(self) -> str:
         """Where the worker of this test polls."""
         return self._task_queue

@@ -31,8 +31,7 @@ async def connect(address: str | None = None, *, namespace: str | None = None, t
     try:
         return await asyncio.wait_for(Client.connect(**settings), timeout_s)
     except (RuntimeError, TimeoutError) as error:
-        reason = f": {error}" if str(error) else f" within {timeout_s:g} s"
         raise errors.ServerUnreachableError(
-            f"no Temporal server answers at {target}{reason}. Start one with `perdure dev`, or set TEMPORAL_ADDRESS",
+            f"no Temporal server answers at {target}; start one with `perdure dev`, or say where it is with TEMPORAL_ADDRESS",
             context={"address": target},
         ) from error

@@ -28,7 +28,7 @@ from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.errors import PerdureError
 from perdure.wire import AgentCall, ModelCall, ToolRun
-from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT
+from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
 from perdure.workflows import AgentTurn
 from perdure.workflows.inputs import OneInput
 
@@ -48,6 +48,7 @@ class PerdurePlugin(Plugin):
     """
 
     def __init__(self, app: AgentWorker) -> None:
+        self._threads: ThreadPoolExecutor | None = None
         self._loop = ToolLoop(app.lifespan)
         self._models = Models(app.all_providers(), app.models)
         transcripts = Transcripts()
@@ -79,7 +80,10 @@ class PerdurePlugin(Plugin):
         config["interceptors"] = [*config.get("interceptors", []), HeartbeatInterceptor(self._names(), self._prepare), OneInput()]
         if config.get("activity_executor") is None:
             threads = config.get("max_concurrent_activities") or _THREADS
-            config["activity_executor"] = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
+            self._threads = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
+            config["activity_executor"] = self._threads
+        if not config.get("graceful_shutdown_timeout"):
+            config["graceful_shutdown_timeout"] = WorkerSettings.from_environment().grace
         if config.get("sticky_queue_schedule_to_start_timeout") == _SDK_STICKY_TIMEOUT:
             config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
@@ -102,6 +106,8 @@ class PerdurePlugin(Plugin):
         finally:
             await self._models.close()
             await self._loop.close()
+            if self._threads is not None:
+                self._threads.shutdown(wait=False, cancel_futures=True)
 
     def run_replayer(
         self,

@@ -1,11 +1,15 @@
 """What every test on a real server gets: a runtime whose turns are checked again when it closes.
 
-Each history that a test makes is folded by a reader and compared with what the workflow itself said (Y12), and replayed without a cache (Y5).
+Each history that a test makes is folded by a reader and compared with what the workflow itself said (Y12), and replayed without a cache. At the
+end of the session all of them are replayed once more by a fresh process (Y5). `PERDURE_KEEP_HISTORIES` names a folder where they are kept.
 """
 
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -24,6 +28,34 @@ from perdure.testing import ScriptedModel
 from perdure.workflows import AgentTurn
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
+
+HISTORIES = "PERDURE_KEEP_HISTORIES"
+_scratch = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have a folder for the session's histories, which workers of pytest-xdist find in their environment."""
+    if HISTORIES not in os.environ:
+        config.stash[_scratch] = tempfile.TemporaryDirectory(prefix="perdure-histories-")
+        os.environ[HISTORIES] = config.stash[_scratch].name
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Replay what all tests recorded, in a fresh process."""
+    if hasattr(session.config, "workerinput") or not any(Path(os.environ[HISTORIES]).glob("*.json")):
+        return
+    script = Path(__file__).parent / "replay/fresh.py"
+    done = subprocess.run([sys.executable, str(script), os.environ[HISTORIES]], capture_output=True, text=True, check=False)
+    print(f"\n{done.stdout.strip() or done.stderr.strip()}")
+    if done.returncode:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave nothing behind."""
+    if _scratch in config.stash:
+        config.stash[_scratch].cleanup()
+        os.environ.pop(HISTORIES, None)
 
 
 class RecordingClient(AgentClient):
@@ -55,9 +87,11 @@ def runtime(perdure_runtime: Any) -> Runtime:
     async def running(*args: Any, **kwargs: Any) -> AsyncIterator[RecordingClient]:
         async with perdure_runtime(*args, **kwargs) as client:
             recording = RecordingClient(client._client, client._task_queue)
-            yield recording
-            for turn_id, run_id in recording.turns:
-                await check_history(recording.temporal, turn_id, run_id)
+            try:
+                yield recording
+            finally:
+                for turn_id, run_id in recording.turns:
+                    await check_history(recording.temporal, turn_id, run_id)
 
     return running
 
@@ -67,7 +101,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(runtime: Runtime) -> Run:
-    """One turn of an agent with these fields on a scripted model: `report = await run(model, tools=[add])`."""
+    """Runs one turn of an agent with these fields on a scripted model, as in `await run(model, tools=[add])`."""
 
     async def run_one(model: ScriptedModel, task: str = "2 + 3?", *, deps: Any = None, start: Any = None, **fields: Any) -> AgentReport:
         agent = Agent(**{"name": "adder", "model": "scripted:adder", "instructions": "Add.", **fields})
@@ -88,9 +122,8 @@ async def check_history(client: Client, turn_id: str, run_id: str) -> None:
         folded = (len(state.messages), state.digest, len(state.steps), state.model_calls, state.tool_calls, state.usage)
         assert folded == (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
     await Replayer(workflows=[AgentTurn]).replay_workflow(history)
-    if kept := os.environ.get("PERDURE_KEEP_HISTORIES"):
-        name = "".join(letter if letter.isalnum() else "-" for letter in turn_id)
-        (Path(kept) / f"{name}-{run_id}.json").write_text(history.to_json(), encoding="utf-8")
+    name = "".join(letter if letter.isalnum() else "-" for letter in turn_id)
+    (Path(os.environ[HISTORIES]) / f"{name}-{run_id}.json").write_text(history.to_json(), encoding="utf-8")
 
 
 async def fold_history(client: Client, history: WorkflowHistory) -> TurnState:

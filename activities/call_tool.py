@@ -44,35 +44,33 @@ class _Ready:
     arguments: Mapping[str, Any]
 
 
-class ToolActivities:
-    """One activity for each name of `tools`, and two for tools that are found later."""
+class ToolNames:
+    """The tools that a worker knows when it starts: each name becomes an activity, sync if a tool of that name is."""
 
-    def __init__(self, tools: Iterable[AnyTool], loop: ToolLoop, transcripts: Transcripts) -> None:
-        self._loop = loop
-        self._transcripts = transcripts
-        self._agents: Agents | None = None
-        self._names: dict[str, bool] = {}
+    def __init__(self, tools: Iterable[AnyTool]) -> None:
+        self.is_async: dict[str, bool] = {}
         for item in tools:
-            self._names[item.name] = self._names.get(item.name, True) and item.is_async
-
-    def bind(self, agents: Agents) -> None:
-        """Say where the functions are found."""
-        self._agents = agents
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The tool names that are activities."""
-        return frozenset(self._names)
+            self.is_async[item.name] = self.is_async.get(item.name, True) and item.is_async
 
     def activity_of(self, item: AnyTool) -> str:
         """The activity type that runs a tool."""
-        if item.name in self._names:
+        if item.name in self.is_async:
             return item.name
         return CALL_TOOL if item.is_async else CALL_SYNC_TOOL
 
+
+class ToolActivities:
+    """Runs the tools of `agents`: those of `names` as activities of their own, others under two general ones."""
+
+    def __init__(self, names: ToolNames, agents: Agents, loop: ToolLoop, transcripts: Transcripts) -> None:
+        self._names = names
+        self._agents = agents
+        self._loop = loop
+        self._transcripts = transcripts
+
     def handlers(self) -> list[Handler]:
         """The activities to register."""
-        kinds = {**self._names, CALL_TOOL: True, CALL_SYNC_TOOL: False}
+        kinds = {**self._names.is_async, CALL_TOOL: True, CALL_SYNC_TOOL: False}
         return [self._handler(name, is_async) for name, is_async in kinds.items()]
 
     def _handler(self, name: str, is_async: bool) -> Handler:
@@ -104,7 +102,6 @@ class ToolActivities:
 
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
         """Find the tool and read the arguments; a result where that is the end of it."""
-        assert self._agents is not None
         info = activity.info()
         item = self._agents.tool(info.workflow_run_id or "", run.owner, run.tool)
         if item is None:

@@ -19,7 +19,7 @@ from perdure import errors
 from perdure.activities import failures
 from perdure.activities.agents import Agents
 from perdure.activities.call_model import ModelActivities
-from perdure.activities.call_tool import ToolActivities
+from perdure.activities.call_tool import ToolActivities, ToolNames
 from perdure.activities.heartbeats import HeartbeatInterceptor
 from perdure.activities.models import Models
 from perdure.activities.payloads import V, pack, unpack
@@ -53,15 +53,14 @@ class PerdurePlugin(Plugin):
         self._models = Models(app.all_providers(), app.models)
         transcripts = Transcripts()
         known = [tool for agent in app.registry.agents() for tool in agent.toolset().values()]
-        self._tools = ToolActivities(known, self._loop, transcripts)
+        self._tools = ToolNames(known)
         self._agents = Agents(app.registry, self._models, self._tools.activity_of)
-        self._tools.bind(self._agents)
         for agent in app.registry.agents():
             self._models.resolve(agent.model)
         self._activities: list[Handler] = [
             _handler(RESOLVE_AGENT, self._agents.resolve_agent, AgentCall),
             _handler(CALL_MODEL, ModelActivities(self._models, transcripts).call_model, ModelCall),
-            *self._tools.handlers(),
+            *ToolActivities(self._tools, self._agents, self._loop, transcripts).handlers(),
         ]
 
     def name(self) -> str:
@@ -127,7 +126,7 @@ class PerdurePlugin(Plugin):
         theirs = {_name(handler): handler for handler in config.get("activities", [])}
         for name in self._names():
             if name in theirs:
-                what = f"the tool {name!r}" if name in self._tools.names else f"Perdure's activity {name!r}"
+                what = f"the tool {name!r}" if name in self._tools.is_async else f"Perdure's activity {name!r}"
                 raise errors.ConfigurationError(f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name; rename one of them")
         for workflow in config.get("workflows", []):
             if getattr(workflow, "__name__", "") == AgentTurn.__name__:

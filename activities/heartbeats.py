@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
 
 from perdure.activities.failures import WORKER_SHUTDOWN
@@ -23,6 +23,11 @@ TIMEOUT = timedelta(seconds=5)
 
 Beat = Callable[..., None]
 Prepare = Callable[[ExecuteActivityInput], Awaitable[None]]
+
+_WHY = {
+    True: ("the worker was stopped while it ran this", WORKER_SHUTDOWN),
+    False: ("the attempt was over while it still ran", "PERDURE_ATTEMPT_OVER"),
+}
 
 _beat: ContextVar[Beat] = ContextVar("perdure_beat")
 
@@ -66,9 +71,10 @@ class _Heartbeats(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         except (asyncio.CancelledError, CancelledError) as error:
             details = activity.cancellation_details()
-            if details is not None and details.worker_shutdown:
-                raise ApplicationError("the worker was stopped while it ran this", type=WORKER_SHUTDOWN) from error
-            raise
+            if details is None or details.cancel_requested:
+                raise
+            what, kind = _WHY[details.worker_shutdown]
+            raise ApplicationError(what, type=kind, category=ApplicationErrorCategory.BENIGN) from error
         finally:
             ticker.cancel()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
@@ -26,8 +27,12 @@ def pack(value: BaseModel, what: str = "value") -> RawValue:
 
     Raises:
         TooLargeError: It would not fit into history.
+        InvalidRequestError: A text in it is no Unicode, which no JSON can hold.
     """
-    data = value.model_dump_json().encode()
+    try:
+        data = value.model_dump_json().encode()
+    except PydanticSerializationError as error:
+        raise errors.InvalidRequestError(f"{what} cannot be written as JSON: {error}") from None
     if len(data) > limits.PAYLOAD_BYTES:
         raise errors.TooLargeError(
             f"{what} is {len(data)} bytes, more than the {limits.PAYLOAD_BYTES} that fit into history",
@@ -48,6 +53,10 @@ def unpack(raw: RawValue, cls: type[V]) -> V:
     try:
         return cls.model_validate_json(raw.payload.data, extra="ignore")
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
-        lines = [f"{'.'.join(str(part) for part in problem['loc']) or 'input'}: {problem['msg']}" for problem in problems[:5]]
-        raise errors.InvalidRequestError(f"not a valid {cls.__name__}: {'; '.join(lines)}") from None
+        raise errors.InvalidRequestError(f"not a valid {cls.__name__}: {explain(error)}") from None
+
+
+def explain(error: ValidationError) -> str:
+    """What is wrong and where, without the values."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(str(part) for part in problem['loc']) or 'input'}: {problem['msg']}" for problem in problems[:5])

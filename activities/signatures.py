@@ -1,4 +1,10 @@
-"""The names of Perdure's own activities. Tools are activities under their own names; those cannot hold a dot, so nothing can collide."""
+"""The names of the turn and of Perdure's own activities.
+
+Tools are activities under their own names; those cannot hold a dot, so nothing can collide.
+"""
+
+TURN = "AgentTurn"
+"""The workflow type of a turn."""
 
 RESOLVE_AGENT = "perdure.resolve_agent"
 """`AgentCall -> AgentDefinition`: look the agent up once, for the whole turn."""

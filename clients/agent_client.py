@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 from weakref import WeakValueDictionary
 
+from pydantic import ValidationError
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -16,7 +17,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors, limits
 from perdure.activities.connection import connect
 from perdure.activities.history import first_request
-from perdure.activities.payloads import pack
+from perdure.activities.payloads import explain, pack
+from perdure.activities.signatures import TURN
 from perdure.agents import Agent
 from perdure.clients.feed import Feed
 from perdure.clients.turn import OnStep, Turn
@@ -27,7 +29,6 @@ from perdure.wire import TurnRequest
 
 IfExists = Literal["attach", "restart", "error"]
 
-WORKFLOW = "AgentTurn"
 TASK_QUEUE = "perdure"
 
 
@@ -138,7 +139,7 @@ class AgentClient:
             if error.status == RPCStatusCode.NOT_FOUND:
                 raise errors.TurnNotFoundError(f"there is no turn {id!r}, or its retention is over", context={"turn_id": id}) from error
             raise errors.ServerUnreachableError(f"turn {id!r} cannot be read: {error.message}") from error
-        if description.workflow_type != WORKFLOW:
+        if description.workflow_type != TURN:
             raise errors.TurnNotFoundError(f"{id!r} is a workflow of type {description.workflow_type}, not a turn", context={"turn_id": id})
         assert description.run_id is not None
         return self._turn(id, description.run_id)
@@ -146,7 +147,7 @@ class AgentClient:
     async def _start(self, turn_id: str, request: TurnRequest, *, restart: bool) -> WorkflowHandle[object, object]:
         title = f"{request.agent}: {headline(request.task)}"
         return await self._client.start_workflow(
-            WORKFLOW,
+            TURN,
             pack(request, "the input of the turn"),
             id=turn_id,
             task_queue=self._task_queue,
@@ -183,14 +184,19 @@ def _request(
     history: Sequence[Message],
     labels: Mapping[str, str] | None,
 ) -> TurnRequest:
-    blocks = context if isinstance(context, Context) or context is None else Context(blocks=dict(context))
-    asked = task if isinstance(task, Task) else Task(content=task)
-    request = TurnRequest(agent=agent, task=asked, context=blocks, history=tuple(history), labels=dict(labels or {}))
-    request.check()
+    blocks = context if isinstance(context, Context) or context is None else {"blocks": dict(context)}
+    try:
+        given = {"agent": agent, "task": task, "context": blocks, "history": tuple(history), "labels": dict(labels or {})}
+        request = TurnRequest.model_validate(given)
+        request.check()
+    except ValidationError as error:
+        raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
     return request
 
 
 def _checked_id(turn_id: str) -> str:
     if not 0 < len(turn_id) <= limits.TURN_ID_CHARACTERS:
         raise errors.InvalidRequestError(f"a turn's id has 1 to {limits.TURN_ID_CHARACTERS} characters, not {len(turn_id)}")
+    if not turn_id.isprintable():
+        raise errors.InvalidRequestError("a turn's id has printable characters only")
     return turn_id

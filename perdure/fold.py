@@ -188,16 +188,16 @@ def _lost(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
     tool = state.agent.tool(call.name) if state.agent else None
     may_repeat = loss is Loss.WORKER_LOST and tool is not None and tool.is_idempotent
     if may_repeat and key.attempt < limits.LOST_ATTEMPTS:
-        error = errors.PerdureError(f"{call.name}: {_LOSS[loss]}").info()
+        error = errors.PerdureError(f"{call.name}: {_LOSS[Loss.WORKER_LOST]}").info()
         return replace(state, failures=(*state.failures, CallFailed(key, error, lost=True)))
-    seconds = f" after {tool.timeout_s:g} s" if tool and loss is Loss.TIMED_OUT else ""
-    text = f"{call.name}: {_LOSS[loss]}{seconds}" + (f": {message}" if message else "")
+    limit = f"{tool.timeout_s:g} s" if tool else ""
+    text = f"{call.name}: {_LOSS[loss].format(limit=limit)}" + (f": {message}" if message else "")
     return _result(state, key, text, is_error=True)
 
 
 _LOSS = {
     Loss.WORKER_LOST: "the process that ran it died; whether it took effect is unknown",
-    Loss.TIMED_OUT: "stopped because it took too long; whether it took effect is unknown",
+    Loss.TIMED_OUT: "stopped because it took longer than {limit}; whether it took effect is unknown",
     Loss.CANCELLED: "stopped because the turn was cancelled; whether it took effect is unknown",
     Loss.FAILED: "it could not be run",
 }

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from perdure.text import size
 from perdure.values import Value
 
 
@@ -108,6 +109,11 @@ Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discrimi
 
 NO_DIGEST = ""
 OPEN_CALL = "This call has no result: the turn ended before it was run to its end. Whether it took effect is unknown."
+
+
+def weight(message: UserMessage) -> int:
+    """Bytes of what a message holds: its text in UTF-8, its media as they are sent."""
+    return sum(size(part.text if isinstance(part, Text) else (part.data or part.url or "")) for part in message.parts)
 
 
 def canonical(message: Message) -> bytes:

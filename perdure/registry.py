@@ -52,6 +52,12 @@ class Registry:
             raise errors.UnknownAgentError(f"no agent named {name!r}; this worker knows {known}", context={"agent": name})
         return found
 
+    @property
+    def has_factories(self) -> bool:
+        """Whether some agents are made for each turn."""
+        with self._lock:
+            return any(not isinstance(entry, Agent) for entry in self._entries.values())
+
     def agents(self) -> tuple[Agent, ...]:
         """The agents that are values, sorted by name; what factories make is not known before a turn asks."""
         with self._lock:

@@ -12,7 +12,7 @@ from perdure.values import Value
 
 
 class Task(Value):
-    """What is asked: plain text, or parts where there is more than text. `type` is a name of your own for reports."""
+    """What is asked: plain text, or parts where there is more than text. `type` is a name of your own that stands with it in history."""
 
     content: str | tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
     type: str = ""

@@ -10,9 +10,9 @@ from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.errors import ErrorInfo
-from perdure.messages import AssistantMessage, Message
+from perdure.messages import AssistantMessage, Message, weight
 from perdure.reports import Outcome, StopReason, Usage
-from perdure.tasks import Context, Task, TurnInfo
+from perdure.tasks import Context, Task, TurnInfo, opening
 from perdure.values import Wire
 
 
@@ -47,7 +47,7 @@ class TurnRequest(Wire):
         Raises:
             TooLargeError: Task and context together are over the limit.
         """
-        given = len(self.task.model_dump_json()) + (len(self.context.model_dump_json()) if self.context else 0)
+        given = weight(opening(self.task, self.context))
         if given > limits.TASK_BYTES:
             raise errors.TooLargeError(
                 f"task and context are {given} bytes, more than {limits.TASK_BYTES}; give the agent a tool that reads the rest",

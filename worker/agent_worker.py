@@ -55,6 +55,11 @@ class AgentWorker:
             given = [self.agents] if isinstance(self.agents, Agent) else self.agents
             object.__setattr__(self, "agents", Registry(given))
 
+    @property
+    def polled_queue(self) -> str:
+        """The task queue that the operator or the code names."""
+        return WorkerSettings.from_environment().task_queue or self.task_queue
+
     def all_providers(self) -> dict[str, Provider]:
         """The built-in providers and one's own; one's own win."""
         return {**providers.defaults(), **self.providers}

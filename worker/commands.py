@@ -36,7 +36,7 @@ async def run_worker(arguments: argparse.Namespace) -> int:
     from perdure.worker.loading import load
 
     app = load(arguments.app)
-    _say(f"worker for {', '.join(app.registry.list())} on task queue {app.task_queue!r}; Ctrl-C drains it")
+    _say(f"worker for {', '.join(app.registry.list())} on task queue {app.polled_queue!r}; Ctrl-C drains it")
     await app.run(arguments.address)
     return 0
 
@@ -56,7 +56,7 @@ async def run_dev(arguments: argparse.Namespace) -> int:
         if app is None:
             await _interrupted()
         else:
-            _say(f"worker    {', '.join(app.registry.list())} on task queue {app.task_queue!r}")
+            _say(f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}")
             await app.run(where.address)
         _say("stopping …")
     return 0

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from temporalio import activity
-from temporalio.client import WorkflowHistory
+from temporalio import activity, workflow
+from temporalio.client import Client, WorkflowHistory
 from temporalio.common import RawValue
 from temporalio.worker import ExecuteActivityInput, Plugin, Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
@@ -23,9 +23,10 @@ from perdure.activities.call_tool import ToolActivities, ToolNames
 from perdure.activities.heartbeats import HeartbeatInterceptor
 from perdure.activities.models import Models
 from perdure.activities.payloads import V, pack, unpack
-from perdure.activities.signatures import CALL_MODEL, CALL_SYNC_TOOL, CALL_TOOL, RESOLVE_AGENT
+from perdure.activities.signatures import CALL_MODEL, RESOLVE_AGENT, TURN
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
+from perdure.agents import define
 from perdure.errors import PerdureError
 from perdure.wire import AgentCall, ModelCall, ToolRun
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
@@ -48,6 +49,8 @@ class PerdurePlugin(Plugin):
     """
 
     def __init__(self, app: AgentWorker) -> None:
+        self._registry = app.registry
+        self._client: Client
         self._threads: ThreadPoolExecutor | None = None
         self._loop = ToolLoop(app.lifespan)
         self._models = Models(app.all_providers(), app.models)
@@ -56,7 +59,7 @@ class PerdurePlugin(Plugin):
         self._tools = ToolNames(known)
         self._agents = Agents(app.registry, self._models, self._tools.activity_of)
         for agent in app.registry.agents():
-            self._models.resolve(agent.model)
+            define(agent, model=self._models.resolve(agent.model), activity_of=self._tools.activity_of)
         self._activities: list[Handler] = [
             _handler(RESOLVE_AGENT, self._agents.resolve_agent, AgentCall),
             _handler(CALL_MODEL, ModelActivities(self._models, transcripts).call_model, ModelCall),
@@ -74,6 +77,7 @@ class PerdurePlugin(Plugin):
             ConfigurationError: A name is taken by another activity or workflow of the worker.
         """
         self._refuse_taken(config)
+        self._client = config["client"]
         config["workflows"] = [*config.get("workflows", []), AgentTurn]
         config["activities"] = [*config.get("activities", []), *self._activities]
         config["interceptors"] = [*config.get("interceptors", []), HeartbeatInterceptor(self._names(), self._prepare), OneInput()]
@@ -128,15 +132,15 @@ class PerdurePlugin(Plugin):
             if name in theirs:
                 what = f"the tool {name!r}" if name in self._tools.is_async else f"Perdure's activity {name!r}"
                 raise errors.ConfigurationError(f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name; rename one of them")
-        for workflow in config.get("workflows", []):
-            if getattr(workflow, "__name__", "") == AgentTurn.__name__:
+        for other in config.get("workflows", []):
+            if workflow._Definition.must_from_class(other).name == TURN:  # noqa: SLF001 - there is no public way to the registered name
                 raise errors.ConfigurationError("the worker has a workflow named 'AgentTurn' already, which is the name of Perdure's; rename it")
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
         """Have an agent that a factory makes at hand before its tool runs."""
         info = activity.info()
-        if info.activity_type in (CALL_TOOL, CALL_SYNC_TOOL):
-            await self._agents.prepare(activity.client(), info, unpack(input.args[0], ToolRun).owner)
+        if info.activity_type not in (RESOLVE_AGENT, CALL_MODEL) and self._registry.has_factories:
+            await self._agents.prepare(self._client, info, unpack(input.args[0], ToolRun).owner)
 
 
 def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -> Handler:

@@ -39,7 +39,7 @@ class WorkerSettings:
         return cls(
             task_queue=os.environ.get("PERDURE_TASK_QUEUE"),
             grace=timedelta(seconds=_number("PERDURE_GRACE_S", limits.MODEL_CALL.total_seconds())),
-            max_activities=int(_number("PERDURE_MAX_ACTIVITIES", 100)),
+            max_activities=max(1, int(_number("PERDURE_MAX_ACTIVITIES", 100))),
         )
 
 

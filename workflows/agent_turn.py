@@ -18,7 +18,7 @@ from temporalio.exceptions import ActivityError
 from perdure import errors, limits
 from perdure.activities import failures, heartbeats, outcomes
 from perdure.activities.payloads import NOTHING, pack, unpack
-from perdure.activities.signatures import CALL_MODEL, RESOLVE_AGENT
+from perdure.activities.signatures import CALL_MODEL, RESOLVE_AGENT, TURN
 from perdure.agents import AgentDefinition
 from perdure.decide import Act, Ask, Done, next_move, retry_delay
 from perdure.errors import PerdureError
@@ -36,7 +36,7 @@ MARGIN = timedelta(seconds=10)
 """Between a model call's own deadline and the activity's, so that the typed error comes first."""
 
 
-@workflow.defn(name="AgentTurn", sandboxed=False, failure_exception_types=[PerdureError])
+@workflow.defn(name=TURN, sandboxed=False, failure_exception_types=[PerdureError])
 class AgentTurn:
     """A turn. Unsandboxed: it holds no code of users, and replay tests guard it (docs/decisions/0002)."""
 

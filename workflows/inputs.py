@@ -9,6 +9,7 @@ from temporalio.worker import ExecuteWorkflowInput, Interceptor, WorkflowInbound
 
 from perdure import errors
 from perdure.activities import failures
+from perdure.activities.signatures import TURN
 from perdure.reports import Outcome
 from perdure.wire import Summary
 
@@ -23,7 +24,7 @@ class OneInput(Interceptor):
 
 class _OneInput(WorkflowInboundInterceptor):
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - the SDK's name
-        if workflow.info().workflow_type == "AgentTurn" and len(input.args) > 1:
+        if workflow.info().workflow_type == TURN and len(input.args) > 1:
             error = errors.InvalidRequestError(f"a turn takes one input, {len(input.args)} were given")
             raise failures.of_turn(error, Summary(agent="", outcome=Outcome.FAILED, error=error.info()))
         return await super().execute_workflow(input)

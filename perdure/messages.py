@@ -24,11 +24,12 @@ class Text(Value):
 
 
 class Thinking(Value):
-    """Reasoning that a model shows. `signature` is the provider's and goes back to it unchanged."""
+    """Reasoning that a model shows. `signature` is the provider's, `redacted` what it shows to nobody; both go back to it unchanged."""
 
     type: Literal["thinking"] = "thinking"
     text: str
     signature: str | None = None
+    redacted: str | None = None
 
 
 class Media(Value):

@@ -6,10 +6,11 @@ import os
 import re
 
 from perdure.activities.models import Provider
+from perdure.activities.providers.anthropic import ANTHROPIC_URL, Anthropic
 from perdure.activities.providers.librarian import Librarian
 from perdure.activities.providers.openai_chat import OpenAIChat
 
-__all__ = ["OpenAIChat", "defaults"]
+__all__ = ["Anthropic", "OpenAIChat", "defaults"]
 
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_HOST = "127.0.0.1:11434"
@@ -20,10 +21,11 @@ _PORT = re.compile(r":\d+$")
 def defaults() -> dict[str, Provider]:
     """The providers that every worker has, by the name before a model's colon.
 
-    `openai` takes its key from OPENAI_API_KEY and its address from OPENAI_BASE_URL, `ollama` its address from OLLAMA_HOST, in Ollama's own
-    forms (`127.0.0.1:11434`) too. `offline` needs neither key nor network.
+    `anthropic` takes its key from ANTHROPIC_API_KEY and its address from ANTHROPIC_BASE_URL, `openai` from OPENAI_API_KEY and OPENAI_BASE_URL,
+    `ollama` its address from OLLAMA_HOST, in Ollama's own forms (`127.0.0.1:11434`) too. `offline` needs neither key nor network.
     """
     return {
+        "anthropic": Anthropic(base_url=os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL),
         "openai": OpenAIChat(base_url=os.environ.get("OPENAI_BASE_URL") or OPENAI_URL),
         "ollama": OpenAIChat(base_url=ollama_url(os.environ.get("OLLAMA_HOST") or OLLAMA_HOST), api_key_env=None, name="ollama"),
         "offline": Librarian(),

@@ -18,7 +18,6 @@ This API cannot tell a stop sequence from a natural end: both are `stop`.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,17 +25,15 @@ from typing import Any
 from perdure import errors
 from perdure.activities import secrets
 from perdure.activities.models import ModelRequest
+from perdure.activities.providers import faults, reading
 from perdure.activities.providers.http import HttpClient, retry_after_s
+from perdure.activities.providers.reading import items, mapping, text
 from perdure.agents import ToolDefinition
 from perdure.errors import LLMError
 from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, UserMessage
 from perdure.reports import StopReason, Usage
 from perdure.text import one_line
 from perdure.wire import ModelAnswer
-
-MESSAGE_CHARACTERS = 500
-MOST_TOKENS = 100_000_000
-SECRET_CHARACTERS = 8
 
 _STOPS = {
     "stop": StopReason.END,
@@ -48,18 +45,6 @@ _STOPS = {
 }
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 
-_BY_STATUS: dict[int, type[LLMError]] = {
-    401: errors.LLMAuthError,
-    402: errors.LLMAuthError,
-    403: errors.LLMAuthError,
-    408: errors.LLMTimeoutError,
-    409: errors.LLMUnavailableError,
-    425: errors.LLMUnavailableError,
-    429: errors.LLMRateLimitError,
-    498: errors.LLMRateLimitError,
-    504: errors.LLMTimeoutError,
-    524: errors.LLMTimeoutError,
-}
 _BY_CODE: dict[str, type[LLMError]] = {
     "content_filter": errors.LLMRefusedError,
     "content_policy_violation": errors.LLMRefusedError,
@@ -100,17 +85,12 @@ class OpenAIChat:
         """
         key = secrets.read(self._api_key_env) if self._api_key_env else None
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        try:
+        with faults.about(request.model):
             reply = await self._http.post_json("/chat/completions", body_of(request), headers)
             fault = _error_inside(reply.data) if reply.is_success else reply.data
             if not reply.is_success or fault:
                 raise error_of(reply.status, fault, reply.headers, request.model, key)
             return answer_of(reply.data, request.model)
-        except LLMError as error:
-            error.context.setdefault("model", request.model)
-            raise
-        except RecursionError:
-            raise errors.LLMUnavailableError(f"{request.model}: the reply is nested too deeply", context={"model": request.model}) from None
 
     async def close(self) -> None:
         """Close connections."""
@@ -170,25 +150,25 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
         LLMUnavailableError: The body holds no whole answer.
     """
     choice = _choice(body)
-    message = _dict(choice.get("message"))
+    message = mapping(choice.get("message"))
     reason = str(choice.get("finish_reason") or "").lower()
     if reason in _BROKEN_OFF:
         raise errors.LLMUnavailableError(f"{model}: the answer was broken off ({reason})")
     if not message:
         raise errors.LLMUnavailableError(f"{model}: the reply holds no message")
-    refusal = _text(message.get("refusal"))
-    calls = tuple(_call(item, model) for item in _list(message.get("tool_calls")))
+    refusal = text(message.get("refusal"))
+    calls = tuple(_call(mapping(item), model) for item in items(message.get("tool_calls")))
     parts = (*_thoughts(message), *([Text(text=refusal)] if refusal else _content(message.get("content"))), *calls)
     return ModelAnswer(
         message=AssistantMessage(parts=parts),
-        stop=StopReason.REFUSED if refusal else _stop(reason, has_calls=bool(calls)),
+        stop=StopReason.REFUSED if refusal else reading.stop(_STOPS, reason, has_calls=bool(calls)),
         usage=usage_of(body.get("usage")),
-        model=_text(body.get("model")) or model,
+        model=text(body.get("model")) or model,
     )
 
 
 def _choice(body: Mapping[str, Any]) -> dict[str, Any]:
-    return _dict(next(iter(_list(body.get("choices"))), None))
+    return mapping(next(iter(items(body.get("choices"))), None))
 
 
 def _error_inside(body: dict[str, Any]) -> dict[str, Any] | None:
@@ -197,32 +177,30 @@ def _error_inside(body: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _thoughts(message: Mapping[str, Any]) -> list[Thinking]:
-    text = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
-    return [Thinking(text=text)] if text else []
+    words = _joined(message.get("reasoning_content")) or _joined(message.get("reasoning"))
+    return [Thinking(text=words)] if words else []
 
 
 def _content(content: Any) -> Iterator[Text | Thinking]:
     """Words: a string, or a list of chunks (Mistral) of which some are thinking."""
-    for chunk in map(_dict, _list(content) if isinstance(content, list) else [{"type": "text", "text": content}]):
-        if text := _text(chunk.get("text")):
-            yield Text(text=text)
-        elif text := _text(chunk.get("thinking")):
-            yield Thinking(text=text)
+    for chunk in map(mapping, content if isinstance(content, list) else [{"type": "text", "text": content}]):
+        if words := _joined(chunk.get("text")):
+            yield Text(text=words)
+        elif words := _joined(chunk.get("thinking")):
+            yield Thinking(text=words)
 
 
-def _call(item: Any, model: str) -> ToolCall:
-    function = _dict(_dict(item).get("function"))
-    name, arguments = _text(function.get("name")), function.get("arguments")
+def _joined(value: Any) -> str:
+    """A string, or the texts of a list of chunks."""
+    return "".join(text(mapping(chunk).get("text")) for chunk in value) if isinstance(value, list) else text(value)
+
+
+def _call(item: Mapping[str, Any], model: str) -> ToolCall:
+    function = mapping(item.get("function"))
+    name = text(function.get("name"))
     if not name:
         raise errors.LLMUnavailableError(f"{model}: the reply holds a tool call without a name")
-    if not isinstance(arguments, str):
-        arguments = "{}" if arguments is None else json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(id=_text(_dict(item).get("id")), name=name, arguments=arguments)
-
-
-def _stop(reason: str, *, has_calls: bool) -> StopReason:
-    stop = _STOPS.get(reason, StopReason.OTHER) if reason else StopReason.END
-    return StopReason.TOOL_CALLS if stop is StopReason.END and has_calls else stop
+    return ToolCall(id=text(item.get("id")), name=name, arguments=reading.arguments(function.get("arguments")))
 
 
 def usage_of(usage: Any) -> Usage:
@@ -231,31 +209,27 @@ def usage_of(usage: Any) -> Usage:
     xAI and Gemini leave thinking out of `completion_tokens`, but not out of `total_tokens`. xAI's models on Azure count cached tokens that
     are not part of `prompt_tokens`; where there are more of them than that, they are added.
     """
-    usage = _dict(usage)
-    details = _dict(usage.get("prompt_tokens_details"))
-    prompt = _tokens(usage.get("prompt_tokens"))
+    usage = mapping(usage)
+    details = mapping(usage.get("prompt_tokens_details"))
+    prompt = reading.tokens(usage.get("prompt_tokens"))
     cached = (details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("num_cached_tokens"))
-    read = max(map(_tokens, cached))
+    read = max(map(reading.tokens, cached))
     return Usage(
         input_tokens=prompt if read <= prompt else prompt + read,
-        output_tokens=max(_tokens(usage.get("completion_tokens")), _tokens(usage.get("total_tokens")) - prompt),
+        output_tokens=max(reading.tokens(usage.get("completion_tokens")), reading.tokens(usage.get("total_tokens")) - prompt),
         cache_read_tokens=read,
-        cache_write_tokens=_tokens(details.get("cache_write_tokens")),
+        cache_write_tokens=reading.tokens(details.get("cache_write_tokens")),
     )
 
 
 def error_of(status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None) -> LLMError:
-    """The error that an answer stands for, by the table of this module. `key` is cut out of the provider's words: some quote it."""
+    """The error that an answer stands for, by the table of this module. `key` is cut out of the provider's words."""
     body = body[0] if isinstance(body, list) and body else body
-    error = _dict(body).get("error") or body
+    error = mapping(body).get("error") or body
     status = (_told(error) or 200) if 200 <= status < 300 else status
-    words = one_line(_without(key, _words(error)), MESSAGE_CHARACTERS)
-    cls = _class(status, _codes(error), words)
-    context: dict[str, Any] = {"model": model, "status": status}
-    wait = retry_after_s(headers) or _wait_in(error, words)
-    if cls.transient and wait is not None:
-        context["retry_after_s"] = wait
-    return cls(f"{model}: {words or 'no reason given'} (status {status})", context=context)
+    words = faults.quoted(_words(error), key)
+    wait_s = retry_after_s(headers) or _wait_in(error, words)
+    return faults.fault(_class(status, _codes(error), words), words, model=model, status=status, wait_s=wait_s)
 
 
 def _class(status: int, codes: Sequence[str], words: str) -> type[LLMError]:
@@ -268,39 +242,26 @@ def _class(status: int, codes: Sequence[str], words: str) -> type[LLMError]:
         return errors.LLMRefusedError
     if status == 400 and _BAD_KEY.search(words):
         return errors.LLMAuthError
-    if status == 200 or status >= 500:
-        return _BY_STATUS.get(status, errors.LLMUnavailableError)
-    return _BY_STATUS.get(status, errors.LLMInvalidRequestError)
+    return faults.by_status(status)
 
 
 def _codes(error: Any) -> list[str]:
-    error = _dict(error)
-    found = [error.get("code"), error.get("type"), _dict(error.get("innererror")).get("code")]
-    found += [_dict(detail).get("reason") for detail in _list(error.get("details"))]
+    error = mapping(error)
+    found = [error.get("code"), error.get("type"), mapping(error.get("innererror")).get("code")]
+    found += [mapping(detail).get("reason") for detail in items(error.get("details"))]
     return [code for code in found if isinstance(code, str)]
 
 
 def _words(error: Any) -> str:
-    """The provider's own words. OpenRouter quotes those of the server behind it. A page for browsers says nothing."""
-    if isinstance(error, str):
-        return "" if error.lstrip().startswith("<") else error
-    error = _dict(error)
-    words = next((error[name] for name in ("message", "detail") if error.get(name)), "")
-    if not isinstance(words, str):
-        words = json.dumps(words)
-    behind = _dict(error.get("metadata")).get("raw")
+    """The provider's own words. OpenRouter quotes those of the server behind it."""
+    words, behind = faults.words_of(error), mapping(mapping(error).get("metadata")).get("raw")
     return f"{words}: {behind}" if isinstance(behind, str) else words
-
-
-def _without(key: str | None, words: str) -> str:
-    """A key of a few characters is a placeholder for a server that checks none, and may be a common word."""
-    return words.replace(key, "[key]") if key and len(key) >= SECRET_CHARACTERS else words
 
 
 def _wait_in(error: Any, words: str) -> float | None:
     """Seconds to wait as the body has them: `retryDelay` (Gemini) or "try again in 1m2.5s" (OpenAI, Groq)."""
-    for detail in _list(_dict(error).get("details")):
-        if delay := _DELAY.fullmatch(_text(_dict(detail).get("retryDelay"))):
+    for detail in items(mapping(error).get("details")):
+        if delay := _DELAY.fullmatch(text(mapping(detail).get("retryDelay"))):
             return float(delay[1])
     found = _TRY_AGAIN.search(words)
     if not found:
@@ -310,26 +271,7 @@ def _wait_in(error: Any, words: str) -> float | None:
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + seconds or None
 
 
-def _tokens(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else 0
-
-
 def _told(error: Any) -> int | None:
     """The status that an error inside a 200 has in its own words: a `code` (OpenRouter) or `status` (Azure)."""
-    told = (_dict(error).get("code"), _dict(error).get("status"))
+    told = (mapping(error).get("code"), mapping(error).get("status"))
     return next((value for value in told if isinstance(value, int) and 400 <= value <= 599), None)
-
-
-def _text(value: Any) -> str:
-    """A string, or the texts of a list of chunks."""
-    if isinstance(value, list):
-        return "".join(text for chunk in value if isinstance(text := _dict(chunk).get("text"), str))
-    return value if isinstance(value, str) else ""
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -1,4 +1,6 @@
-"""A model provider on loopback that answers from a script: OpenAI's chat completions API over real HTTP, from the standard library alone.
+"""A model provider on loopback that answers from a script: the APIs of OpenAI (chat completions) and Anthropic (messages) over real HTTP.
+
+It speaks the API that it is asked by, and needs the standard library alone.
 
 It is made for crash tests. Which reply is served depends on the request alone, on the number of assistant messages in it: a repeated
 request gets the same reply, whoever sends it, and a restarted stub goes on where the turn is. Every request is in the log before it is
@@ -68,13 +70,14 @@ class StubProvider:
     """Serves `replies` while its `with` block runs.
 
     Attributes:
-        base_url: What a provider is given as `base_url`, once started.
+        base_url: What `OpenAIChat` is given as `base_url`, once started.
+        anthropic_url: What `Anthropic` is given.
         requests: The bodies received, in order of arrival.
         headers: Their headers, names in lower case.
     """
 
     def __init__(self, replies: Sequence[Reply], log_path: Path | str | None = None, delay_s: float = 0, port: int = 0) -> None:
-        self.base_url = ""
+        self.base_url = self.anthropic_url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self._replies = replies
@@ -92,7 +95,8 @@ class StubProvider:
         self._stack.callback(thread.join)
         self._stack.callback(server.shutdown)
         self._stack.callback(self._closing.set)
-        self.base_url = f"http://127.0.0.1:{server.server_port}/v1"
+        self.anthropic_url = f"http://127.0.0.1:{server.server_port}"
+        self.base_url = f"{self.anthropic_url}/v1"
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -106,7 +110,8 @@ class StubProvider:
             return _refused(400, f"the script has {len(self._replies)} replies, and this request holds {index} assistant messages")
         reply = self._replies[index]
         self._closing.wait(reply.get("delay_s", self._delay_s))
-        raw = reply["raw"] if "raw" in reply else json.dumps(completion(reply, index, str(body.get("model", "stub"))))
+        shape = message if any(name.lower() == "anthropic-version" for name in headers) else completion
+        raw = reply["raw"] if "raw" in reply else json.dumps(shape(reply, index, str(body.get("model", "stub"))))
         content = raw.encode() if isinstance(raw, str) else raw
         return reply.get("status", 200), {"content-type": "application/json", **reply.get("headers", {})}, content
 
@@ -123,7 +128,7 @@ class StubProvider:
 
 
 def completion(reply: Reply, index: int, model: str) -> dict[str, Any]:
-    """The body of a 200. Call ids are made from the place in the script, so they are the same in a repeated reply."""
+    """The body of a 200 by OpenAI. Call ids are made from the place in the script, so they are the same in a repeated reply."""
     calls = [
         {"id": f"call_{index}_{n}", "type": "function", "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])}}
         for n, call in enumerate(reply.get("calls", ()))
@@ -135,6 +140,24 @@ def completion(reply: Reply, index: int, model: str) -> dict[str, Any]:
         "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}],
         "usage": {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": INPUT_TOKENS + OUTPUT_TOKENS},
+    }
+
+
+def message(reply: Reply, index: int, model: str) -> dict[str, Any]:
+    """The body of a 200 by Anthropic, with the same ids."""
+    calls = [
+        {"type": "tool_use", "id": f"call_{index}_{n}", "name": call["name"], "input": call["arguments"]}
+        for n, call in enumerate(reply.get("calls", ()))
+    ]
+    words = [{"type": "text", "text": reply["text"]}] if reply.get("text") else []
+    return {
+        "id": f"stub-{index}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [*words, *calls],
+        "stop_reason": "tool_use" if calls else "end_turn",
+        "usage": {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS},
     }
 
 
@@ -157,7 +180,7 @@ def _handler(stub: StubProvider) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self._body()
-            if not self.path.endswith("/chat/completions") or body is None:
+            if not self.path.endswith(("/chat/completions", "/v1/messages")) or body is None:
                 status, headers, content = _refused(404, f"nothing here takes this request: {self.path}")
             else:
                 status, headers, content = stub.answer(body, dict(self.headers))

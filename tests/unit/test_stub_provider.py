@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -22,10 +22,10 @@ ASKED = {"role": "assistant", "tool_calls": [{"id": "call_0_0", "type": "functio
 RESULT = {"role": "tool", "tool_call_id": "call_0_0", "content": "5"}
 
 
-def post(base_url: str, *messages: dict[str, Any]) -> dict[str, Any]:
+def post(base_url: str, *messages: dict[str, Any], path: str = "/chat/completions", headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The body of the reply to a request with these messages."""
     body = json.dumps({"model": "m", "messages": messages}).encode()
-    with urlopen(Request(base_url + "/chat/completions", data=body, method="POST"), timeout=10) as response:
+    with urlopen(Request(base_url + path, data=body, headers=dict(headers or {}), method="POST"), timeout=10) as response:
         answer: dict[str, Any] = json.load(response)
     return answer
 
@@ -63,6 +63,22 @@ def test_repeated_request_gets_the_same_reply() -> None:
     ]
     assert last["choices"] == [{"index": 0, "message": {"role": "assistant", "content": "five"}, "finish_reason": "stop"}]
     assert [len(request["messages"]) for request in stub.requests] == [1, 1, 3]
+
+
+def test_request_with_anthropics_header_is_answered_in_anthropics_shape() -> None:
+    """From the same script, with the same ids."""
+    asked = {"role": "assistant", "content": [{"type": "tool_use", "id": "call_0_0", "name": "add", "input": {"a": 2}}]}
+    version = {"Anthropic-Version": "2023-06-01"}
+    with StubProvider([{"text": "Let me add.", "calls": [{"name": "add", "arguments": {"a": 2}}]}, {"text": "five"}]) as stub:
+        first = post(stub.anthropic_url, QUESTION, path="/v1/messages", headers=version)
+        last = post(stub.anthropic_url, QUESTION, asked, path="/v1/messages", headers=version)
+
+    assert (first["content"], first["stop_reason"]) == ([{"type": "text", "text": "Let me add."}, *asked["content"]], "tool_use")
+    assert (last["content"], last["stop_reason"], last["usage"]) == (
+        [{"type": "text", "text": "five"}],
+        "end_turn",
+        {"input_tokens": 10, "output_tokens": 5},
+    )
 
 
 def test_request_beyond_the_script_is_refused_with_the_reason() -> None:

@@ -1,0 +1,285 @@
+"""The messages API of Anthropic.
+
+What an answer that is none means for the caller (`error_of`):
+
+| answer | error | why |
+|---|---|---|
+| 401, 403 | `LLMAuthError` | fix the key |
+| 402, `billing_error`, a spent balance or spending limit told with 400 | `LLMAuthError` | waiting does not help, somebody must act |
+| 429 | `LLMRateLimitError` | with `retry_after_s` |
+| 408, 504, `timeout_error` inside a 200 | `LLMTimeoutError` | |
+| a content policy told with 400 | `LLMRefusedError` | |
+| 409, 529, other 5xx, an error inside a 200 with no better type | `LLMUnavailableError` | |
+| 400, 404, 413 and every other status | `LLMInvalidRequestError` | the same request fails again |
+
+The API refuses some of what a transcript may hold, above all where another vendor's model wrote it. It is sent as follows:
+
+- messages of one role in a row as one message: the API would merge them itself, servers that are compatible with it refuse them
+- thinking with its signature, and redacted thinking, unchanged; thinking without a signature is another vendor's and stays out
+- arguments that are no JSON object as `{"invalid_arguments": "…"}`, so that the model sees what it wrote above the error it got for it
+- ids and names of calls with a character that is not allowed under names made from them; a call and its result keep the same id
+- calls of earlier turns by an agent without tools: their names are declared as tools that the model may not choose
+- text and results that are blank not at all, an error result that is blank with `SILENT_ERROR`
+
+Newer models check that nothing before a thinking block has changed since they wrote it, system prompt and tools included, and refuse or
+forget it otherwise (platform.claude.com, "Prefix checks on thinking blocks"). So what is sent only ever grows at its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from perdure import errors
+from perdure.activities import secrets
+from perdure.activities.models import ModelRequest
+from perdure.activities.providers import faults, reading
+from perdure.activities.providers.http import HttpClient, retry_after_s
+from perdure.activities.providers.reading import mapping, text
+from perdure.errors import LLMError
+from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult
+from perdure.reports import StopReason, Usage
+from perdure.text import one_line
+from perdure.tools import NAME
+from perdure.wire import ModelAnswer
+
+ANTHROPIC_URL = "https://api.anthropic.com"
+VERSION = "2023-06-01"
+
+MAX_OUTPUT_TOKENS = 16_000
+"""What an answer may take, thinking included: every model from Claude 4 on allows it, and it is about what one writes in `limits.MODEL_CALL`."""
+
+INVALID_ARGUMENTS = "invalid_arguments"
+SILENT_ERROR = "The tool failed and gave no message."
+
+_STOPS = {
+    "end_turn": StopReason.END,
+    "tool_use": StopReason.TOOL_CALLS,
+    "stop_sequence": StopReason.STOP_SEQUENCE,
+    "max_tokens": StopReason.MAX_TOKENS,
+    "model_context_window_exceeded": StopReason.MAX_TOKENS,
+    "refusal": StopReason.REFUSED,
+}
+_BY_TYPE_IN_200: dict[str, type[LLMError]] = {
+    "authentication_error": errors.LLMAuthError,
+    "permission_error": errors.LLMAuthError,
+    "rate_limit_error": errors.LLMRateLimitError,
+    "timeout_error": errors.LLMTimeoutError,
+    "invalid_request_error": errors.LLMInvalidRequestError,
+    "not_found_error": errors.LLMInvalidRequestError,
+    "request_too_large": errors.LLMInvalidRequestError,
+}
+_NO_CREDIT = re.compile(r"credit balance is too low|reached your specified .*usage limits", re.IGNORECASE)
+_POLICY = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
+
+
+class Anthropic:
+    """Asks models through `POST {base_url}/v1/messages`.
+
+    `api_key_env` names the environment variable with the key, which is read when a request is made; None sends no key. `name` is for error
+    texts. `max_output_tokens` goes with every request, for the API demands a limit; a longer answer is cut off.
+
+    Raises:
+        ConfigurationError: `max_output_tokens` is below 1.
+    """
+
+    def __init__(
+        self,
+        base_url: str = ANTHROPIC_URL,
+        api_key_env: str | None = "ANTHROPIC_API_KEY",
+        name: str = "anthropic",
+        max_output_tokens: int = MAX_OUTPUT_TOKENS,
+    ) -> None:
+        if max_output_tokens < 1:
+            raise errors.ConfigurationError(f"{name}: max_output_tokens must be at least 1, not {max_output_tokens}")
+        self._http = HttpClient(name, base_url)
+        self._api_key_env = api_key_env
+        self._max_output_tokens = max_output_tokens
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Ask, and wait for the whole answer.
+
+        Raises:
+            LLMError: The table of this module says which subclass. Its context holds `model`, and `status` and `retry_after_s` where known.
+            ConfigurationError: The key or the base URL cannot work.
+        """
+        key = secrets.read(self._api_key_env) if self._api_key_env else None
+        headers = {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+        with faults.about(request.model):
+            reply = await self._http.post_json("/v1/messages", body_of(request, self._max_output_tokens), headers)
+            if not reply.is_success or reply.data.get("error"):
+                raise error_of(reply.status, reply.data, reply.headers, request.model, key)
+            return answer_of(reply.data, request.model)
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._http.close()
+
+
+def body_of(request: ModelRequest, max_tokens: int) -> dict[str, Any]:
+    """The body of a request.
+
+    Raises:
+        LLMInvalidRequestError: A message holds what this API has no place for.
+    """
+    system = {"system": request.system} if request.system.strip() else {}
+    return {"model": request.model, "max_tokens": max_tokens, **system, "messages": list(_turns(request.messages)), **_tools(request)}
+
+
+def _turns(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
+    blocks = (block for message in messages for block in _blocks(message))
+    for role, group in groupby(blocks, key=itemgetter(0)):
+        yield {"role": role, "content": [block for _, block in group]}
+
+
+def _blocks(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    role = "assistant" if isinstance(message, AssistantMessage) else "user"
+    for part in message.results if isinstance(message, ToolMessage) else message.parts:
+        if block := _block(part):
+            yield role, block
+
+
+def _block(part: Text | Thinking | Media | ToolCall | ToolResult) -> dict[str, Any] | None:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text} if part.text.strip() else None
+        case Thinking():
+            return _thought(part)
+        case Media():
+            return _media(part)
+        case ToolCall():
+            return {"type": "tool_use", "id": _fitting(part.id), "name": _fitting(part.name), "input": _input(part.arguments)}
+        case ToolResult():
+            return _result(part)
+
+
+def _thought(part: Thinking) -> dict[str, Any] | None:
+    if part.redacted:
+        return {"type": "redacted_thinking", "data": part.redacted}
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature} if part.signature else None
+
+
+def _media(media: Media) -> dict[str, Any]:
+    kind = "document" if media.media_type == "application/pdf" else "image"
+    if (kind == "image" and not media.media_type.startswith("image/")) or not (media.data or media.url):
+        raise errors.LLMInvalidRequestError(f"this API takes images and PDF with data or a url, not {one_line(media.media_type, 80)!r}")
+    if media.data:
+        return {"type": kind, "source": {"type": "base64", "media_type": media.media_type, "data": media.data}}
+    return {"type": kind, "source": {"type": "url", "url": media.url}}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": _fitting(result.call_id)}
+    words = result.content if result.content.strip() else None
+    if result.is_error:
+        return {**block, "content": words or SILENT_ERROR, "is_error": True}
+    return {**block, "content": words} if words else block
+
+
+def _fitting(name: str) -> str:
+    """`name`, or a name made from it that the API takes: always the same, and another one for every other name."""
+    if NAME.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:12]
+    return f"{re.sub('[^A-Za-z0-9_-]', '_', name)[:50]}_{digest}"
+
+
+def _input(arguments: str) -> dict[str, Any]:
+    try:
+        value = json.loads(arguments or "{}")
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INVALID_ARGUMENTS: arguments}
+
+
+def _tools(request: ModelRequest) -> dict[str, Any]:
+    """The tools. The API refuses a request with calls and without tools, so those of earlier turns are declared, and ruled out."""
+    if request.tools:
+        return {"tools": [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools]}
+    called = dict.fromkeys(_fitting(call.name) for message in request.messages if isinstance(message, AssistantMessage) for call in message.calls)
+    if not called:
+        return {}
+    return {"tools": [{"name": name, "input_schema": {"type": "object"}} for name in called], "tool_choice": {"type": "none"}}
+
+
+def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
+    """The answer in the body of a 200. Blocks that a transcript has no place for, such as those of the vendor's own tools, are left out.
+
+    Raises:
+        LLMUnavailableError: The body holds no whole answer.
+    """
+    content = body.get("content")
+    if not isinstance(content, list):
+        raise errors.LLMUnavailableError(f"{model}: the reply holds no message")
+    message = AssistantMessage(parts=tuple(part for block in content if (part := _part(mapping(block), model))))
+    stop = reading.stop(_STOPS, text(body.get("stop_reason")), has_calls=bool(message.calls))
+    if stop is StopReason.REFUSED and not message.text:
+        message = AssistantMessage(parts=(*message.parts, *_reason(body)))
+    return ModelAnswer(message=message, stop=stop, usage=usage_of(body.get("usage")), model=text(body.get("model")) or model)
+
+
+def _part(block: Mapping[str, Any], model: str) -> Text | Thinking | ToolCall | None:
+    match block.get("type"):
+        case "text":
+            words = text(block.get("text"))
+            return Text(text=words) if words else None
+        case "thinking":
+            words, signature = text(block.get("thinking")), text(block.get("signature"))
+            return Thinking(text=words, signature=signature or None) if words or signature else None
+        case "redacted_thinking":
+            data = text(block.get("data"))
+            return Thinking(text="", redacted=data) if data else None
+        case "tool_use":
+            return _call(block, model)
+        case _:
+            return None
+
+
+def _call(block: Mapping[str, Any], model: str) -> ToolCall:
+    name = text(block.get("name"))
+    if not name:
+        raise errors.LLMUnavailableError(f"{model}: the reply holds a tool call without a name")
+    return ToolCall(id=text(block.get("id")), name=name, arguments=reading.arguments(block.get("input")))
+
+
+def _reason(body: Mapping[str, Any]) -> Iterator[Text]:
+    """What is said of a refusal, which is all there is of an answer that was refused before its first word."""
+    if words := text(mapping(body.get("stop_details")).get("explanation")):
+        yield Text(text=words)
+
+
+def usage_of(usage: Any) -> Usage:
+    """Tokens by one measure. This API counts those read from and written to a cache apart from its `input_tokens`."""
+    usage = mapping(usage)
+    read, written = reading.tokens(usage.get("cache_read_input_tokens")), reading.tokens(usage.get("cache_creation_input_tokens"))
+    return Usage(
+        input_tokens=reading.tokens(usage.get("input_tokens")) + read + written,
+        output_tokens=reading.tokens(usage.get("output_tokens")),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+def error_of(status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None) -> LLMError:
+    """The error that an answer stands for, by the table of this module. `key` is cut out of the provider's words."""
+    error = mapping(body).get("error") or body
+    status = 200 if 200 <= status < 300 else status
+    words = faults.quoted(faults.words_of(error), key)
+    cls = _class(status, text(mapping(error).get("type")), words)
+    return faults.fault(cls, words, model=model, status=status, wait_s=retry_after_s(headers))
+
+
+def _class(status: int, kind: str, words: str) -> type[LLMError]:
+    if kind == "billing_error" or (status == 400 and _NO_CREDIT.search(words)):
+        return errors.LLMAuthError
+    if status in (200, 400) and _POLICY.search(words):
+        return errors.LLMRefusedError
+    if status == 200 and kind in _BY_TYPE_IN_200:
+        return _BY_TYPE_IN_200[kind]
+    return faults.by_status(status)

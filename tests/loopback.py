@@ -1,0 +1,98 @@
+"""Providers asked over real HTTP on loopback, in both APIs and with the worst servers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from perdure.activities.models import ModelRequest, Provider
+from perdure.activities.providers import Anthropic, OpenAIChat
+from perdure.agents import ToolDefinition
+from perdure.errors import PerdureError
+from perdure.messages import UserMessage
+from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.wire import ModelAnswer
+
+KEY = "sk-planted-secret-0123456789"
+HELLO = ModelRequest(model="m", messages=(UserMessage.of("hello"),))
+ADD = ToolDefinition(
+    name="add",
+    description="Add.",
+    parameters={"type": "object", "properties": {"a": {"type": "integer"}}},
+    activity="add",
+    is_idempotent=True,
+    timeout_s=60,
+    schema_digest="0",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """An API: `make` takes the address of a server and the name of the environment variable with the key, if there is one."""
+
+    name: str
+    make: Callable[[str, str | None], Provider]
+    path: str
+
+    async def ask(self, address: str, request: ModelRequest = HELLO, *, key: str | None = None) -> ModelAnswer:
+        """One request."""
+        provider = self.make(address, key)
+        try:
+            return await provider.complete(request)
+        finally:
+            await provider.close()
+
+    async def ask_served(self, reply: Reply, request: ModelRequest = HELLO) -> ModelAnswer:
+        """One request to a server that gives this reply."""
+        with StubProvider([reply]) as stub:
+            return await self.ask(stub.anthropic_url, request)
+
+    async def failing(self, reply: Reply) -> PerdureError:
+        """The error that a request to a server with this reply ends in."""
+        with pytest.raises(PerdureError) as caught:
+            await self.ask_served(reply)
+        return caught.value
+
+
+OPENAI = Vendor("openai", lambda address, key: OpenAIChat(base_url=f"{address}/v1", api_key_env=key), "/v1/chat/completions")
+ANTHROPIC = Vendor("anthropic", lambda address, key: Anthropic(base_url=address, api_key_env=key), "/v1/messages")
+VENDORS = [pytest.param(vendor, id=vendor.name) for vendor in (OPENAI, ANTHROPIC)]
+
+
+def error_body(status: int, error: Any, **headers: str) -> Reply:
+    """An error as most servers give it."""
+    return {
+        "status": status,
+        "raw": json.dumps({"error": error}),
+        "headers": {name.replace("_", "-"): text for name, text in headers.items()},
+    }
+
+
+@contextlib.contextmanager
+def raw_server(payload: bytes, *, then: bytes = b"", every_s: float = 0) -> Iterator[str]:
+    """The address of a server that sends `payload`, and `then` again and again until the caller hangs up, if it is given."""
+    closing = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(payload)
+            while then and not closing.wait(every_s):
+                connection.sendall(then)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            closing.set()
+            thread.join()

@@ -1,0 +1,137 @@
+"""What our reading makes of recorded traffic of the messages API agrees with an independent one, and we ask as it was asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from perdure import errors
+from perdure.activities.models import ModelRequest
+from perdure.agents import ToolDefinition
+from perdure.errors import LLMError
+from perdure.messages import AssistantMessage, Media, Message, Text, ToolMessage, ToolResult, UserMessage
+from perdure.reports import StopReason, Usage
+from perdure.testing.stub_provider import StubProvider
+
+from ..loopback import ADD, ANTHROPIC
+from ..recordings import Exchange, as_reply, recorded
+
+STOPS = {"end_turn": StopReason.END, "max_tokens": StopReason.MAX_TOKENS, "tool_use": StopReason.TOOL_CALLS}
+CLASSES = {400: errors.LLMInvalidRequestError, 401: errors.LLMAuthError, 404: errors.LLMInvalidRequestError}
+
+
+def succeeded(exchange: Exchange) -> bool:
+    """Whether it was answered."""
+    status: int = exchange["response"]["status"]
+    return status == 200
+
+
+def is_ours(exchange: Exchange) -> bool:
+    """Whether it was answered and an agent of ours could have asked it: its system prompt is not among its messages."""
+    return succeeded(exchange) and all(message["role"] != "system" for message in exchange["request"]["body"]["messages"])
+
+
+def of_type(body: dict[str, Any], *types: str) -> list[dict[str, Any]]:
+    """The blocks of these types in a recorded answer."""
+    return [block for block in body["content"] if block["type"] in types]
+
+
+def as_part(block: dict[str, Any]) -> Text | Media:
+    """A recorded block of a user as a user of ours would say it."""
+    if block["type"] == "text":
+        return Text(text=block["text"])
+    source = block["source"]
+    return Media(media_type=source.get("media_type", "image/png"), data=source.get("data"), url=source.get("url"))
+
+
+def as_message(message: dict[str, Any]) -> Message:
+    """A recorded message as ours."""
+    content = message["content"] if isinstance(message["content"], list) else [{"type": "text", "text": message["content"]}]
+    parts = tuple(as_part(block) for block in content)
+    if message["role"] == "assistant":
+        return AssistantMessage(parts=tuple(part for part in parts if isinstance(part, Text)))
+    return UserMessage(parts=parts)
+
+
+def as_tool(tool: dict[str, Any]) -> ToolDefinition:
+    """A recorded tool as ours."""
+    return ADD.model_copy(update={"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]})
+
+
+def plain(message: dict[str, Any]) -> dict[str, Any]:
+    """A message with its content as blocks, as we always send it."""
+    content = message["content"]
+    return {"role": message["role"], "content": [{"type": "text", "text": content}] if isinstance(content, str) else content}
+
+
+@pytest.mark.accepts("M5", "M6")
+@pytest.mark.parametrize("exchange", list(recorded("messages", "/v1/messages")))
+async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> None:
+    """Message, stop reason, usage and model of an answer; the class of an error."""
+    response, body = exchange["response"], exchange["response"]["body"]
+    if response["status"] != 200:
+        with pytest.raises(LLMError) as caught:
+            await ANTHROPIC.ask_served(as_reply(response))
+
+        assert type(caught.value) is CLASSES[response["status"]]
+        assert body["error"]["message"] in caught.value.message
+        return
+    usage = body["usage"]
+    read, written = usage.get("cache_read_input_tokens", 0), usage.get("cache_creation_input_tokens", 0)
+
+    answer = await ANTHROPIC.ask_served(as_reply(response))
+
+    assert answer.message.text == "".join(block["text"] for block in of_type(body, "text"))
+    assert [(call.id, call.name, json.loads(call.arguments)) for call in answer.message.calls] == [
+        (block["id"], block["name"], block["input"]) for block in of_type(body, "tool_use")
+    ]
+    assert (answer.stop, answer.model) == (STOPS[body["stop_reason"]], body["model"])
+    assert answer.usage == Usage(
+        input_tokens=usage["input_tokens"] + read + written,
+        output_tokens=usage["output_tokens"],
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+@pytest.mark.accepts("M7")
+@pytest.mark.parametrize("exchange", list(recorded("messages", "/v1/messages", succeeded)))
+async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
+    """Block for block, thinking with its signature, each call followed by its result; only blank text may not be sent."""
+    body = exchange["response"]["body"]
+    answer = await ANTHROPIC.ask_served(as_reply(exchange["response"]))
+    results = tuple(ToolResult(call_id=call.id, name=call.name, content="done") for call in answer.message.calls)
+    messages = (UserMessage.of("hello"), answer.message, ToolMessage(results=results), UserMessage.of("Go on."))
+
+    with StubProvider([{}, {"text": "ok"}]) as stub:
+        await ANTHROPIC.ask(stub.anthropic_url, ModelRequest(model="m", messages=messages))
+
+    said, after = stub.requests[0]["messages"][1:]
+    assert said["content"] == [
+        {name: value for name, value in block.items() if name != "caller"} for block in body["content"] if block.get("text", "x").strip()
+    ]
+    assert [block["tool_use_id"] for block in after["content"][:-1]] == [block["id"] for block in of_type(body, "tool_use")]
+
+
+@pytest.mark.parametrize("exchange", list(recorded("messages", "/v1/messages", is_ours)))
+async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
+    """Messages and tools of a request that was answered have the same shape when an agent of ours asks."""
+    asked = exchange["request"]["body"]
+    system = asked.get("system", "")
+    request = ModelRequest(
+        model=asked["model"],
+        system=system if isinstance(system, str) else "\n\n".join(block["text"] for block in system),
+        messages=tuple(as_message(message) for message in asked["messages"]),
+        tools=tuple(as_tool(tool) for tool in asked.get("tools", ())),
+    )
+
+    with StubProvider([{"text": "ok"}]) as stub:
+        await ANTHROPIC.ask(stub.anthropic_url, request)
+
+    sent = stub.requests[0]
+    assert sent["model"] == asked["model"]
+    assert sent["messages"] == [plain(message) for message in asked["messages"]]
+    assert sent.get("tools") == asked.get("tools")
+    assert set(sent) <= {"model", "max_tokens", "messages", "system", "tools"}

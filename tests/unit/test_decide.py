@@ -1,0 +1,221 @@
+"""What a turn does next, and how long it waits before it asks again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from pydantic import JsonValue
+
+from perdure import errors, limits
+from perdure.agents import AgentDefinition, ToolDefinition
+from perdure.decide import RETRY_DELAY, Act, Ask, Done, next_move, retry_delay
+from perdure.errors import PerdureError
+from perdure.facts import AgentResolved, CallFailed, Fact, Key, Loss, ModelAnswered, Scheduled, ToolLost, ToolReturned, TurnStarted
+from perdure.fold import TurnState, fold
+from perdure.messages import AssistantMessage, Text, ToolCall
+from perdure.reports import Outcome, StopReason
+from perdure.tasks import Task
+from perdure.wire import ModelAnswer, ToolOutput, TurnRequest
+
+FIRST, SECOND = ToolCall(id="c1", name="look"), ToolCall(id="c2", name="look")
+
+
+def agent(max_iterations: int | None = 10, *, is_idempotent: bool = True) -> AgentDefinition:
+    look = ToolDefinition(name="look", description="", parameters={}, activity="look", is_idempotent=is_idempotent, timeout_s=60, schema_digest="")
+    return AgentDefinition(name="a", instructions="", model="m:m", tools=(look,), max_iterations=max_iterations)
+
+
+def after(*facts: Fact, by: AgentDefinition | None = None) -> TurnState:
+    """The state of a turn whose agent is resolved, after `facts`."""
+    return fold([TurnStarted(TurnRequest(agent="a", task=Task(content="go"))), AgentResolved(Key(0), by or agent()), *facts])
+
+
+def answered(step: int, *parts: Text | ToolCall, stop: StopReason = StopReason.TOOL_CALLS) -> ModelAnswered:
+    return ModelAnswered(Key(step), ModelAnswer(message=AssistantMessage(parts=parts), stop=stop, model="m"))
+
+
+def failed(error: PerdureError, attempt: int = 1, *, lost: bool = False) -> CallFailed:
+    return CallFailed(Key(1, attempt=attempt), error.info(), lost)
+
+
+def returned(step: int, call: int) -> ToolReturned:
+    return ToolReturned(Key(step, call), ToolOutput(content="seen"))
+
+
+def test_resolved_turn_asks_the_model_at_once() -> None:
+    """The first move."""
+    assert next_move(after(), agent()) == Ask(Key(1))
+
+
+def test_calls_are_run_one_by_one_in_their_order() -> None:
+    """The first call without a result is next; after the last one the model is asked again."""
+    asked = answered(1, FIRST, SECOND)
+
+    assert next_move(after(asked), agent()) == Act(Key(1, 1), FIRST)
+    assert next_move(after(asked, returned(1, 1)), agent()) == Act(Key(1, 2), SECOND)
+    assert next_move(after(asked, returned(1, 1), returned(1, 2)), agent()) == Ask(Key(2))
+
+
+def test_call_of_an_unknown_tool_is_passed_over() -> None:
+    """Its result is known already: there is no such tool."""
+    asked = answered(1, ToolCall(id="c0", name="gone"), FIRST)
+
+    assert next_move(after(asked), agent()) == Act(Key(1, 2), FIRST)
+
+
+def test_lost_call_of_an_idempotent_tool_is_run_again_with_its_next_attempt() -> None:
+    """Up to the number of attempts that may be lost; then the model is told."""
+    facts: list[Fact] = [answered(1, FIRST)]
+    for attempt in range(1, limits.LOST_ATTEMPTS):
+        facts.append(ToolLost(Key(1, 1, attempt), Loss.WORKER_LOST))
+        assert next_move(after(*facts), agent()) == Act(Key(1, 1, attempt + 1), FIRST)
+
+    facts.append(ToolLost(Key(1, 1, limits.LOST_ATTEMPTS), Loss.WORKER_LOST))
+
+    assert next_move(after(*facts), agent()) == Ask(Key(2))
+
+
+def test_lost_call_of_another_tool_is_not_run_again() -> None:
+    """Whether it took effect is unknown, so the model decides."""
+    by = agent(is_idempotent=False)
+    state = after(answered(1, FIRST), ToolLost(Key(1, 1), Loss.WORKER_LOST), by=by)
+
+    assert next_move(state, by) == Ask(Key(2))
+
+
+@pytest.mark.parametrize("loss", [Loss.TIMED_OUT, Loss.CANCELLED, Loss.FAILED])
+def test_idempotent_call_that_was_not_lost_is_not_run_again(loss: Loss) -> None:
+    """Only a lost worker is a reason to repeat."""
+    state = after(answered(1, FIRST), ToolLost(Key(1, 1), loss))
+
+    assert next_move(state, agent()) == Ask(Key(2))
+
+
+@pytest.mark.parametrize(
+    ("stop", "done"),
+    [
+        (StopReason.END, Done(Outcome.COMPLETED, "words")),
+        (StopReason.TOOL_CALLS, Done(Outcome.COMPLETED, "words")),
+        (StopReason.STOP_SEQUENCE, Done(Outcome.COMPLETED, "words")),
+        (StopReason.MAX_TOKENS, Done(Outcome.TRUNCATED, "words", risk="truncated")),
+        (StopReason.OTHER, Done(Outcome.COMPLETED, "words", risk="unknown_stop_reason")),
+    ],
+)
+def test_answer_without_calls_ends_the_turn(stop: StopReason, done: Done) -> None:
+    """Each stop reason with its outcome and risk."""
+    assert next_move(after(answered(1, Text(text="words"), stop=stop)), agent()) == done
+
+
+@pytest.mark.parametrize("stop", [StopReason.STOP_SEQUENCE, StopReason.MAX_TOKENS])
+def test_calls_of_an_answer_that_was_cut_off_are_not_run(stop: StopReason) -> None:
+    """The turn ends with the text before them."""
+    move = next_move(after(answered(1, Text(text="I will"), FIRST, stop=stop)), agent())
+
+    assert isinstance(move, Done)
+    assert move.output == "I will"
+
+
+def test_refusal_is_an_error_with_the_models_words() -> None:
+    """And with the model that refused."""
+    state = after(answered(1, Text(text="I would rather not"), stop=StopReason.REFUSED))
+
+    with pytest.raises(errors.LLMRefusedError, match="I would rather not") as caught:
+        next_move(state, agent())
+
+    assert caught.value.context == {"model": "m"}
+
+
+@pytest.mark.accepts("L5")
+def test_limit_counts_model_calls_and_not_answers() -> None:
+    """At the limit the model is not asked again, but the calls and the answer of the last step count."""
+    called, by = after(answered(1, FIRST), by=agent(1)), agent(1)
+    stepped = after(answered(1, FIRST), returned(1, 1), by=by)
+
+    assert next_move(called, by) == Act(Key(1, 1), FIRST)
+    assert next_move(after(answered(1, Text(text="done")), by=by), by) == Done(Outcome.COMPLETED, "done")
+    with pytest.raises(errors.MaxIterationsError) as caught:
+        next_move(stepped, by)
+    assert caught.value.context == {"max_iterations": 1}
+
+
+def test_no_limit_asks_for_ever() -> None:
+    """Two hundred steps and on."""
+    by = agent(None)
+    facts = [fact for step in range(1, 201) for fact in (answered(step, FIRST), returned(step, 1))]
+
+    assert next_move(after(*facts, by=by), by) == Ask(Key(201))
+
+
+def test_first_attempt_does_not_wait() -> None:
+    """There is nothing to wait for."""
+    assert retry_delay(after()) == timedelta()
+
+
+def test_transient_error_is_waited_out_once() -> None:
+    """The second attempt comes after a pause, a third one never; the error is the last one."""
+    once = after(failed(errors.LLMUnavailableError("down")))
+    twice = after(failed(errors.LLMUnavailableError("down")), failed(errors.LLMTimeoutError("slow"), 2))
+
+    assert next_move(once, agent()) == Ask(Key(1, attempt=2), RETRY_DELAY)
+    with pytest.raises(errors.LLMTimeoutError, match="slow"):
+        next_move(twice, agent())
+
+
+@pytest.mark.accepts("M4")
+@pytest.mark.parametrize(
+    ("asked", "delay"),
+    [
+        (0.05, timedelta(milliseconds=50)),
+        (7, timedelta(seconds=7)),
+        (1e9, limits.RETRY_AFTER),
+        (1e300, limits.RETRY_AFTER),
+        (float("inf"), limits.RETRY_AFTER),
+        (0, RETRY_DELAY),
+        (-5, RETRY_DELAY),
+        (float("nan"), RETRY_DELAY),
+        ("soon", RETRY_DELAY),
+        (None, RETRY_DELAY),
+    ],
+)
+def test_pause_is_the_one_that_the_provider_asked_for_up_to_the_cap(asked: JsonValue, delay: timedelta) -> None:
+    """What is no time is passed over, and what is too long is cut, however long."""
+    state = after(failed(errors.LLMRateLimitError("slow down", context={"retry_after_s": asked})))
+
+    assert retry_delay(state) == delay
+
+
+@pytest.mark.parametrize("error", [errors.LLMAuthError("no"), errors.LLMInvalidRequestError("no"), errors.ConfigurationError("no")])
+def test_error_that_will_not_pass_ends_the_turn_at_once(error: PerdureError) -> None:
+    """As the class it was, with its words."""
+    with pytest.raises(type(error), match="no"):
+        next_move(after(failed(error)), agent())
+
+
+def test_lost_attempts_are_repeated_at_once_and_do_not_use_up_the_retry() -> None:
+    """The worker went away, which says nothing about the model."""
+    gone = PerdureError("gone")
+    state = after(failed(errors.LLMUnavailableError("down")), failed(gone, 2, lost=True))
+
+    assert next_move(state, agent()) == Ask(Key(1, attempt=3))
+
+
+def test_turn_gives_up_after_too_many_lost_attempts() -> None:
+    """With the error that says so."""
+    lost = [failed(PerdureError("gone"), attempt, lost=True) for attempt in range(1, limits.LOST_ATTEMPTS + 1)]
+
+    assert next_move(after(*lost[:-1]), agent()) == Ask(Key(1, attempt=limits.LOST_ATTEMPTS))
+    with pytest.raises(PerdureError, match="gone"):
+        next_move(after(*lost), agent())
+
+
+def test_failures_of_one_step_are_forgotten_in_the_next() -> None:
+    """An answer makes a clean slate."""
+    state = after(failed(errors.LLMUnavailableError("down")), answered(1, FIRST), returned(1, 1))
+
+    assert next_move(state, agent()) == Ask(Key(2))
+
+
+def test_scheduling_changes_no_move() -> None:
+    """What is next follows from what is over."""
+    assert next_move(after(Scheduled(Key(1))), agent()) == Ask(Key(1))

@@ -1,0 +1,132 @@
+"""The house: what its doors are called, what stands where, and that it is quick to enter."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import perdure
+import perdure.clients
+import perdure.testing
+import perdure.worker
+import perdure.workflows
+from perdure import limits
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("activities", "clients", "worker", "workflows")
+FILES = sorted(path for folder in ("perdure", *ROOMS) for path in (ROOT / folder).rglob("*.py") if not path.is_symlink())
+
+
+def product() -> Iterator[tuple[Path, ast.Module]]:
+    """Every module of the product, once: the rooms by their own folders."""
+    links = {ROOT / "perdure" / room for room in ROOMS}
+    for path in FILES:
+        if not links & set(path.parents):
+            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+
+
+PUBLIC = {
+    perdure: [
+        *["Agent", "AgentReport", "AssistantMessage", "Context", "Media", "Message", "Outcome", "Registry", "Step", "Task", "Text", "Thinking"],
+        *["Tool", "ToolCall", "ToolContext", "ToolMessage", "ToolResult", "Toolbox", "TurnInfo", "Usage", "UserMessage", "tool"],
+    ],
+    perdure.clients: ["AgentClient", "Event", "Turn"],
+    perdure.worker: ["AgentWorker", "PerdurePlugin"],
+    perdure.workflows: ["AgentTurn"],
+    perdure.testing: ["ScriptedModel", "call", "calls", "fails", "local_runtime", "says"],
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
+def test_public_names_are_these_and_no_others(module: object) -> None:
+    """A name more or less is a decision: it belongs here, into the documentation and into the changelog."""
+    names = PUBLIC[module]  # type: ignore[index]  # modules are keys here
+
+    assert list(module.__all__) == names  # type: ignore[attr-defined]  # every module of these has it
+    assert [name for name in names if not hasattr(module, name)] == []
+
+
+def test_every_public_class_and_function_says_what_it_is() -> None:
+    """`help(perdure.Agent)` is of use."""
+    silent = [
+        name
+        for module, names in PUBLIC.items()
+        for name in names
+        if callable(getattr(module, name)) and not (getattr(module, name).__doc__ or "").strip()
+    ]
+
+    assert silent == []
+
+
+def test_rooms_are_links_and_their_modules_have_one_name() -> None:
+    """`workflows/agent_turn.py` is `perdure.workflows.agent_turn`."""
+    assert {room: (ROOT / "perdure" / room).resolve() for room in ROOMS} == {room: ROOT / room for room in ROOMS}
+    assert perdure.workflows.AgentTurn.__module__ == "perdure.workflows.agent_turn"
+
+
+def test_nothing_imports_a_room_by_its_bare_name() -> None:
+    """Other distributions have top-level packages of these names; the bare ones would be a second copy of ours."""
+    bare = [f"{path}: {name}" for path, tree in product() for name in imported(tree) if name.partition(".")[0] in ROOMS]
+
+    assert bare == []
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+
+
+def test_every_limit_is_used() -> None:
+    """A limit that nothing enforces is a promise that nobody keeps."""
+    used = {
+        node.attr
+        for path, tree in product()
+        if path.name != "limits.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "limits"
+    }
+    limits_there_are = {name for name in vars(limits) if name.isupper()}
+
+    assert limits_there_are - used == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("perdure", ["temporalio", "httpx", "opentelemetry", "pytest"]),
+        ("perdure.clients", ["httpx", "opentelemetry", "pytest"]),
+        ("perdure.workflows", ["httpx", "pytest"]),
+        ("perdure.worker", ["httpx", "pytest"]),
+        ("perdure.__main__", ["httpx", "opentelemetry", "pytest"]),
+        ("perdure.testing", ["httpx", "pytest"]),
+    ],
+)
+def test_import_is_light(module: str, heavy: list[str]) -> None:
+    """In a fresh process: who only describes agents or asks for help waits for none of these."""
+    code = f"import {module}, json, sys; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+    assert [name for name in heavy if name in loaded] == []
+
+
+def test_import_has_no_side_effects() -> None:
+    """No thread, no log handler, no signal handler, no output."""
+    code = (
+        "import logging, signal, threading; before = [signal.getsignal(s) for s in (2, 15)]\n"
+        "import perdure, perdure.clients, perdure.worker, perdure.workflows, perdure.testing\n"
+        "assert [signal.getsignal(s) for s in (2, 15)] == before\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+        "assert not logging.getLogger().handlers and not logging.getLogger('perdure').handlers\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,119 @@
+"""Messages: typed parts, digests that never change, transcripts that can be continued."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from perdure import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage, messages
+from perdure.messages import NO_DIGEST, OPEN_CALL
+
+READ = UserMessage(parts=(Text(text="Read "), Media(media_type="image/png", data="aGk="), Text(text="this")))
+ASKED = AssistantMessage(
+    parts=(
+        Thinking(text="hm", signature="s1"),
+        Text(text="I will "),
+        ToolCall(id="c1", name="add", arguments='{"a": 1}'),
+        Text(text="add."),
+        ToolCall(id="c2", name="sub"),
+    )
+)
+RESULTS = (ToolResult(call_id="c1", name="add", content="3"), ToolResult(call_id="c2", name="sub", content="no", is_error=True))
+TRANSCRIPT: tuple[Message, ...] = (
+    READ,
+    ASKED,
+    ToolMessage(results=RESULTS),
+    AssistantMessage(parts=(Text(text="done"),)),
+)
+
+WORDS = st.lists(st.text(st.characters(codec="utf-8"), max_size=3), max_size=4)
+ADAPTER: TypeAdapter[Message] = TypeAdapter(Message)
+
+
+def test_text_and_calls_of_a_message() -> None:
+    """All text parts in one, thinking left out; the calls in the order asked."""
+    assert (READ.text, ASKED.text) == ("Read this", "I will add.")
+    assert [call.id for call in ASKED.calls] == ["c1", "c2"]
+
+
+def test_one_result_is_one_message() -> None:
+    """The short way that tests and readers use."""
+    call = ToolCall(id="c9", name="add")
+
+    assert ToolMessage.of(call, "5") == ToolMessage(results=(ToolResult(call_id="c9", name="add", content="5"),))
+    assert ToolMessage.of(call, "no", is_error=True).results[0].is_error
+
+
+@pytest.mark.parametrize("message", TRANSCRIPT, ids=["user", "assistant", "tool", "answer"])
+def test_message_comes_back_from_json_as_it_was(message: Message) -> None:
+    """Its role says which kind it is."""
+    assert ADAPTER.validate_json(messages.canonical(message)) == message
+
+
+def test_unknown_field_of_a_message_is_refused() -> None:
+    """People build messages, so a field that is not known is a mistake."""
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        UserMessage.model_validate({"role": "user", "parts": [], "content": "hello"})
+
+
+@pytest.mark.accepts("Y6")
+def test_digest_of_a_transcript_is_what_it_was_in_the_first_release() -> None:
+    """Running turns and stored histories hold digests: whoever changes this breaks them."""
+    assert messages.canonical(TRANSCRIPT[1]) == (
+        b'{"role":"assistant","parts":[{"type":"thinking","text":"hm","signature":"s1"},{"type":"text","text":"I will "},'
+        b'{"type":"tool_call","id":"c1","name":"add","arguments":"{\\"a\\": 1}"},{"type":"text","text":"add."},'
+        b'{"type":"tool_call","id":"c2","name":"sub","arguments":"{}"}]}'
+    )
+    assert messages.digest_of(TRANSCRIPT) == "e89acb404903d86f3e01deddf444879278162819935b4f25cabfb94ce9748dee"
+
+
+def test_digest_runs_from_message_to_message() -> None:
+    """The digest of a longer transcript follows from the shorter one's and the new message alone; nothing has no digest."""
+    shorter = messages.digest_of(TRANSCRIPT[:-1])
+
+    assert messages.digest_of(()) == NO_DIGEST == ""
+    assert messages.chain(shorter, messages.canonical(TRANSCRIPT[-1])) == messages.digest_of(TRANSCRIPT)
+
+
+@given(WORDS, WORDS)
+def test_different_transcripts_have_different_digests(first: list[str], second: list[str]) -> None:
+    """Also where texts only move from one message to the next."""
+    digests = [messages.digest_of(UserMessage.of(text) for text in texts) for texts in (first, second)]
+
+    assert (digests[0] == digests[1]) == (first == second)
+
+
+@pytest.mark.accepts("L19")
+def test_whole_transcript_is_closed_already() -> None:
+    """Nothing is added or left out."""
+    assert messages.closed(TRANSCRIPT) == TRANSCRIPT
+
+
+@pytest.mark.accepts("L19")
+@pytest.mark.parametrize("given_results", [(), RESULTS[:1], RESULTS[1:]], ids=["none", "first", "second"])
+def test_call_without_a_result_is_closed_with_an_error_result(given_results: tuple[ToolResult, ...]) -> None:
+    """In call order, those that are there kept."""
+    partial = (*TRANSCRIPT[:2], ToolMessage(results=given_results)) if given_results else TRANSCRIPT[:2]
+    kept = {result.call_id: result for result in given_results}
+
+    open_calls = [ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True) for call in ASKED.calls]
+    assert messages.closed(partial) == (*TRANSCRIPT[:2], ToolMessage(results=tuple(kept.get(result.call_id, result) for result in open_calls)))
+
+
+@pytest.mark.accepts("L19")
+def test_open_call_in_the_middle_is_closed_where_it_stands() -> None:
+    """A user message followed at once."""
+    following = UserMessage.of("never mind")
+
+    closed = messages.closed((ASKED, following))
+
+    assert [message.role for message in closed] == ["assistant", "tool", "user"]
+
+
+@pytest.mark.accepts("L19")
+def test_results_without_a_call_and_empty_answers_are_left_out() -> None:
+    """No provider takes either."""
+    stray = ToolMessage(results=RESULTS)
+    answer = AssistantMessage(parts=(Text(text="done"),))
+
+    assert messages.closed((stray, UserMessage.of("a"), AssistantMessage(parts=()), answer, stray)) == (UserMessage.of("a"), answer)

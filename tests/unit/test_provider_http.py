@@ -1,0 +1,236 @@
+"""What every provider keeps to, whichever API it speaks: over real HTTP on loopback, with keys to lose and servers that behave badly."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+import traceback
+
+import pytest
+
+from perdure import errors, limits
+from perdure.errors import LLMError
+from perdure.testing.stub_provider import Reply, StubProvider
+
+from ..loopback import KEY, VENDORS, Vendor, error_body, raw_server
+
+pytestmark = pytest.mark.parametrize("vendor", VENDORS)
+
+# Keys
+
+
+@pytest.mark.accepts("G2")
+@pytest.mark.parametrize("value", ["", KEY + "\n", KEY + "\r\nx: y", KEY + "é", KEY + " "])
+async def test_key_that_is_no_header_value_is_refused_without_showing_it(vendor: Vendor, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """A line break from `$(cat key)` is told as such; the key stands nowhere in the error."""
+    monkeypatch.setenv("TEST_KEY", value)
+    with StubProvider([]) as stub, pytest.raises(errors.ConfigurationError) as caught:
+        await vendor.ask(stub.anthropic_url, key="TEST_KEY")
+
+    assert "TEST_KEY" in caught.value.message
+    assert KEY not in "".join(traceback.format_exception(caught.value)) + repr(caught.value.to_dict())
+    assert stub.requests == []
+
+
+async def test_key_that_a_provider_quotes_is_cut_out_of_the_error(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the clip of the text would cut through it."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+    said = "x" * 480 + f" bad key {KEY} used"
+    with StubProvider([error_body(401, {"message": said})]) as stub, pytest.raises(errors.LLMAuthError) as caught:
+        await vendor.ask(stub.anthropic_url, key="TEST_KEY")
+
+    assert KEY[:8] not in repr(caught.value.to_dict())
+
+
+async def test_transport_error_has_no_trace_of_the_request(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback or a log handler that walks causes finds nothing of httpx, which quotes headers."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+    with StubProvider([]) as stub:
+        gone = stub.anthropic_url
+
+    with pytest.raises(errors.LLMUnavailableError) as caught:
+        await vendor.ask(gone, key="TEST_KEY")
+
+    assert (caught.value.message, caught.value.context) == (f"{vendor.name}: the server cannot be reached", {"model": "m"})
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+@pytest.mark.accepts("G5")
+async def test_redirect_carries_the_key_nowhere(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that answers with another address gets the caller's key, but the other address does not."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+    with StubProvider([{"text": "hi"}]) as other:
+        moved: Reply = {"status": 307, "headers": {"location": other.anthropic_url + vendor.path}, "raw": ""}
+        with StubProvider([moved]) as stub, pytest.raises(errors.LLMInvalidRequestError):
+            await vendor.ask(stub.anthropic_url, key="TEST_KEY")
+
+    assert other.requests == []
+
+
+# Bodies
+
+
+@pytest.mark.accepts("M9")
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"", "empty"),
+        (b"<html><body>Welcome</body></html>", "HTML"),
+        (b'{"content": [{"type": "te', "no JSON"),
+        (b"null", "not an object"),
+        (b"[]", "not an object"),
+        (b"{}", "no message"),
+        (b'{"content": "\xff\xfe"}', "not UTF-8"),
+        (b'{"content": ' + b"9" * 5000 + b"}", "no JSON"),
+        (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "no JSON"),
+        (b" " * (limits.PROVIDER_BODY_BYTES + 1), "larger than"),
+    ],
+)
+async def test_body_that_is_no_answer_is_a_typed_error(vendor: Vendor, raw: bytes, says: str) -> None:
+    """It may pass, so the turn may try again."""
+    error = await vendor.failing({"raw": raw})
+
+    assert isinstance(error, errors.LLMUnavailableError)
+    assert says in error.message
+
+
+@pytest.mark.accepts("M9")
+async def test_body_is_measured_after_decompression(vendor: Vendor) -> None:
+    """A small body that decompresses to 100 MB is not kept."""
+    bomb = gzip.compress(b" " * (limits.PROVIDER_BODY_BYTES * 5))
+
+    error = await vendor.failing({"raw": bomb, "headers": {"content-encoding": "gzip"}})
+
+    assert error.message == f"{vendor.name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes"
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "br"])
+async def test_encoding_that_was_not_asked_for_is_refused(vendor: Vendor, encoding: str) -> None:
+    """Two encodings on top of each other would get around any limit."""
+    error = await vendor.failing({"raw": b"x", "headers": {"content-encoding": encoding}})
+
+    assert error.message == f"{vendor.name}: the reply has the content encoding '{encoding}', which was not asked for"
+
+
+async def test_body_that_is_not_what_its_encoding_says_is_a_typed_error(vendor: Vendor) -> None:
+    """A broken proxy is a transport error."""
+    error = await vendor.failing({"raw": b"plain", "headers": {"content-encoding": "gzip"}})
+
+    assert isinstance(error, errors.LLMUnavailableError)
+
+
+@pytest.mark.accepts("M9")
+async def test_endless_body_is_cut_off(vendor: Vendor) -> None:
+    """Nobody waits for the end of a reply that has none."""
+    with (
+        raw_server(b"HTTP/1.1 200 OK\r\n\r\n", then=b" " * 1_000_000) as address,
+        pytest.raises(errors.LLMUnavailableError, match="larger than"),
+    ):
+        await vendor.ask(address)
+
+
+@pytest.mark.accepts("M9")
+async def test_body_that_drips_ends_with_the_callers_patience(vendor: Vendor) -> None:
+    """The caller's timeout holds while bytes still come, and the connection is given up."""
+    began = time.monotonic()
+
+    with raw_server(b"HTTP/1.1 200 OK\r\n\r\n{", then=b" ", every_s=0.01) as address, pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await vendor.ask(address)
+
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("payload", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", b"nonsense\r\n\r\n"])
+async def test_connection_that_breaks_is_a_typed_error(vendor: Vendor, payload: bytes) -> None:
+    """Nothing, half a body, or no HTTP at all."""
+    with raw_server(payload) as address, pytest.raises(errors.LLMUnavailableError) as caught:
+        await vendor.ask(address)
+
+    assert caught.value.message == f"{vendor.name}: the connection broke before the reply was complete"
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "ftp://localhost", "http://[::1", "http://127.0.0.1:99999", "http://127.0.0.1:port"])
+async def test_base_url_that_cannot_work_is_a_typed_error(vendor: Vendor, address: str) -> None:
+    """It is found at the first request, and not shown: it may hold a password."""
+    with pytest.raises(errors.ConfigurationError) as caught:
+        await vendor.ask(address)
+
+    assert caught.value.message == f"{vendor.name}: the base URL is no valid http or https address"
+
+
+async def test_compressed_answer_is_read(vendor: Vendor) -> None:
+    """The encoding that was asked for works."""
+    raw = b'{"content": [{"type": "text", "text": "hi"}], "choices": [{"message": {"content": "hi"}}]}'
+
+    answer = await vendor.ask_served({"raw": gzip.compress(raw), "headers": {"content-encoding": "gzip"}})
+
+    assert answer.message.text == "hi"
+
+
+async def test_what_http_cannot_carry_is_cleaned_where_it_is_read(vendor: Vendor) -> None:
+    """Half an emoji would stop every encoder behind it."""
+    raw = b'{"content": [{"type": "text", "text": "a\\ud800b\\u0000"}], "choices": [{"message": {"content": "a\\ud800b\\u0000"}}]}'
+
+    answer = await vendor.ask_served({"raw": raw})
+
+    assert answer.message.text == "a?b\x00"
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("status", "cls"),
+    [
+        (307, errors.LLMInvalidRequestError),
+        (400, errors.LLMInvalidRequestError),
+        (401, errors.LLMAuthError),
+        (402, errors.LLMAuthError),
+        (403, errors.LLMAuthError),
+        (404, errors.LLMInvalidRequestError),
+        (408, errors.LLMTimeoutError),
+        (409, errors.LLMUnavailableError),
+        (413, errors.LLMInvalidRequestError),
+        (422, errors.LLMInvalidRequestError),
+        (429, errors.LLMRateLimitError),
+        (500, errors.LLMUnavailableError),
+        (503, errors.LLMUnavailableError),
+        (504, errors.LLMTimeoutError),
+        (524, errors.LLMTimeoutError),
+        (529, errors.LLMUnavailableError),
+    ],
+)
+@pytest.mark.parametrize("raw", [b"", b"\xff<html>", b"null", b'{"error": {"message": 7}}'])
+async def test_status_says_what_to_do_where_the_body_does_not(vendor: Vendor, status: int, raw: bytes, cls: type[LLMError]) -> None:
+    """Whatever a server or a proxy in front of it sends along."""
+    error = await vendor.failing({"status": status, "raw": raw})
+
+    assert type(error) is cls
+    assert error.context == {"model": "m", "status": status}
+
+
+async def test_error_holds_the_words_of_the_provider_clipped(vendor: Vendor) -> None:
+    """One line of at most 500 characters, with model and status as context."""
+    error = await vendor.failing(error_body(400, {"message": "too\nlong " * 1000}))
+
+    assert error.context == {"model": "m", "status": 400}
+    assert error.message == "m: " + ("too long " * 1000)[:499] + "… (status 400)"
+
+
+@pytest.mark.parametrize(
+    ("reply", "wait"),
+    [
+        (error_body(429, {"message": "slow"}, retry_after="7"), 7),
+        (error_body(529, {"message": "slow"}, retry_after="7"), 7),
+        (error_body(429, {"message": "slow"}, retry_after="9", retry_after_ms="1500"), 1.5),
+        (error_body(429, {"message": "slow"}), None),
+        (error_body(400, {"message": "bad"}, retry_after="7"), None),
+    ],
+)
+async def test_time_to_wait_is_in_an_error_that_waiting_mends(vendor: Vendor, reply: Reply, wait: float | None) -> None:
+    """Whoever retries reads `retry_after_s`."""
+    error = await vendor.failing(reply)
+
+    assert error.context.get("retry_after_s") == wait

@@ -1,0 +1,159 @@
+"""The registry: agents by name, for threads and factories."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perdure import Agent, Registry, Task, TurnInfo, errors
+
+ADDER = Agent(name="adder", model="openai:x")
+INFO = TurnInfo(turn_id="t-1", agent="adder", task=Task(content="2 + 3?", type="sum"), labels={"team": "maths"})
+
+
+def test_names_are_sorted_and_the_values_with_them() -> None:
+    """Whatever the order of adding; what factories make is not known."""
+
+    def maker(info: TurnInfo) -> Agent:
+        return replace(ADDER, name="maker")
+
+    zed = replace(ADDER, name="zed")
+    registry = Registry([zed, maker, ADDER])
+
+    assert registry.list() == ("adder", "maker", "zed")
+    assert registry.agents() == (ADDER, zed)
+    assert (registry.entry("maker"), registry.entry("zed")) == (maker, zed)
+
+
+def test_name_that_is_taken_is_refused_unless_it_is_replaced() -> None:
+    """And what was there stays."""
+    registry = Registry([ADDER])
+    other = replace(ADDER, instructions="Add.")
+
+    with pytest.raises(errors.ConfigurationError, match="an agent named 'adder' is registered already; pass replace=True to replace it"):
+        registry.add(other)
+
+    assert registry.entry("adder") is ADDER
+    registry.add(other, replace=True)
+    assert registry.entry("adder") is other
+
+
+def test_unknown_agent_names_those_there_are() -> None:
+    """The typo is seen at once; an empty registry says so."""
+    with pytest.raises(errors.UnknownAgentError) as caught:
+        Registry([ADDER, replace(ADDER, name="zed")]).entry("addr")
+    with pytest.raises(errors.UnknownAgentError, match="no agent named 'addr'; this worker knows none at all"):
+        Registry().entry("addr")
+
+    assert caught.value.to_dict() == {
+        "code": "UNKNOWN_AGENT",
+        "severity": "error",
+        "message": "no agent named 'addr'; this worker knows adder, zed",
+        "context": {"agent": "addr"},
+        "cause": None,
+    }
+
+
+@pytest.mark.accepts("D16")
+def test_factory_is_called_with_the_turn_once_for_each_make() -> None:
+    """It sees turn id, task and labels."""
+    seen: list[TurnInfo] = []
+
+    def adder(info: TurnInfo) -> Agent:
+        seen.append(info)
+        return replace(ADDER, instructions=f"For {info.labels['team']}: {info.task.type}")
+
+    made = Registry([adder]).make(INFO)
+
+    assert made == replace(ADDER, instructions="For maths: sum")
+    assert seen == [INFO]
+
+
+def _fails(info: TurnInfo) -> Agent:
+    raise OSError("no database")
+
+
+def _other_name(info: TurnInfo) -> Agent:
+    return replace(ADDER, name="other")
+
+
+def _nothing(info: TurnInfo) -> Any:
+    return None
+
+
+@pytest.mark.accepts("D16")
+@pytest.mark.parametrize(
+    ("factory", "reason"),
+    [
+        (_fails, "the factory of agent 'adder' failed: OSError: no database"),
+        (_other_name, "the factory 'adder' must return an Agent of that name, not Agent"),
+        (_nothing, "the factory 'adder' must return an Agent of that name, not None"),
+    ],
+    ids=["fails", "another name", "nothing"],
+)
+def test_factory_that_makes_no_agent_is_a_configuration_error(factory: Any, reason: str) -> None:
+    """It names the factory and says why."""
+    registry = Registry([_as_adder(factory)])
+
+    with pytest.raises(errors.ConfigurationError, match=reason):
+        registry.make(INFO)
+
+
+def test_factory_without_a_name_is_refused_when_it_is_added() -> None:
+    """A callable object has no name to register it under: typed, at once."""
+
+    class Factory:
+        def __call__(self, info: TurnInfo) -> Agent:
+            return ADDER
+
+    with pytest.raises(errors.ConfigurationError):
+        Registry([Factory()])
+
+
+@pytest.mark.accepts("D16")
+def test_agents_added_from_threads_are_all_there() -> None:
+    """While others list, look up and make."""
+    registry = Registry([ADDER])
+    barrier = threading.Barrier(8)
+
+    def add(worker: int) -> None:
+        barrier.wait()
+        for n in range(200):
+            registry.add(replace(ADDER, name=f"agent-{worker}-{n}"))
+            registry.list()
+            registry.make(INFO)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(8)))
+
+    assert registry.list() == tuple(sorted(["adder", *(f"agent-{worker}-{n}" for worker in range(8) for n in range(200))]))
+
+
+@pytest.mark.accepts("D16")
+def test_of_many_threads_that_add_one_name_exactly_one_wins() -> None:
+    """The others are told."""
+    registry = Registry()
+    barrier = threading.Barrier(8)
+
+    def add(worker: int) -> bool:
+        barrier.wait()
+        try:
+            registry.add(replace(ADDER, instructions=str(worker)))
+        except errors.ConfigurationError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(add, range(8)))
+
+    assert sum(won) == 1
+    assert registry.agents() == (replace(ADDER, instructions=str(won.index(True))),)
+
+
+def _as_adder(factory: Any) -> Any:
+    def adder(info: TurnInfo) -> Any:
+        return factory(info)
+
+    return adder

@@ -1,0 +1,102 @@
+"""`ScriptedModel`: a provider that says what the script says."""
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from perdure import AssistantMessage, Text, Thinking, ToolCall, Usage, UserMessage, errors
+from perdure.activities.models import ModelRequest
+from perdure.reports import StopReason
+from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.wire import ModelAnswer
+
+
+def request(text: str) -> ModelRequest:
+    return ModelRequest(model="m", messages=(UserMessage.of(text),))
+
+
+@pytest.mark.accepts("R7")
+async def test_replies_come_in_order_and_requests_are_kept() -> None:
+    """Text, calls, and plain text without `says`."""
+    model = ScriptedModel(calls(call("add", call_id="c1", a=1), text="wait"), says("two"), "three")
+
+    answers = [await model.complete(request(text)) for text in ("a", "b", "c")]
+
+    asked = AssistantMessage(parts=(Text(text="wait"), ToolCall(id="c1", name="add", arguments='{"a": 1}')))
+    assert answers == [
+        ModelAnswer(message=asked, stop=StopReason.TOOL_CALLS, model="scripted"),
+        ModelAnswer(message=AssistantMessage(parts=(Text(text="two"),)), stop=StopReason.END, model="scripted"),
+        ModelAnswer(message=AssistantMessage(parts=(Text(text="three"),)), stop=StopReason.END, model="scripted"),
+    ]
+    assert model.requests == [request("a"), request("b"), request("c")]
+    assert model.call_count == 3
+
+
+@pytest.mark.accepts("R7")
+async def test_thinking_stop_reason_and_usage_are_scripted() -> None:
+    """Everything that an answer holds."""
+    used = Usage(input_tokens=10, output_tokens=5)
+    model = ScriptedModel(says("cut", thinking="hm", stop=StopReason.MAX_TOKENS, usage=used))
+
+    answer = await model.complete(request("a"))
+
+    message = AssistantMessage(parts=(Thinking(text="hm"), Text(text="cut")))
+    assert answer == ModelAnswer(message=message, stop=StopReason.MAX_TOKENS, usage=used, model="scripted")
+
+
+@pytest.mark.accepts("R7")
+async def test_request_after_the_last_reply_is_a_clear_error() -> None:
+    """It says how many replies there were; the request is kept and counted."""
+    model = ScriptedModel("only")
+    await model.complete(request("a"))
+
+    with pytest.raises(errors.ConfigurationError, match="the script has 1 replies, and the model was asked once more"):
+        await model.complete(request("b"))
+
+    assert (model.call_count, model.requests[-1]) == (2, request("b"))
+
+
+@pytest.mark.accepts("R7")
+async def test_scripted_error_is_raised_and_the_script_goes_on() -> None:
+    """The same object, in its place."""
+    error = errors.LLMRateLimitError("slow down", context={"retry_after_s": 2})
+    model = ScriptedModel(fails(error), "after all")
+
+    with pytest.raises(errors.LLMRateLimitError) as caught:
+        await model.complete(request("a"))
+
+    assert caught.value is error
+    assert (await model.complete(request("b"))).message.text == "after all"
+
+
+@pytest.mark.accepts("R7")
+async def test_unused_replies_are_reported() -> None:
+    """How many of how many; nothing is left over at the end."""
+    model = ScriptedModel("one", "two", "three")
+    await model.complete(request("a"))
+
+    with pytest.raises(AssertionError, match="2 of 3 scripted replies were not used"):
+        model.assert_finished()
+
+    await model.complete(request("b"))
+    await model.complete(request("c"))
+    model.assert_finished()
+
+
+async def test_delay_of_a_reply_is_waited_for() -> None:
+    """Of an answer, and of an error."""
+    pause = timedelta(milliseconds=50)
+    model = ScriptedModel(says("slow", delay=pause), fails(errors.LLMTimeoutError(), delay=pause))
+    began = time.monotonic()
+
+    await model.complete(request("a"))
+    with pytest.raises(errors.LLMTimeoutError):
+        await model.complete(request("b"))
+
+    assert time.monotonic() - began >= 0.1
+
+
+def test_call_without_an_id_leaves_it_to_the_turn() -> None:
+    """As models do that give none; a name of an argument may be `name`."""
+    assert call("greet", name="Ann") == ToolCall(id="", name="greet", arguments='{"name": "Ann"}')

@@ -18,7 +18,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import CancelledError
 
 from perdure import limits
-from perdure.activities import heartbeats, secrets
+from perdure.activities import failures, heartbeats, secrets
 from perdure.activities.agents import Agents
 from perdure.activities.payloads import pack, unpack
 from perdure.activities.signatures import CALL_SYNC_TOOL, CALL_TOOL
@@ -26,14 +26,13 @@ from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.agents import schema_digest
 from perdure.facts import Key
-from perdure.text import clean, clip
+from perdure.text import clean, clip, described
 from perdure.tools import AnyTool, ToolContext, encode
 from perdure.wire import ToolOutput, ToolRun
 
 Handler = Callable[[RawValue], Any]
 
 _NAP_S = 0.2
-_FAILURES = (Exception, SystemExit, KeyboardInterrupt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +74,12 @@ class ToolActivities:
 
     def _handler(self, name: str, is_async: bool) -> Handler:
         def run_sync(raw: RawValue) -> RawValue:
-            return self._run_sync(unpack(raw, ToolRun))
+            with failures.typed():
+                return self._run_sync(unpack(raw, ToolRun))
 
         async def run(raw: RawValue) -> RawValue:
-            return await self._run_async(unpack(raw, ToolRun))
+            with failures.typed():
+                return await self._run_async(unpack(raw, ToolRun))
 
         return activity.defn(name=name)(run if is_async else run_sync)
 
@@ -124,7 +125,7 @@ class ToolActivities:
             idempotency_key=run.idempotency_key,
             attempt=run.attempt,
             labels=run.labels,
-            beat=heartbeats.beat,
+            beat=heartbeats.beat_of_this_activity(),
             read_secret=secrets.read,
         )
 
@@ -142,7 +143,7 @@ def _called(ready: _Ready) -> ToolOutput:
         return _encoded(ready.tool.function(**ready.arguments))
     except CancelledError:
         raise
-    except _FAILURES as error:
+    except BaseException as error:  # noqa: BLE001 - whatever a tool raises, sys.exit included, is for the model
         return _raised(ready.tool, error)
 
 
@@ -160,7 +161,10 @@ async def _awaited(ready: _Ready) -> ToolOutput:
     try:
         coroutine: Coroutine[Any, Any, object] = ready.tool.function(**ready.arguments)
         return _encoded(await coroutine)
-    except _FAILURES as error:
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
         return _raised(ready.tool, error)
 
 
@@ -169,8 +173,7 @@ def _encoded(value: object) -> ToolOutput:
 
 
 def _raised(item: AnyTool, error: BaseException) -> ToolOutput:
-    text = str(error) or "no message"
-    return _error(f"{item.name} failed: {type(error).__name__}: {text}")
+    return _error(f"{item.name} failed: {described(error)}")
 
 
 def _error(text: str) -> ToolOutput:

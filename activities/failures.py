@@ -6,12 +6,17 @@ with it (of a turn).
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
 from pydantic import ValidationError
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
 from perdure import errors
 from perdure.activities.payloads import pack
 from perdure.errors import ErrorInfo, PerdureError
+from perdure.text import described
 from perdure.wire import Summary
 
 WORKER_SHUTDOWN = "PERDURE_WORKER_SHUTDOWN"
@@ -22,6 +27,19 @@ NOT_REGISTERED = "NotFoundError"
 def of_activity(error: PerdureError) -> ApplicationError:
     """The failure of an activity. It is expected, so the SDK logs no stack trace."""
     return ApplicationError(error.message, pack(error.info()), type=error.code, non_retryable=True, category=ApplicationErrorCategory.BENIGN)
+
+
+@contextlib.contextmanager
+def typed() -> Iterator[None]:
+    """Whatever an activity raises leaves it as a failure that holds an error of ours; a cancel passes."""
+    try:
+        yield
+    except (FailureError, asyncio.CancelledError):
+        raise
+    except PerdureError as error:
+        raise of_activity(error) from None
+    except Exception as error:
+        raise of_activity(PerdureError(described(error))) from error
 
 
 def of_turn(error: PerdureError, summary: Summary) -> ApplicationError:

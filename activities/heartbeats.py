@@ -32,9 +32,9 @@ _WHY = {
 _beat: ContextVar[Beat] = ContextVar("perdure_beat")
 
 
-def beat(*details: Any) -> None:
-    """Heartbeat with details from inside an activity, from any thread."""
-    _beat.get()(*details)
+def beat_of_this_activity() -> Beat:
+    """A function that heartbeats with details, from any thread, for the activity that asks."""
+    return _beat.get()
 
 
 class HeartbeatInterceptor(Interceptor):

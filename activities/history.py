@@ -6,7 +6,7 @@ activities it has seen; a reader that begins in the middle finds no key for thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
@@ -63,7 +63,9 @@ class HistoryReader:
         self._keys[event.event_id] = key
         return Scheduled(key)
 
-    async def _started(self, payloads: Iterable[Payload]) -> Fact | None:
+    async def _started(self, payloads: Sequence[Payload]) -> Fact | None:
+        if len(payloads) != 1:
+            return None
         try:
             return TurnStarted(unpack(await self._raw(payloads), TurnRequest))
         except PerdureError:

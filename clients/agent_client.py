@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure import errors, limits
 from perdure.activities.connection import connect
@@ -20,7 +20,7 @@ from perdure.activities.history import first_request
 from perdure.activities.payloads import explain, pack
 from perdure.activities.signatures import TURN
 from perdure.agents import Agent
-from perdure.clients.feed import Feed
+from perdure.clients.feed import Feed, unreadable
 from perdure.clients.turn import OnStep, Turn
 from perdure.messages import Message
 from perdure.reports import AgentReport
@@ -102,7 +102,7 @@ class AgentClient:
         except WorkflowAlreadyStartedError:
             return await self._existing(turn_id, request, if_exists)
         except RPCError as error:
-            raise errors.ServerUnreachableError(f"turn {turn_id!r} cannot be started: {error.message}") from error
+            raise unreadable(turn_id, error) from error
         assert handle.first_execution_run_id is not None
         return self._turn(turn_id, handle.first_execution_run_id)
 
@@ -136,9 +136,7 @@ class AgentClient:
         try:
             description = await self._client.get_workflow_handle(id).describe()
         except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                raise errors.TurnNotFoundError(f"there is no turn {id!r}, or its retention is over", context={"turn_id": id}) from error
-            raise errors.ServerUnreachableError(f"turn {id!r} cannot be read: {error.message}") from error
+            raise unreadable(id, error) from error
         if description.workflow_type != TURN:
             raise errors.TurnNotFoundError(f"{id!r} is a workflow of type {description.workflow_type}, not a turn", context={"turn_id": id})
         assert description.run_id is not None
@@ -161,7 +159,10 @@ class AgentClient:
         """The turn that holds this id, if it was asked the same."""
         if if_exists == "error":
             raise errors.TurnExistsError(f"a turn {turn_id!r} exists already", context={"turn_id": turn_id})
-        turn = await self.get(turn_id)
+        try:
+            turn = await self.get(turn_id)
+        except errors.TurnNotFoundError as error:
+            raise errors.TurnConflictError(f"{error.message}; choose another id", context={"turn_id": turn_id}) from error
         with contextlib.suppress(errors.InvalidRequestError):
             if (await first_request(self._client, turn_id, turn.run_id)).digest() == request.digest():
                 return turn

@@ -22,10 +22,11 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetWorkf
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.activities.history import HistoryReader
 from perdure.errors import PerdureError
 from perdure.facts import Fact, TurnEnded
+from perdure.text import one_line
 
 logger = logging.getLogger("perdure")
 
@@ -106,7 +107,7 @@ class Feed:
                     page = await self._client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
                 except RPCError as error:
                     if error.status in _FATAL:
-                        raise _unreadable(self._run.workflow_id, error) from error
+                        raise unreadable(self._run.workflow_id, error) from error
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, _LONGEST_PAUSE_S)
                     continue
@@ -185,7 +186,13 @@ def _time(event: HistoryEvent) -> datetime:
     return event.event_time.ToDatetime(tzinfo=UTC)
 
 
-def _unreadable(turn_id: str, error: RPCError) -> PerdureError:
+def unreadable(turn_id: str, error: RPCError) -> PerdureError:
+    """What Temporal's answer about a turn means."""
+    name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
+    if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
+        return errors.ConfigurationError(f"Temporal says: {error.message}")
     if error.status == RPCStatusCode.NOT_FOUND:
-        return errors.TurnNotFoundError(f"there is no turn {turn_id!r}, or its retention is over", context={"turn_id": turn_id})
-    return errors.ServerUnreachableError(f"the history of turn {turn_id!r} cannot be read: {error.message}", context={"turn_id": turn_id})
+        return errors.TurnNotFoundError(f"there is no turn {name!r}, or its retention is over", context={"turn_id": name})
+    if error.status == RPCStatusCode.INVALID_ARGUMENT:
+        return errors.InvalidRequestError(f"turn {name!r}: {error.message}", context={"turn_id": name})
+    return errors.ServerUnreachableError(f"Temporal cannot be asked about turn {name!r}: {error.message}", context={"turn_id": name})

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
-from perdure.clients.feed import Event, Feed
+from perdure.clients.feed import Event, Feed, unreadable
 from perdure.errors import PerdureError
 from perdure.facts import TurnEnded
 from perdure.fold import TurnState, apply
@@ -82,14 +82,14 @@ class Turn:
             await handle.cancel(reason=reason)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
-                raise errors.ServerUnreachableError(f"turn {self.id!r} cannot be cancelled: {error.message}") from error
+                raise unreadable(self.id, error) from error
             await self._check_exists()
 
     async def _check_exists(self) -> None:
         try:
             await self._client.get_workflow_handle(self.id, run_id=self.run_id).describe()
         except RPCError as error:
-            raise errors.TurnNotFoundError(f"there is no turn {self.id!r}", context={"turn_id": self.id}) from error
+            raise unreadable(self.id, error) from error
 
     def _close(self, state: TurnState, began: datetime | None, ended: datetime | None) -> AgentReport:
         assert state.ended is not None

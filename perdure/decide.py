@@ -82,12 +82,15 @@ def retry_delay(state: TurnState) -> timedelta:
         return timedelta()
     if last.lost or not error.transient or len(state.failures) - lost > limits.TRANSIENT_RETRIES:
         raise error
-    return min(_asked_for(error) or RETRY_DELAY, limits.RETRY_AFTER)
+    return _asked_for(error) or RETRY_DELAY
 
 
 def _asked_for(error: PerdureError) -> timedelta | None:
+    """The pause that the provider asked for, as far as we go along with it."""
     seconds = error.context.get("retry_after_s")
-    return timedelta(seconds=seconds) if isinstance(seconds, int | float) and seconds > 0 else None
+    if not isinstance(seconds, int | float) or not seconds > 0:
+        return None
+    return timedelta(seconds=min(seconds, limits.RETRY_AFTER.total_seconds()))
 
 
 def _finish(answer: ModelAnswer) -> Done:

@@ -43,6 +43,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import JsonValue
+from pydantic_core import PydanticSerializationError, to_json
 
 from perdure import limits
 from perdure.text import clean, clip
@@ -88,7 +89,7 @@ class PerdureError(Exception):
     ) -> None:
         self.message = clip(clean(message or (self.__doc__ or "").strip()), limits.ERROR_TEXT_BYTES)
         self.severity = severity or self.default_severity
-        self.context: dict[str, JsonValue] = dict(context or {})
+        self.context: dict[str, JsonValue] = _bounded(context or {})
         self.report = report
         super().__init__(self.message)
 
@@ -100,6 +101,15 @@ class PerdureError(Exception):
     def to_dict(self) -> dict[str, JsonValue]:
         """Code, severity, message, context and cause as JSON-ready values; never a stack trace."""
         return self.info().model_dump(mode="json")
+
+
+def _bounded(context: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A context that fits into history; what cannot be written or is too long is left out, and that is said."""
+    try:
+        fits = len(to_json(context)) <= limits.ERROR_TEXT_BYTES
+    except PydanticSerializationError:
+        fits = False
+    return dict(context) if fits else {"context": "left out: too long, or no JSON"}
 
 
 class TurnBudgetExceededError(PerdureError):

@@ -42,6 +42,7 @@ from perdure.messages import (
 )
 from perdure.reports import Step, StopReason, Usage
 from perdure.tasks import opening
+from perdure.text import clip, head
 from perdure.wire import ModelAnswer, TurnRequest
 
 
@@ -119,10 +120,8 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
         case CallFailed(key, error, lost):
             failures = (*state.failures, CallFailed(key, error, lost))
             return replace(_landed(state, key), failures=failures, waiting=Waiting("retry", error.message))
-        case ToolReturned(key, output):
-            return _result(_landed(state, key), key, output.content, output.is_error)
-        case ToolLost(key, loss, message):
-            return _lost(_landed(state, key), key, loss, message)
+        case ToolReturned(key) | ToolLost(key):
+            return _tool_ended(_landed(state, key), fact) if _is_open(state, key) else _landed(state, key)
         case CancelRequested(reason):
             return replace(state, cancel_reason=reason)
         case TurnEnded():
@@ -172,8 +171,19 @@ def _known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult |
     if agent is None or agent.tool(call.name) is not None:
         return None
     offered = ", ".join(item.name for item in agent.tools) or "none"
-    content = f"There is no tool named {call.name!r}. The tools are: {offered}."
+    content = clip(f"There is no tool named {head(call.name, 100)!r}. The tools are: {offered}.", limits.TOOL_RESULT_BYTES)
     return ToolResult(call_id=call.id, name=call.name, content=content, is_error=True)
+
+
+def _tool_ended(state: TurnState, fact: ToolReturned | ToolLost) -> TurnState:
+    if isinstance(fact, ToolReturned):
+        return _result(state, fact.key, fact.output.content, fact.output.is_error)
+    return _lost(state, fact.key, fact.loss, fact.message)
+
+
+def _is_open(state: TurnState, key: Key) -> bool:
+    """Whether this call waits for its result. A reader that begins from a wrong answer meets others; its digest will say so."""
+    return key.step == len(state.steps) + 1 and key.call <= len(state.results) and state.results[key.call - 1] is None
 
 
 def _result(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:

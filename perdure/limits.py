@@ -11,6 +11,7 @@ TOOL_CALL = timedelta(seconds=60)
 RETRY_AFTER = timedelta(minutes=5)
 
 TASK_BYTES = 1024 * 1024
+LABELS_BYTES = 4 * 1024
 TOOL_RESULT_BYTES = 64 * 1024
 SUMMARY_BYTES = 64 * 1024
 MEMO_BYTES = 2 * 1024
@@ -32,3 +33,5 @@ LOST_ATTEMPTS = 5
 """How many attempts of one activity may be lost with their worker before the turn stops trying."""
 
 TURN_ID_CHARACTERS = 100
+NAME_CHARACTERS = 64
+"""Names of agents and tools."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from perdure import errors
 from perdure.agents import Agent
 from perdure.tasks import TurnInfo
+from perdure.text import described
 
 Factory = Callable[[TurnInfo], Agent]
 Entry = Agent | Factory
@@ -26,9 +27,11 @@ class Registry:
         """Add an agent, or a factory that is called once a turn. A factory's agents carry the name of the factory function.
 
         Raises:
-            ConfigurationError: The name is taken and `replace` is not set.
+            ConfigurationError: The name is taken and `replace` is not set, or a factory has no name.
         """
-        name = entry.name if isinstance(entry, Agent) else entry.__name__
+        name = entry.name if isinstance(entry, Agent) else getattr(entry, "__name__", None)
+        if name is None:
+            raise errors.ConfigurationError(f"{entry!r} has no name to be registered under; use a function that is called as its agents are")
         with self._lock:
             if name in self._entries and not replace:
                 raise errors.ConfigurationError(f"an agent named {name!r} is registered already; pass replace=True to replace it")
@@ -76,7 +79,7 @@ class Registry:
         try:
             agent = found(info)
         except Exception as error:
-            raise errors.ConfigurationError(f"the factory of agent {info.agent!r} failed: {type(error).__name__}: {error}") from error
+            raise errors.ConfigurationError(f"the factory of agent {info.agent!r} failed: {described(error)}") from error
         if not isinstance(agent, Agent) or agent.name != info.agent:
             raise errors.ConfigurationError(f"the factory {info.agent!r} must return an Agent of that name, not {agent!r}")
         return agent

@@ -14,6 +14,7 @@ from typing import Any
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, create_model
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails
 
@@ -65,7 +66,7 @@ def arguments_of(function: Callable[..., object], hidden: Collection[str] = ()) 
             raise errors.ConfigurationError(f"tool {function.__qualname__}: a model cannot fill the parameter {what}; name each argument")
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         field = f"p{len(fields)}"
-        fields[field] = (hints.get(name, Any), Field(default, alias=name, description=described.get(name)))
+        fields[field] = (hints.get(name, Any), _field(name, default, described.get(name)))
         names[field] = name
     return Arguments(_model(function, fields), names)
 
@@ -90,6 +91,14 @@ def hints_of(function: Callable[..., object]) -> dict[str, Any]:
         ) from error
 
 
+def _field(name: str, default: Any, description: str | None) -> Any:
+    """The field of a parameter; what it says of itself with pydantic's `Field` stays, unless the docstring describes it."""
+    said: dict[str, Any] = {"description": description} if description else {}
+    if isinstance(default, FieldInfo):
+        return FieldInfo.merge_field_infos(default, Field(alias=name, **said))
+    return Field(default, alias=name, **said)
+
+
 def _model(function: Callable[..., object], fields: dict[str, Any]) -> type[BaseModel]:
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
     try:
@@ -109,16 +118,14 @@ class _Plain(GenerateJsonSchema):
         made.pop("title", None)
         return made
 
-    def enum_schema(self, schema: Any) -> JsonSchemaValue:
-        made = super().enum_schema(schema)
-        made.pop("title", None)
-        return made
-
 
 def _schema_of(model: type[BaseModel]) -> dict[str, JsonValue]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a default that is not JSON is left out of the schema, which is what the warning says
-        return model.model_json_schema(by_alias=True, schema_generator=_Plain)
+        made = model.model_json_schema(by_alias=True, schema_generator=_Plain)
+    for definition in made.get("$defs", {}).values():
+        definition.pop("title", None)
+    return made
 
 
 def _explain(problems: list[ErrorDetails]) -> str:

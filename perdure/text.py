@@ -30,6 +30,15 @@ def _note(kept: int, total: int) -> str:
     return f"\n[clipped: {kept} of {total} bytes]"
 
 
+def described(error: BaseException) -> str:
+    """The class and the words of an exception, also of one that cannot say its words."""
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001 - somebody's __str__ is broken; the class still says something
+        words = ""
+    return f"{type(error).__name__}: {words or 'no message'}"
+
+
 def one_line(text: str, max_characters: int) -> str:
     """`text` as one line for a list or a summary."""
     line = " ".join(text.split())

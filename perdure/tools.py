@@ -25,7 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Deps = TypeVar("Deps")
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,10 @@ class Tool(Generic[P, R]):
         idempotent: bool = False,
     ) -> None:
         self.function = function
-        self.name = name or function.__name__
+        given = name or getattr(function, "__name__", None)
+        if given is None:
+            raise errors.ConfigurationError(f"{function!r} has no name; pass one with tool(name=…)")
+        self.name: str = given
         self.read_only = read_only
         self.idempotent = idempotent or read_only
         self.timeout = timeout
@@ -203,6 +206,8 @@ def encode(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Awaitable):
+        if inspect.iscoroutine(value):
+            value.close()
         raise ValueError("the function returned something to await; declare it with async def")
     try:
         return to_json(value, inf_nan_mode="constants").decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 
-from pydantic import ConfigDict, field_validator
+from pydantic import ConfigDict, Field, field_validator
 from pydantic_core import to_json
 
 from perdure import errors, limits
@@ -13,6 +13,7 @@ from perdure.errors import ErrorInfo
 from perdure.messages import AssistantMessage, Message, weight
 from perdure.reports import Outcome, StopReason, Usage
 from perdure.tasks import Context, Task, TurnInfo, opening
+from perdure.text import size
 from perdure.values import Wire
 
 
@@ -21,7 +22,7 @@ class TurnRequest(Wire):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    agent: str
+    agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
     task: Task
     context: Context | None = None
     history: tuple[Message, ...] = ()
@@ -45,9 +46,12 @@ class TurnRequest(Wire):
         """Refuse what is too large.
 
         Raises:
-            TooLargeError: Task and context together are over the limit.
+            TooLargeError: Task and context together, or the labels, are over their limit.
         """
         given = weight(opening(self.task, self.context))
+        labels = sum(size(name) + size(value) for name, value in self.labels.items())
+        if labels > limits.LABELS_BYTES:
+            raise errors.TooLargeError(f"the labels are {labels} bytes, more than {limits.LABELS_BYTES}; they go with every tool call")
         if given > limits.TASK_BYTES:
             raise errors.TooLargeError(
                 f"task and context are {given} bytes, more than {limits.TASK_BYTES}; give the agent a tool that reads the rest",

@@ -26,6 +26,7 @@ from perdure.clients import AgentClient, Turn
 from perdure.fold import TurnState, apply
 from perdure.testing import ScriptedModel
 from perdure.workflows import AgentTurn
+from perdure.workflows.inputs import OneInput
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
 
@@ -101,7 +102,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(runtime: Runtime) -> Run:
-    """Runs one turn of an agent with these fields on a scripted model, as in `await run(model, tools=[add])`."""
+    """Runs one turn of an agent with these fields on a scripted model."""
 
     async def run_one(model: ScriptedModel, task: str = "2 + 3?", *, deps: Any = None, start: Any = None, **fields: Any) -> AgentReport:
         agent = Agent(**{"name": "adder", "model": "scripted:adder", "instructions": "Add.", **fields})
@@ -121,7 +122,7 @@ async def check_history(client: Client, turn_id: str, run_id: str) -> None:
         summary = state.ended.summary
         folded = (len(state.messages), state.digest, len(state.steps), state.model_calls, state.tool_calls, state.usage)
         assert folded == (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
-    await Replayer(workflows=[AgentTurn]).replay_workflow(history)
+    await Replayer(workflows=[AgentTurn], interceptors=[OneInput()]).replay_workflow(history)
     name = "".join(letter if letter.isalnum() else "-" for letter in turn_id)
     (Path(os.environ[HISTORIES]) / f"{name}-{run_id}.json").write_text(history.to_json(), encoding="utf-8")
 

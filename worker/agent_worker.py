@@ -35,7 +35,7 @@ class AgentWorker:
         lifespan: Opened once a process before the first turn and closed at shutdown; what it yields reaches tools as `ctx.deps`.
         task_queue: Where clients find this worker.
         models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents say `model="main"`.
-        providers: Providers by the name before the colon, besides `openai`, `ollama` and `offline`.
+        providers: Providers by the name before the colon, besides `openai`, `anthropic`, `ollama` and `offline`.
     """
 
     agents: Registry | Agent | Iterable[Entry]

@@ -99,11 +99,16 @@ class PerdurePlugin(Plugin):
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add the turn to a replayer."""
         config["workflows"] = [*config.get("workflows", []), AgentTurn]
+        config["interceptors"] = [*config.get("interceptors", []), OneInput()]
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
         """Run the worker with the lifespan open around it."""
-        await self._loop.open()
+        try:
+            await self._loop.open()
+        except PerdureError:
+            worker._shutdown_complete_event.set()  # noqa: SLF001 - nothing was started, or `async with worker` would wait for its end for ever
+            raise
         try:
             await next(worker)
         finally:
@@ -134,7 +139,9 @@ class PerdurePlugin(Plugin):
                 raise errors.ConfigurationError(f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name; rename one of them")
         for other in config.get("workflows", []):
             if workflow._Definition.must_from_class(other).name == TURN:  # noqa: SLF001 - there is no public way to the registered name
-                raise errors.ConfigurationError("the worker has a workflow named 'AgentTurn' already, which is the name of Perdure's; rename it")
+                raise errors.ConfigurationError(
+                    f"the worker's workflow {other.__qualname__!r} and Perdure's turn are both named {TURN!r}; rename yours"
+                )
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
         """Have an agent that a factory makes at hand before its tool runs."""
@@ -147,12 +154,8 @@ def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -
     """A typed method as an activity that takes and returns raw payloads, with our errors as failures."""
 
     async def run(raw: RawValue) -> RawValue:
-        try:
+        with failures.typed():
             return pack(await method(unpack(raw, takes)), f"the result of {name}")
-        except PerdureError as error:
-            raise failures.of_activity(error) from None
-        except Exception as error:
-            raise failures.of_activity(PerdureError(f"{name}: {type(error).__name__}: {error}")) from error
 
     return activity.defn(name=name)(run)
 

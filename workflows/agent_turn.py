@@ -27,7 +27,7 @@ from perdure.fold import TurnState, apply
 from perdure.messages import ToolCall
 from perdure.reports import Outcome
 from perdure.tasks import headline
-from perdure.text import clip, one_line
+from perdure.text import clip, described, one_line
 from perdure.wire import AgentCall, ModelCall, Summary, ToolRun, TurnRequest
 
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -59,14 +59,14 @@ class AgentTurn:
             raise self._failure(error) from error
         except Exception as error:  # a bug of ours must not leave the workflow task failing for ever
             workflow.logger.exception("the turn failed unexpectedly")
-            raise self._failure(PerdureError(f"{type(error).__name__}: {error}")) from error
+            raise self._failure(PerdureError(described(error))) from error
         self._leave_memo(summary)
         return pack(summary)
 
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Look the agent up once; a later deploy changes nothing of this turn."""
-        request.check()
         self._state = apply(self._state, TurnStarted(request))
+        request.check()
         call = AgentCall(agent=request.agent)
         while self._state.agent is None:
             await asyncio.sleep(retry_delay(self._state).total_seconds())

@@ -8,11 +8,12 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from perdure.workflows import AgentTurn
+from perdure.workflows.inputs import OneInput
 
 
 async def replay(histories: list[WorkflowHistory]) -> None:
     """Replay them one by one; the first that does not replay ends it with its error."""
-    replayer = Replayer(workflows=[AgentTurn])
+    replayer = Replayer(workflows=[AgentTurn], interceptors=[OneInput()])
     for history in histories:
         await replayer.replay_workflow(history)
 

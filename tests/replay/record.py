@@ -1,0 +1,177 @@
+"""Record one history of each kind: `python -m tests.replay.record` writes tests/replay/histories anew.
+
+A stored history is a promise: what a release recorded, the next ones replay. So a file is written anew only where the turn's shape was changed on
+purpose and no release has recorded the old one; a new kind is added beside the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import WorkflowHistory
+
+from perdure import Agent, AssistantMessage, Media, Task, Text, Toolbox, ToolCall, UserMessage, errors, tool
+from perdure.clients import AgentClient, Turn
+from perdure.errors import PerdureError
+from perdure.facts import Key, Scheduled
+from perdure.reports import StopReason, Usage
+from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
+from perdure.testing.scripted import Reply
+
+FOLDER = Path(__file__).parent / "histories"
+
+USED = Usage(input_tokens=10, output_tokens=5)
+
+
+@tool(read_only=True)
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+def fail(reason: str) -> str:
+    """Fail for a reason."""
+    raise ValueError(reason)
+
+
+@tool
+async def wait() -> str:
+    """Wait for a long time."""
+    await asyncio.sleep(30)
+    return "waited"
+
+
+@tool(timeout=timedelta(milliseconds=200))
+async def too_slow() -> str:
+    """Take longer than it may."""
+    await asyncio.sleep(30)
+    return "never"
+
+
+AGENT = Agent(
+    name="adder",
+    model="scripted:adder",
+    description="Adds",
+    instructions="Add.",
+    tools=[add],
+    toolboxes=[Toolbox("others", [fail, wait, too_slow])],
+    max_iterations=3,
+)
+
+
+async def to_its_end(client: AgentClient, turn: Turn) -> None:
+    """Let the turn run, however it ends."""
+    with contextlib.suppress(PerdureError):
+        await turn.result()
+
+
+async def cancelled_in_a_tool(client: AgentClient, turn: Turn) -> None:
+    """Cancel the turn when its second tool call is under way."""
+    async for event in turn.events():
+        if event.fact == Scheduled(Key(1, 2)):
+            await turn.cancel("changed my mind")
+
+
+async def terminated_in_a_tool(client: AgentClient, turn: Turn) -> None:
+    """Terminate the turn when its tool is under way."""
+    async for event in turn.events():
+        if event.fact == Scheduled(Key(1, 1)):
+            await client.temporal.get_workflow_handle(turn.id).terminate(reason="out of patience")
+
+
+Then = Callable[[AgentClient, Turn], Awaitable[None]]
+
+
+class Kind:
+    """How a turn of one kind is made: what the model says, what is asked, and what is done to the turn."""
+
+    def __init__(self, *script: Reply, then: Then = to_its_end, agent: str = "adder", **start: Any) -> None:
+        self.script = script
+        self.then = then
+        self.agent = agent
+        self.start = {"task": "2 + 3?", **start}
+
+
+def sum_of(a: int, b: int, call_id: str = "") -> ToolCall:
+    return call("add", call_id=call_id, a=a, b=b)
+
+
+KINDS: Mapping[str, Kind] = {
+    "plain": Kind(says("five", usage=USED)),
+    "thinking": Kind(says("five", thinking="2 and 3", usage=USED)),
+    "tools": Kind(calls(sum_of(2, 3, "c1"), sum_of(4, 5), text="Let me see.", usage=USED), calls(sum_of(5, 9)), says("fourteen")),
+    "tool_errors": Kind(calls(call("fail", reason="no luck"), call("nothing"), call("add", a="x")), says("I could not")),
+    "context_and_history": Kind(
+        says("six"),
+        context={"memory": "numbers are small"},
+        history=(UserMessage.of("2 + 3?"), AssistantMessage(parts=(Text(text="five"),))),
+        labels={"ticket": "4711"},
+        task=Task(content=(Text(text="and this?"), Media(media_type="image/png", data="aGVsbG8=")), type="sum"),
+    ),
+    "tool_timeout": Kind(calls(call("too_slow")), says("too slow for me")),
+    "truncated": Kind(calls(sum_of(2, 3), text="I will", stop=StopReason.MAX_TOKENS)),
+    "stop_sequence": Kind(says("five.", stop=StopReason.STOP_SEQUENCE)),
+    "refused": Kind(says("I would rather not", stop=StopReason.REFUSED)),
+    "max_iterations": Kind(*[calls(sum_of(1, number)) for number in range(3)]),
+    "retried": Kind(fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 0.05})), says("five")),
+    "model_failed": Kind(calls(sum_of(2, 3)), fails(errors.LLMInvalidRequestError("no such parameter"))),
+    "unknown_agent": Kind(agent="nobody"),
+    "cancelled": Kind(calls(sum_of(2, 3), call("wait"), sum_of(4, 5)), then=cancelled_in_a_tool),
+    "terminated": Kind(calls(call("wait")), then=terminated_in_a_tool),
+}
+
+
+async def record(client: AgentClient, name: str, *, turn_id: str) -> WorkflowHistory:
+    """Run a turn of a kind, on a worker whose model says its script, and fetch its history."""
+    kind = KINDS[name]
+    turn = await client.start(kind.agent, **kind.start, id=turn_id)
+    await kind.then(client, turn)
+    return await client.temporal.get_workflow_handle(turn.id, run_id=turn.run_id).fetch_history()
+
+
+def scrubbed(history: WorkflowHistory) -> str:
+    """As JSON, without what is of one machine: processes and hosts, queues, and where files are. A replay looks at none of it."""
+    return json.dumps(_scrub(json.loads(history.to_json())), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+_FIXED = {"identity": "worker", "stackTrace": "", "buildId": "build", "binaryChecksum": "", "normalName": "perdure"}
+
+
+def _scrub(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        if key in ("taskQueue", "stickyAttributes") and "name" in value:
+            value = {**value, "name": "perdure"}
+        return {name: _scrub(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_scrub(item) for item in value]
+    return _FIXED.get(key, value)
+
+
+def texts(stored: str) -> str:
+    """A stored history with its payloads decoded, to look for what should not be in it."""
+    decoded = [base64.b64decode(found).decode(errors="replace") for found in re.findall(r'"data": "([^"]*)"', stored)]
+    return "\n".join([stored, *decoded])
+
+
+async def main(names: list[str]) -> None:
+    """Record these kinds, or all."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in names or KINDS:
+        async with local_runtime(AGENT, model=ScriptedModel(*KINDS[name].script)) as client:
+            history = await record(client, name, turn_id=f"adder/{name}")
+        (FOLDER / f"{name}.json").write_text(scrubbed(history), encoding="utf-8")
+        print(f"{name}: {len(history.events)} events")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))

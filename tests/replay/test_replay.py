@@ -1,0 +1,121 @@
+"""What was recorded once replays for ever: stored histories, and those of this code, in a fresh process and with nothing cached."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.worker import Replayer
+
+from perdure.activities.history import HistoryReader
+from perdure.facts import TurnEnded
+from perdure.fold import TurnState, apply
+from perdure.reports import Outcome
+from perdure.testing import ScriptedModel
+from perdure.workflows import AgentTurn
+
+from ..conftest import Runtime, fold_history
+from .record import AGENT, FOLDER, KINDS, record, texts
+
+STORED = sorted(FOLDER.glob("*.json"))
+FRESH = Path(__file__).parent / "fresh.py"
+
+OUTCOMES = {
+    **dict.fromkeys(KINDS, Outcome.COMPLETED),
+    **dict.fromkeys(["refused", "model_failed", "unknown_agent"], Outcome.FAILED),
+    "truncated": Outcome.TRUNCATED,
+    "max_iterations": Outcome.MAX_ITERATIONS,
+    "cancelled": Outcome.CANCELLED,
+    "terminated": Outcome.TERMINATED,
+}
+
+
+def stored(path: Path) -> WorkflowHistory:
+    return WorkflowHistory.from_json(f"adder/{path.stem}", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.accepts("Y6")
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+async def test_stored_history_replays(path: Path) -> None:
+    """The code of today makes the same decisions as the code that recorded it."""
+    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(stored(path))
+
+    assert replayed.replay_failure is None
+
+
+@pytest.mark.accepts("Y6", "Y12")
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> None:
+    """A reader of today sees the transcript that the turn had then: length, digest, counters and usage are those of its summary."""
+    state = await folded(stored(path))
+
+    assert state.ended is not None
+    assert state.ended.outcome == OUTCOMES[path.stem]
+    if (summary := state.ended.summary) is not None:
+        seen = (len(state.messages), state.digest, len(state.steps), state.model_calls, state.tool_calls, state.usage)
+        assert seen == (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
+
+
+async def folded(history: WorkflowHistory) -> TurnState:
+    """What a reader without a server makes of a history."""
+    reader, state = HistoryReader(DataConverter.default), TurnState()
+    for event in history.events:
+        fact = await reader.fact(event)
+        state = state if fact is None else apply(state, fact)
+    return state
+
+
+@pytest.mark.accepts("Y6")
+def test_every_kind_is_stored() -> None:
+    """Whoever adds a kind of turn records it: `python -m tests.replay.record KIND`."""
+    assert sorted(OUTCOMES) == [path.stem for path in STORED] == sorted(KINDS)
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_stored_history_tells_nothing_of_the_machine_that_recorded_it(path: Path) -> None:
+    """No host, process, user or folder, encoded or not."""
+    text = texts(path.read_text(encoding="utf-8"))
+    here = [socket.gethostname(), f"/{getpass.getuser()}/", str(Path.cwd()), tempfile.gettempdir(), sys.prefix, "site-packages", ".py"]
+
+    assert [word for word in here if word in text] == []
+    assert '"identity": "worker"' in text
+
+
+def replay_afresh(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, FRESH, folder], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.accepts("Y5")
+async def test_histories_of_every_kind_replay_in_a_fresh_process(runtime: Runtime, tmp_path: Path) -> None:
+    """Recorded now, replayed by a process that has seen none of it and has no cache."""
+    for name, kind in KINDS.items():
+        async with runtime(AGENT, model=ScriptedModel(*kind.script)) as client:
+            history = await record(client, name, turn_id=f"{name}-{tmp_path.name}")
+            state = await fold_history(client.temporal, history)
+        (tmp_path / f"{name}.json").write_text(history.to_json(), encoding="utf-8")
+        assert isinstance(state.ended, TurnEnded)
+        assert state.ended.outcome == OUTCOMES[name]
+
+    replayed = await asyncio.to_thread(replay_afresh, tmp_path)
+
+    assert (replayed.returncode, replayed.stdout[:3]) == (0, f"{len(KINDS)} "), replayed.stderr
+
+
+@pytest.mark.accepts("Y5")
+async def test_history_of_another_decision_does_not_replay(tmp_path: Path) -> None:
+    """The check can fail: a history whose first model call has another name is refused by the fresh process."""
+    text = (FOLDER / "plain.json").read_text(encoding="utf-8")
+    (tmp_path / "changed.json").write_text(text.replace("perdure.call_model", "perdure.call_someone"), encoding="utf-8")
+
+    replayed = await asyncio.to_thread(replay_afresh, tmp_path)
+
+    assert replayed.returncode != 0
+    assert "Nondeterminism" in replayed.stderr

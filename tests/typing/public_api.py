@@ -1,0 +1,230 @@
+"""Calls of the public surface as people write them. Only type-checked, never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import assert_type
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from perdure import (
+    Agent,
+    AgentReport,
+    AssistantMessage,
+    Context,
+    Media,
+    Message,
+    Outcome,
+    Registry,
+    Step,
+    Task,
+    Text,
+    Thinking,
+    Tool,
+    Toolbox,
+    ToolCall,
+    ToolContext,
+    ToolMessage,
+    ToolResult,
+    TurnInfo,
+    Usage,
+    UserMessage,
+    errors,
+    tool,
+)
+from perdure.activities.models import ModelRequest, Provider
+from perdure.activities.providers import OpenAIChat
+from perdure.clients import AgentClient, Event, Turn
+from perdure.facts import ModelAnswered, ToolReturned, TurnEnded
+from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
+from perdure.wire import ModelAnswer
+from perdure.worker import AgentWorker, PerdurePlugin
+
+
+@dataclass
+class Deps:
+    """What the tools of these agents need."""
+
+    pages: dict[str, str]
+
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(timeout=timedelta(seconds=20), read_only=True)
+async def search(ctx: ToolContext[Deps], query: str, limit: int = 5) -> list[str]:
+    """Find pages."""
+    ctx.heartbeat("looking", {"query": query})
+    assert_type(ctx.deps, Deps)
+    assert_type(ctx.secret("SEARCH_KEY"), str)
+    assert_type(ctx.idempotency_key, str)
+    return [name for name in ctx.deps.pages if query in name][:limit]
+
+
+def plain(name: str) -> str:
+    """A function without a decorator."""
+    return name
+
+
+class Desk:
+    """A thing with a tool."""
+
+    @tool(name="ask_desk", idempotent=True)
+    def ask(self, question: str) -> str:
+        """Ask the desk."""
+        return question
+
+
+assert_type(add(1, b=2), int)
+assert_type(add.name, str)
+unknown_argument = add(1, c=2)  # type: ignore[call-arg]
+wrong_type = add("1")  # type: ignore[arg-type]
+
+researcher = Agent(
+    name="researcher",
+    description="Finds facts",
+    instructions="Answer from the pages.",
+    model="openai:gpt-5-mini",
+    tools=[search, plain, Desk().ask],
+    toolboxes=[Toolbox("sums", [add])],
+    max_iterations="unlimited",
+)
+without_model = Agent(name="nobody")  # type: ignore[call-arg]
+by_position = Agent("researcher", "openai:gpt-5-mini")  # type: ignore[call-arg]
+
+
+def made_for(info: TurnInfo) -> Agent:
+    """An agent for each turn."""
+    return Agent(name=info.agent, model="main", instructions=f"Help {info.labels.get('customer', 'them')}.")
+
+
+registry = Registry([researcher, made_for])
+registry.add(made_for, replace=True)
+assert_type(registry.list(), tuple[str, ...])
+
+
+@asynccontextmanager
+async def lifespan() -> AsyncIterator[Deps]:
+    """Open what the tools need."""
+    yield Deps(pages={})
+
+
+class Echo:
+    """A provider of one's own."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Say the last message again."""
+        raise errors.LLMUnavailableError(f"{request.model} is away")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+echo: Provider = Echo()
+app = AgentWorker(
+    registry,
+    lifespan=lifespan,
+    task_queue="research",
+    models={"main": "vllm:qwen3"},
+    providers={"vllm": OpenAIChat(base_url="http://127.0.0.1:8000/v1", api_key_env="VLLM_KEY"), "echo": echo},
+)
+AgentWorker(researcher)
+AgentWorker([researcher, made_for])
+
+
+async def backend() -> None:
+    """What a backend does."""
+    client = await AgentClient.connect("localhost:7233", namespace="default", task_queue="research")
+    turn = await client.start(
+        researcher,
+        Task(content=(Text(text="What is this?"), Media(media_type="image/png", data="aGVsbG8=")), type="question"),
+        id="ticket-4711",
+        context={"memory": "They like it short."},
+        labels={"customer": "4711"},
+        if_exists="restart",
+    )
+    assert_type(turn, Turn)
+    assert_type(await client.get("ticket-4711"), Turn)
+    await client.start("researcher", "Why?", if_exists="maybe")  # type: ignore[arg-type]
+    cursor: str | None = None
+    async for event in turn.events(after=cursor):
+        assert_type(event, Event)
+        cursor = event.cursor
+        match event.fact:
+            case ModelAnswered(key, answer):
+                assert_type(answer, ModelAnswer)
+                print(key.step, answer.message.text)
+            case ToolReturned(key, output):
+                print(key, output.content, output.is_error)
+            case TurnEnded(outcome):
+                assert_type(outcome, Outcome)
+    await turn.cancel("no longer needed")
+    try:
+        report = await turn.result(on_step=print)
+    except errors.LLMRateLimitError as error:
+        assert_type(error.report, AgentReport | None)
+        raise
+    assert_type(report, AgentReport)
+    follow_up = await client.run("researcher", "And now?", history=report.messages, context=Context(blocks={}), on_step=on_step)
+    read(follow_up)
+
+
+async def on_step(step: Step) -> None:
+    """Look at a step."""
+    print(step.number, step.model, step.message.text)
+
+
+def read(report: AgentReport) -> None:
+    """Everything a report holds."""
+    assert_type(report.output, str)
+    assert_type(report.outcome, Outcome)
+    assert_type(report.risk, str | None)
+    assert_type(report.steps, tuple[Step, ...])
+    assert_type(report.messages, tuple[Message, ...])
+    assert_type(report.usage, Usage)
+    assert_type(report.cost, Decimal | None)
+    assert_type(report.duration, timedelta)
+    for message in report.messages:
+        match message:
+            case UserMessage(parts=parts):
+                assert_type(parts, tuple[Text | Media, ...])
+            case AssistantMessage(parts=said):
+                assert_type(said, tuple[Text | Thinking | ToolCall, ...])
+            case ToolMessage(results=results):
+                assert_type(results, tuple[ToolResult, ...])
+
+
+async def own_worker(client: Client) -> None:
+    """Perdure in a worker that people have."""
+    worker = Worker(client, task_queue="mixed", plugins=[PerdurePlugin(app)])
+    assert_type(AgentClient.from_temporal(client, task_queue="mixed"), AgentClient)
+    async with app.running(client) as running:
+        assert_type(running, Worker)
+    await worker.run()
+    await app.run("localhost:7233")
+
+
+async def tested() -> None:
+    """A test of one's own."""
+    model = ScriptedModel(
+        calls(call("search", query="notice", limit=2), text="Let me see."),
+        fails(errors.LLMUnavailableError("down"), delay=timedelta(seconds=1)),
+        says("30 days", usage=Usage(input_tokens=10)),
+        "plain text is an answer too",
+    )
+    async with local_runtime(app, model={"researcher": model}, deps=Deps(pages={})) as client:
+        assert_type(await client.run("researcher", "How long?"), AgentReport)
+    assert_type(model.requests[1].messages[-1], Message)
+    assert_type(model.call_count, int)
+    model.assert_finished()
+
+
+any_tool: Tool[..., int] = add

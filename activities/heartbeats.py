@@ -71,9 +71,9 @@ class _Heartbeats(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         except (asyncio.CancelledError, CancelledError) as error:
             details = activity.cancellation_details()
-            if details is None or details.cancel_requested:
+            if details is not None and details.cancel_requested:
                 raise
-            what, kind = _WHY[details.worker_shutdown]
+            what, kind = _WHY[details is None or details.worker_shutdown]
             raise ApplicationError(what, type=kind, category=ApplicationErrorCategory.BENIGN) from error
         finally:
             ticker.cancel()

@@ -74,8 +74,9 @@ class ToolLoop:
         try:
             await asyncio.shield(over)
         except asyncio.CancelledError:
-            self._loop.call_soon_threadsafe(task.cancel)
-            await asyncio.wait({over}, timeout=CANCEL_GRACE_S)
+            if not self._ended:
+                self._loop.call_soon_threadsafe(task.cancel)
+                await asyncio.wait({over}, timeout=CANCEL_GRACE_S)
             raise
         return task.result()
 

@@ -29,7 +29,10 @@ def parser() -> argparse.ArgumentParser:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code: 0 well, 1 the turn did not end well, 2 something is to be put right first."""
-    arguments = parser().parse_args(argv)
+    try:
+        arguments = parser().parse_args(argv)
+    except SystemExit as left:  # --help and mistakes
+        return left.code if isinstance(left.code, int) else USAGE
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, format="%(message)s", stream=sys.stderr)
     if arguments.run is None:
         parser().print_help()
@@ -41,6 +44,8 @@ def run(argv: Sequence[str]) -> int:
         return FAILED if error.report is not None else USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else FAILED
 
 
 def main() -> None:

@@ -2,7 +2,8 @@
 
 The workflow applies it as facts arrive. The client, the reports, the events and the model activity apply the same function to the history they
 read, so they see what the workflow saw. Whatever the workflow decides without asking anyone (a tool that does not exist, a call whose outcome
-is unknown) is decided here, because it stands in no history.
+is unknown) is decided here, because it stands in no history. Its words are part of the digest: to change one after a release breaks the turns
+that run while workers of both releases share a queue.
 """
 
 from __future__ import annotations
@@ -206,7 +207,7 @@ def _lost(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
 
 
 _LOSS = {
-    Loss.WORKER_LOST: "the process that ran it died; whether it took effect is unknown",
+    Loss.WORKER_LOST: "contact with the process that ran it was lost; whether it took effect is unknown",
     Loss.TIMED_OUT: "stopped because it took longer than {limit}; whether it took effect is unknown",
     Loss.CANCELLED: "stopped because the turn was cancelled; whether it took effect is unknown",
     Loss.FAILED: "it could not be run",

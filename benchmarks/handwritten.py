@@ -1,0 +1,50 @@
+"""The rival: the agent loop as one writes it by hand on Temporal, the whole transcript in every model call.
+
+It has what the simplest honest version has: a model activity, a tool activity, a loop. No budgets, events, typed errors, digests or heartbeats.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.common import RetryPolicy
+
+ONCE = RetryPolicy(maximum_attempts=1)
+
+
+class Activities:
+    """The job of a benchmark: so many tool calls with a result of so many bytes, then an answer."""
+
+    def __init__(self, steps: int, result_bytes: int) -> None:
+        self._steps = steps
+        self._result = "x" * result_bytes
+
+    @activity.defn
+    async def ask(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        asked = sum(message["role"] == "assistant" for message in messages)
+        if asked == self._steps:
+            return {"role": "assistant", "content": "done"}
+        return {"role": "assistant", "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": f'{{"number": {asked}}}'}]}
+
+    @activity.defn
+    def fetch(self, arguments: str) -> str:
+        return self._result
+
+
+@workflow.defn(sandboxed=False)
+class HandwrittenLoop:
+    """Ask, act, repeat."""
+
+    @workflow.run
+    async def run(self, prompt: str) -> str:
+        messages: list[dict[str, Any]] = [{"role": "system", "content": prompt}, {"role": "user", "content": "go"}]
+        while True:
+            answer: dict[str, Any] = await workflow.execute_activity("ask", messages, start_to_close_timeout=timedelta(minutes=5), retry_policy=ONCE)
+            messages.append(answer)
+            if not answer.get("calls"):
+                return str(answer["content"])
+            for call in answer["calls"]:
+                result = await workflow.execute_activity("fetch", call["arguments"], start_to_close_timeout=timedelta(minutes=1), retry_policy=ONCE)
+                messages.append({"role": "tool", "call_id": call["id"], "content": result})

@@ -1,0 +1,281 @@
+"""What a crash story needs: a provider that answers each request in words of its own, workers as processes, and the records outside of them.
+
+The judge is never the product alone. The provider has every request in its log before it answers; every tool call is in the journal before it
+takes effect; Temporal's history says which attempts there were. A story compares the three.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from temporalio.client import Client
+
+from perdure import AgentReport, Outcome
+from perdure.activities.connection import connect
+from perdure.activities.history import HistoryReader
+from perdure.activities.models import ModelRequest
+from perdure.activities.providers.openai_chat import body_of
+from perdure.clients import Turn
+from perdure.clients.feed import Event
+from perdure.facts import CallFailed, Fact, Key, ModelAnswered, Scheduled, ToolLost, ToolReturned
+from perdure.testing.stub_provider import Call, LoggedRequest, Reply, StubProvider, read_log
+
+from ..conftest import RecordingClient, check_history, eventually, fold_history
+from .app import AGENT
+
+ROOT = Path(__file__).parents[2]
+UNKNOWN = "contact with the process that ran it was lost; whether it took effect is unknown"
+"""What a model is told of a tool whose worker was lost."""
+
+GONE_S = 60.0
+"""How long a turn may take to get over a kill; measured are 6 to 9 s."""
+
+Process = asyncio.subprocess.Process
+Message = dict[str, Any]
+
+
+def asks(*calls: Call, delay_s: float = 0) -> Reply:
+    """A reply that asks for tools."""
+    return {"calls": calls, "delay_s": delay_s}
+
+
+def use(name: str, what: str, **arguments: object) -> Call:
+    """A call of a tool of the app."""
+    return {"name": name, "arguments": {"what": what, **arguments}}
+
+
+def says(text: str, delay_s: float = 0) -> Reply:
+    """A reply without calls."""
+    return {"text": text, "delay_s": delay_s}
+
+
+class Improviser(StubProvider):
+    """The stub provider, which never says the same thing twice: each text ends with the number of the request.
+
+    Like a real model's, the answers of two attempts differ, so a transcript that mixes them gives itself away.
+    """
+
+    def answer(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+        """The stub's reply with the number in it."""
+        status, more, content = super().answer(body, headers)
+        reply = json.loads(content)
+        if status == 200:
+            message = reply["choices"][0]["message"]
+            message["content"] = f"{message['content'] or 'working'} #{self.number(body)}"
+        return status, more, json.dumps(reply).encode()
+
+    def number(self, body: dict[str, Any]) -> int:
+        """Which request this is, counted from 1."""
+        return 1 + next(index for index, request in enumerate(self.requests) if request is body)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the journal: a tool call that began."""
+
+    what: str
+    attempt: int
+    key: str
+    pid: int
+
+
+class Story:
+    """A provider, a client and workers on one task queue; everything it starts ends with its block."""
+
+    def __init__(self, address: str, folder: Path, replies: tuple[Reply, ...]) -> None:
+        self.stub = Improviser(replies, folder / "requests.jsonl")
+        self.workers: list[Process] = []
+        self._address = address
+        self._folder = folder
+        self._log = folder / "requests.jsonl"
+        self._journal = folder / "journal.jsonl"
+        self._queue = f"e2e-{secrets.token_hex(6)}"
+        self._client: RecordingClient | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._stack.enter_context(self.stub)
+        self._client = await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for worker in self.workers:
+            await kill(worker)
+        await self._stack.aclose()
+
+    @property
+    def client(self) -> RecordingClient:
+        """The caller's side."""
+        assert self._client is not None
+        return self._client
+
+    @property
+    def temporal(self) -> Client:
+        """Temporal's own client."""
+        return self.client.temporal
+
+    async def connect(self) -> RecordingClient:
+        """Another client, as another process of the caller would have it."""
+        return RecordingClient(await connect(self._address), self._queue)
+
+    async def start(self, task: str = "go", **options: Any) -> Turn:
+        """Start a turn."""
+        return await self.client.start(AGENT, task, **options)
+
+    async def worker(self, **environment: str) -> Process:
+        """Start a worker process."""
+        ours = {"E2E_PROVIDER": self.stub.base_url, "E2E_JOURNAL": str(self._journal), "PERDURE_TASK_QUEUE": self._queue, "NO_PROXY": "*"}
+        with (self._folder / f"worker-{len(self.workers)}.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "perdure", "worker", "tests.e2e.app:make", "--address", self._address),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=asyncio.subprocess.STDOUT,
+                cwd=ROOT,
+                env={**os.environ, **ours, **environment},
+                start_new_session=True,
+            )
+        self.workers.append(process)
+        return process
+
+    def journal(self) -> list[Entry]:
+        """Every tool call that began, in order."""
+        lines = self._journal.read_text(encoding="utf-8").splitlines(keepends=True) if self._journal.exists() else []
+        return [Entry(**json.loads(line)) for line in lines if line.endswith("\n")]
+
+    def log(self) -> list[LoggedRequest]:
+        """Every request that the provider got, in order."""
+        return read_log(self._log)
+
+    def ran(self) -> list[tuple[str, int]]:
+        """The journal as what was done, in which attempt."""
+        return [(entry.what, entry.attempt) for entry in self.journal()]
+
+    def keys(self, what: str) -> set[str]:
+        """The idempotency keys under which something was done."""
+        return {entry.key for entry in self.journal() if entry.what == what}
+
+    def requests(self) -> dict[int, int]:
+        """How often the provider was asked, by step."""
+        return dict(sorted(Counter(request.assistant_messages + 1 for request in self.log()).items()))
+
+    async def asked(self, times: int) -> None:
+        """Wait until the provider has got so many requests."""
+        await eventually(lambda: len(self.log()) >= times, f"request {times} arrives", within_s=GONE_S)
+
+    async def begun(self, what: str, attempt: int = 1) -> None:
+        """Wait until a tool call has begun."""
+        await eventually(lambda: (what, attempt) in self.ran(), f"{what} begins, attempt {attempt}", within_s=GONE_S)
+
+    async def calls_begun(self, count: int) -> None:
+        """Wait until so many requests and tool calls have begun."""
+        await eventually(lambda: len(self.log()) + len(self.journal()) >= count, f"{count} calls have begun", within_s=GONE_S)
+
+    async def report(self, turn: Turn) -> AgentReport:
+        """The report of a turn that must complete, checked against everything that is known from outside."""
+        async with asyncio.timeout(GONE_S):
+            report = await turn.result()
+        assert report.outcome is Outcome.COMPLETED
+        await check_history(self.temporal, turn.id, turn.run_id)
+        assert_recorded_once(await self.facts(turn))
+        await self.check_requests()
+        return report
+
+    async def check_requests(self) -> None:
+        """Every request holds what Temporal has recorded of one of the turns, and nothing else."""
+        requests = list(self.stub.requests)
+        histories = [self.temporal.get_workflow_handle(turn, run_id=run).fetch_history() for turn, run in self.client.turns]
+        states = [await fold_history(self.temporal, await history) for history in histories]
+        assert_sent_as_recorded(requests, [state.messages for state in states])
+
+    async def facts(self, turn: Turn) -> list[Fact]:
+        """What history has, as a reader who comes later sees it."""
+        reader = HistoryReader(self.temporal.data_converter)
+        facts = [await reader.fact(event) for event in (await self.client.history(turn)).events]
+        return [fact for fact in facts if fact is not None]
+
+    async def attempts(self, turn: Turn) -> dict[str, int]:
+        """How many attempts history has, by step and call."""
+        keys = [fact.key for fact in await self.facts(turn) if isinstance(fact, Scheduled)]
+        return dict(Counter(str(replace(key, attempt=1)) for key in keys))
+
+
+Tell = Callable[..., Awaitable[Story]]
+
+
+@pytest.fixture
+async def tell(perdure_server: str, tmp_path: Path) -> AsyncIterator[Tell]:
+    """Begin a story with these replies of the provider; whatever it started has ended when the test has."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(*replies: Reply, address: str = perdure_server) -> Story:
+            return await stack.enter_async_context(Story(address, tmp_path, replies))
+
+        yield begin
+
+
+async def kill(worker: Process) -> None:
+    """`kill -9`, and wait for the end."""
+    if worker.returncode is None:
+        worker.send_signal(signal.SIGKILL)
+    await worker.wait()
+
+
+async def recorded(turn: Turn, key: str) -> Event:
+    """Wait until Temporal has recorded how this activity ended, well or not."""
+    async with asyncio.timeout(GONE_S):
+        async for event in turn.events():
+            if isinstance(event.fact, ModelAnswered | ToolReturned | ToolLost | CallFailed) and event.fact.key == Key.parse(key):
+                return event
+    raise AssertionError(f"the turn is over, without {key}")
+
+
+def assert_sent_as_recorded(requests: list[dict[str, Any]], transcripts: list[tuple[Any, ...]]) -> None:
+    """Every request holds the beginning of a transcript that Temporal has, word for word, up to where the model's turn is."""
+    known = [body_of(ModelRequest(model="", system="Do as told.", messages=messages))["messages"] for messages in transcripts]
+    for number, request in enumerate(requests, 1):
+        sent = request["messages"]
+        assert_paired(sent)
+        length = len(sent)
+        follows = [whole for whole in known if whole[:length] == sent and (length == len(whole) or whole[length]["role"] == "assistant")]
+        assert follows, f"request {number} holds a transcript that history does not have: {sent}"
+
+
+def assert_recorded_once(facts: list[Fact]) -> None:
+    """Another attempt follows only where the one before was lost, never where its end is known."""
+    lost: set[Key] = set()
+    for fact in facts:
+        if isinstance(fact, Scheduled) and fact.key.attempt > 1:
+            assert replace(fact.key, attempt=fact.key.attempt - 1) in lost
+        if isinstance(fact, ToolLost) or (isinstance(fact, CallFailed) and fact.lost):
+            lost.add(fact.key)
+    scheduled = [fact.key for fact in facts if isinstance(fact, Scheduled)]
+    assert len(scheduled) == len(set(scheduled))
+
+
+def assert_paired(messages: list[Message]) -> None:
+    """The calls of every assistant message are followed by exactly their results, in order, before anybody speaks again."""
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            assert waiting[:1] == [message["tool_call_id"]]
+            waiting.pop(0)
+            continue
+        assert not waiting, f"no result for {waiting}"
+        waiting = [call["id"] for call in message.get("tool_calls", ())]
+    assert not waiting, f"no result for {waiting}"
+
+
+def results(report: AgentReport) -> list[str]:
+    """What the model was told of each tool call, in order."""
+    return [result.content for step in report.steps for result in step.results]

@@ -1,0 +1,199 @@
+"""Workers that are killed with `kill -9`, at every place of a turn where it could matter."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from .stories import UNKNOWN, Story, Tell, asks, kill, recorded, results, says, use
+
+SOON_S = 15.0
+"""From a kill to the next model call; measured are 6 s: the heartbeat timeout, and the start of a worker."""
+
+
+@pytest.mark.accepts("Y1")
+async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: Tell) -> None:
+    """Killed in tool 2 of 2: tool 1 does not run again, the model is not paid again, and the turn goes on within seconds."""
+    story = await tell(asks(use("charge", "one"), use("fetch", "two", first_s=60)), says("done"))
+    worker = await story.worker()
+    turn = await story.start()
+    await story.begun("two")
+    await kill(worker)
+    killed_at = time.time()
+    await story.worker()
+
+    report = await story.report(turn)
+
+    assert story.log()[-1].at - killed_at < SOON_S
+    assert report.output == "done #2"
+    assert results(report) == ["one by attempt 1", "two by attempt 2"]
+    assert story.ran() == [("one", 1), ("two", 1), ("two", 2)]
+    assert story.requests() == {1: 1, 2: 1}
+    assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-1.call-2": 2, "step-2": 1}
+
+
+@pytest.mark.accepts("Y2")
+async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> None:
+    """Idle when it is killed: the turn that is started next runs on another worker, everything once."""
+    story = await tell(asks(use("charge", "one")), says("done"))
+    idle = await story.worker()
+    await (await story.start("warm up")).result()
+    await kill(idle)
+    turn = await story.start()
+    await story.worker()
+
+    report = await story.report(turn)
+
+    assert results(report) == ["one by attempt 1"]
+    assert len(story.journal()) == 2
+    assert story.requests() == {1: 2, 2: 2}
+    assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-2": 1}
+
+
+@pytest.mark.accepts("Y2")
+async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are_seen(tell: Tell) -> None:
+    """Killed while the model thinks: two requests and two attempts; only the second answer counts."""
+    story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
+    worker = await story.worker()
+    turn = await story.start()
+    await story.asked(1)
+    await kill(worker)
+    await story.worker()
+
+    report = await story.report(turn)
+
+    assert report.steps[0].message.text == "working #2"
+    assert story.requests() == {1: 2, 2: 1}
+    assert report.model_calls == 3
+    assert story.ran() == [("one", 1)]
+    assert await story.attempts(turn) == {"agent": 1, "step-1": 2, "step-1.call-1": 1, "step-2": 1}
+
+
+@pytest.mark.accepts("Y2")
+async def test_recorded_answer_is_not_paid_again_when_its_tool_had_not_begun(tell: Tell) -> None:
+    """Killed between the answer and the tool, which waited behind a tool of another turn that blocks: one request, and the tool runs."""
+    story = await tell(asks(use("fetch", "one")), says("done"))
+    worker = await story.worker()
+    other = await story.start("jam", labels={"jam": "yes"})
+    await story.begun("one")
+    turn = await story.start()
+    await recorded(turn, "step-1")
+    before = story.ran()
+    await kill(worker)
+    await story.worker()
+
+    report, _ = await asyncio.gather(story.report(turn), other.result())
+
+    assert before == [("one", 1)]
+    assert len(story.keys("one")) == 2
+    attempts = await story.attempts(turn)
+    assert (attempts["step-1"], attempts["step-2"], story.requests()) == (1, 1, {1: 2, 2: 2})
+    assert results(report) == [f"one by attempt {attempts['step-1.call-1']}"]
+
+
+@pytest.mark.accepts("T14")
+async def test_idempotent_tool_runs_again_under_the_same_key_after_a_kill(tell: Tell) -> None:
+    """Killed in the tool: attempt 2 has the key of attempt 1."""
+    story = await tell(asks(use("fetch", "one", first_s=60)), says("done"))
+    worker = await story.worker()
+    turn = await story.start()
+    await story.begun("one")
+    await kill(worker)
+    await story.worker()
+
+    report = await story.report(turn)
+
+    assert story.ran() == [("one", 1), ("one", 2)]
+    assert len(story.keys("one")) == 1
+    assert results(report) == ["one by attempt 2"]
+    assert story.requests() == {1: 1, 2: 1}
+
+
+@pytest.mark.accepts("T14")
+async def test_other_tool_is_not_run_again_after_a_kill_and_the_model_is_told(tell: Tell) -> None:
+    """Killed in a tool that may not be repeated: it ran once, its outcome is said to be unknown, and the model goes on from there."""
+    story = await tell(asks(use("charge", "one", takes_s=60), use("charge", "two")), says("I will look"))
+    worker = await story.worker()
+    turn = await story.start()
+    await story.begun("one")
+    await kill(worker)
+    await story.worker()
+
+    report = await story.report(turn)
+
+    assert story.ran() == [("one", 1), ("two", 1)]
+    assert results(report) == [f"charge: {UNKNOWN}", "two by attempt 1"]
+    assert [result.is_error for result in report.steps[0].results] == [True, False]
+    assert story.requests() == {1: 1, 2: 1}
+
+
+@pytest.mark.accepts("Y2", "T14")
+async def test_tool_whose_result_is_recorded_does_not_run_again(tell: Tell) -> None:
+    """Killed in the model call after it: the call is tried again with the one result."""
+    story = await tell(asks(use("charge", "one")), says("done", delay_s=1.5))
+    worker = await story.worker()
+    turn = await story.start()
+    await story.asked(2)
+    await kill(worker)
+    await story.worker()
+
+    report = await story.report(turn)
+
+    assert (report.output, story.ran()) == ("done #3", [("one", 1)])
+    assert story.requests() == {1: 1, 2: 2}
+    assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-2": 2}
+
+
+@contextlib.asynccontextmanager
+async def supervised(story: Story) -> AsyncIterator[None]:
+    """Workers that are started again whenever they end, as systemd or Kubernetes do it."""
+
+    async def supervise() -> None:
+        while True:
+            await (await story.worker()).wait()
+
+    supervisor = asyncio.create_task(supervise())
+    try:
+        yield
+    finally:
+        supervisor.cancel()
+        await asyncio.wait({supervisor})
+
+
+@pytest.mark.accepts("T2")
+async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_attempts(tell: Tell) -> None:
+    """The model is told, and the turn completes on the sixth worker."""
+    story = await tell(asks(use("die", "one")), says("it cannot be done"))
+    async with supervised(story):
+        report = await story.report(await story.start())
+
+    assert story.ran() == [("one", attempt) for attempt in range(1, 6)]
+    assert len(story.keys("one")) == 1
+    assert results(report) == [f"die: {UNKNOWN}"]
+    assert (report.output, story.requests()) == ("it cannot be done #2", {1: 1, 2: 1})
+
+
+@pytest.mark.accepts("T2", "T14")
+async def test_tool_that_kills_its_worker_and_may_not_be_repeated_ran_once(tell: Tell) -> None:
+    """One try, then the model is told that the outcome is unknown."""
+    story = await tell(asks(use("die_once", "one")), says("it cannot be done"))
+    async with supervised(story):
+        report = await story.report(await story.start())
+
+    assert story.ran() == [("one", 1)]
+    assert results(report) == [f"die_once: {UNKNOWN}"]
+    assert story.requests() == {1: 1, 2: 1}
+
+
+@pytest.mark.accepts("T2")
+async def test_tool_that_calls_sys_exit_is_an_error_result_and_its_worker_goes_on(tell: Tell) -> None:
+    """One process does the whole turn."""
+    story = await tell(asks(use("leave", "one")), asks(use("fetch", "two")), says("done"))
+    await story.worker()
+
+    report = await story.report(await story.start())
+
+    assert results(report) == ["leave failed: SystemExit: 3", "two by attempt 1"]
+    assert len({entry.pid for entry in story.journal()}) == 1

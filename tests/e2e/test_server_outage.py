@@ -1,0 +1,102 @@
+"""The Temporal server is killed and started again on its database file. `PERDURE_OUTAGE_S` says how long it is away."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from perdure import AgentReport
+from perdure.clients import Turn
+from perdure.worker.dev_server import DevServer
+
+from .stories import UNKNOWN, Story, Tell, asks, results, says, use
+
+OUTAGE_S = float(os.environ.get("PERDURE_OUTAGE_S", "30"))
+PAUSE_S = 0.3
+
+
+class Outage:
+    """A server that can be away for a while."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._folder = folder
+        self._server = DevServer(folder=folder, port=port, ui=False)
+        self.address = ""
+
+    async def begin(self) -> None:
+        """Start it for the first time."""
+        self.address = (await self._server.start()).address
+
+    async def happen(self) -> None:
+        """Kill it, and start it again some time later, where it was."""
+        self._server.kill()
+        await self._server.stop()
+        await asyncio.sleep(OUTAGE_S)  # the outage itself
+        port = int(self.address.rpartition(":")[2])
+        self._server = DevServer(folder=self._folder, port=port, ui=False)
+        assert (await self._server.start()).address == self.address
+
+    async def end(self) -> None:
+        """Stop it for good."""
+        await self._server.stop()
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Outage]:
+    """A server with a database file, on a port that no connection gets by chance while it is away."""
+    outage = Outage(tmp_path / "state", random.randrange(20_000, 30_000))
+    try:
+        await outage.begin()
+        yield outage
+    finally:
+        await outage.end()
+
+
+async def follow(turn: Turn) -> tuple[list[str], AgentReport]:
+    """Every event of a turn as it comes, by its cursor, and its report: two watchers, attached all the time."""
+
+    async def cursors() -> list[str]:
+        return [event.cursor async for event in turn.events()]
+
+    return await asyncio.gather(cursors(), turn.result())
+
+
+@pytest.mark.accepts("Y3")
+async def test_turns_and_attached_clients_go_on_after_the_server_was_away(tell: Tell, server: Outage) -> None:
+    """One turn is in a model call, one in a tool that ends meanwhile, one in a tool that outlives it. No event is lost or seen twice."""
+    story = await tell(
+        asks(use("charge", "one")), *(asks(use("fetch", f"fetch {n}"), delay_s=PAUSE_S) for n in range(2, 6)), says("done"), address=server.address
+    )
+    await story.worker()
+    turns = [await story.start(task, labels={"takes_s": str(seconds)}) for task, seconds in (("a", 0), ("b", OUTAGE_S / 2), ("c", OUTAGE_S + 2))]
+    async with asyncio.TaskGroup() as following:
+        followers = [following.create_task(follow(turn)) for turn in turns]
+        await story.asked(5)
+        await server.happen()
+        reports = [await story.report(turn) for turn in turns]
+    another = await story.connect()
+
+    for turn, report, follower in zip(turns, reports, followers, strict=True):
+        cursors, result = follower.result()
+        assert result == report
+        assert cursors == [event.cursor async for event in (await another.get(turn.id)).events()]
+        assert_told_what_happened(report)
+    assert_nothing_unseen(story, [await story.attempts(turn) for turn in turns])
+
+
+def assert_told_what_happened(report: AgentReport) -> None:
+    """A result, or that nobody knows: never that a tool did not run which did."""
+    first, *others = results(report)
+    assert first in ("one by attempt 1", f"charge: {UNKNOWN}")
+    assert [content.partition(" by attempt")[0] for content in others] == [f"fetch {n}" for n in range(2, 6)]
+
+
+def assert_nothing_unseen(story: Story, attempts: list[dict[str, int]]) -> None:
+    """The provider was asked no more often than history says, and nothing that may not be repeated was."""
+    for step, requests in story.requests().items():
+        assert len(attempts) <= requests <= sum(turn[f"step-{step}"] for turn in attempts)
+    assert [attempt for what, attempt in story.ran() if what == "one"] == [1] * len(attempts)
+    assert len(story.keys("one")) == len(attempts)

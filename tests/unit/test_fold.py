@@ -281,7 +281,7 @@ def test_what_is_in_flight_was_scheduled_and_has_no_end(played: Played) -> None:
 @pytest.mark.parametrize(
     ("loss", "message", "said"),
     [
-        (Loss.WORKER_LOST, "", "died; whether it took effect is unknown"),
+        (Loss.WORKER_LOST, "", "lost; whether it took effect is unknown"),
         (Loss.TIMED_OUT, "", "60 s"),
         (Loss.CANCELLED, "", "cancelled; whether it took effect is unknown"),
         (Loss.FAILED, "no such thing", "could not be run: no such thing"),

@@ -146,27 +146,25 @@ class Feed:
         self._news = asyncio.Event()
 
     async def _say_when_unclaimed(self, last: HistoryEvent) -> None:
-        """Warn when a workflow task is picked up by nobody, and say whether anybody polls its queue."""
-        if last.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+        """Warn when work is left lying, and say whether anybody polls its queue."""
+        waiting = _waiting_in(last)
+        if waiting is None:
             return
         await asyncio.sleep(_UNCLAIMED_S)
-        queue = last.workflow_task_scheduled_event_attributes.task_queue
-        name = queue.normal_name or queue.name
-        request = DescribeTaskQueueRequest(
-            namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
-        )
+        name, kind, is_certain = waiting
+        request = DescribeTaskQueueRequest(namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind)
         try:
             pollers = (await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=3))).pollers
         except RPCError:
             return
-        who = "no worker polls it" if not pollers else "its workers are busy or gone"
-        logger.warning(
-            "nothing has happened in turn %s for %d s: the task queue %r has work and %s; start a worker with `perdure worker module:name`",
-            self._run.workflow_id,
-            _UNCLAIMED_S,
-            name,
-            who,
-        )
+        if not pollers or is_certain:
+            logger.warning(
+                "nothing has happened in turn %s for %d s: the task queue %r has work and %s; start a worker with `perdure worker module:name`",
+                self._run.workflow_id,
+                _UNCLAIMED_S,
+                name,
+                "its workers are busy or gone" if pollers else "no worker polls it",
+            )
 
     def _cursor(self, event_id: int) -> str:
         return base64.urlsafe_b64encode(f"{self._run.run_id}:{event_id}".encode()).decode()
@@ -180,6 +178,19 @@ class Feed:
         if run_id != self._run.run_id:
             raise errors.InvalidRequestError(f"the cursor belongs to another run of turn {self._run.workflow_id}")
         return number
+
+
+def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType, bool] | None:
+    """The queue that the last event put work into, of which kind, and whether that work is certainly not taken up yet.
+
+    History does not say when an activity is taken up, so a scheduled one may be running.
+    """
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+        queue = last.workflow_task_scheduled_event_attributes.task_queue
+        return queue.normal_name or queue.name, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, True
+    if last.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+        return last.activity_task_scheduled_event_attributes.task_queue.name, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, False
+    return None
 
 
 def _time(event: HistoryEvent) -> datetime:

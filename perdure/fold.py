@@ -32,14 +32,13 @@ from perdure.messages import (
     NO_DIGEST,
     AssistantMessage,
     Message,
-    Text,
-    Thinking,
     ToolCall,
     ToolMessage,
     ToolResult,
     canonical,
     chain,
     closed,
+    with_unique_ids,
 )
 from perdure.reports import Step, StopReason, Usage
 from perdure.tasks import opening
@@ -155,7 +154,7 @@ def _landed(state: TurnState, key: Key) -> TurnState:
 
 
 def _answered(state: TurnState, key: Key, answer: ModelAnswer) -> TurnState:
-    message = _with_unique_ids(answer.message, state.call_ids, key.step)
+    message = with_unique_ids(answer.message, state.call_ids, f"call_{key.step}")
     answer = answer.model_copy(update={"message": message})
     state = _append(replace(state, answer=answer, results=(), failures=(), usage=state.usage + answer.usage), message)
     if not runs_tools(answer):
@@ -233,24 +232,3 @@ def _close_step(state: TurnState, number: int, results: tuple[ToolResult, ...] =
         usage=state.answer.usage,
     )
     return replace(state, steps=(*state.steps, step), results=(), tool_calls=state.tool_calls + len(results))
-
-
-def _with_unique_ids(message: AssistantMessage, taken: frozenset[str], step: int) -> AssistantMessage:
-    """Give a call without an id, or with one that is taken, an id of its own."""
-    seen = set(taken)
-    parts: list[Text | Thinking | ToolCall] = []
-    for part in message.parts:
-        if isinstance(part, ToolCall):
-            index = sum(isinstance(other, ToolCall) for other in parts) + 1
-            unique = part.id if part.id and part.id not in seen else _free(f"call_{step}_{index}", seen)
-            seen.add(unique)
-            part = part if part.id == unique else part.model_copy(update={"id": unique})
-        parts.append(part)
-    return message.model_copy(update={"parts": tuple(parts)})
-
-
-def _free(wanted: str, seen: set[str]) -> str:
-    number, name = 1, wanted
-    while name in seen:
-        number, name = number + 1, f"{wanted}_{number + 1}"
-    return name

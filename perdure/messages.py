@@ -7,7 +7,7 @@ of all the calls of the assistant message before it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -135,25 +135,53 @@ def digest_of(messages: Iterable[Message]) -> str:
     return digest
 
 
+def with_unique_ids(message: AssistantMessage, taken: Set[str], prefix: str) -> AssistantMessage:
+    """Give a call without an id, or with one that is taken, an id of its own that begins with `prefix`."""
+    seen = set(taken)
+    parts: list[Text | Thinking | ToolCall] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            index = sum(isinstance(other, ToolCall) for other in parts) + 1
+            unique = part.id if part.id and part.id not in seen else _free(f"{prefix}_{index}", seen)
+            seen.add(unique)
+            part = part if part.id == unique else part.model_copy(update={"id": unique})
+        parts.append(part)
+    return message.model_copy(update={"parts": tuple(parts)})
+
+
+def _free(wanted: str, seen: Set[str]) -> str:
+    number, name = 1, wanted
+    while name in seen:
+        number, name = number + 1, f"{wanted}_{number + 1}"
+    return name
+
+
 def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """`messages` with an error result for every call that has none, and without empty answers, so that they can be continued."""
+    """`messages` so that they can be continued: an error result for every call that has none, call ids unique, no empty answers."""
     out: list[Message] = []
+    seen: set[str] = set()
     for index, message in enumerate(messages):
-        following = messages[index + 1] if index + 1 < len(messages) else None
         if isinstance(message, ToolMessage) or not message.parts:
             continue
-        out.append(message)
-        if isinstance(message, AssistantMessage) and message.calls:
-            given = following.results if isinstance(following, ToolMessage) else ()
-            out.append(_answered(message.calls, given))
+        if isinstance(message, UserMessage) or not message.calls:
+            out.append(message)
+            continue
+        following = messages[index + 1] if index + 1 < len(messages) else None
+        given = list(following.results) if isinstance(following, ToolMessage) else []
+        unique = with_unique_ids(message, seen, f"past_{index}")
+        seen.update(call.id for call in unique.calls)
+        results = (_taken(given, asked, call) for asked, call in zip(message.calls, unique.calls, strict=True))
+        out += [unique, ToolMessage(results=tuple(results))]
     return tuple(out)
 
 
-def _answered(calls: Sequence[ToolCall], given: Sequence[ToolResult]) -> ToolMessage:
-    results = {result.call_id: result for result in given}
-    return ToolMessage(
-        results=tuple(results.get(call.id) or ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True) for call in calls)
-    )
+def _taken(given: list[ToolResult], asked: ToolCall, call: ToolCall) -> ToolResult:
+    """The first of the results that answers what was asked, under the id that the call has now; one that says there is none."""
+    found = next((result for result in given if result.call_id == asked.id), None)
+    if found is None:
+        return ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True)
+    given.remove(found)
+    return found if found.call_id == call.id else found.model_copy(update={"call_id": call.id})
 
 
 def _joined(parts: Iterable[object]) -> str:

@@ -117,3 +117,28 @@ def test_results_without_a_call_and_empty_answers_are_left_out() -> None:
     answer = AssistantMessage(parts=(Text(text="done"),))
 
     assert messages.closed((stray, UserMessage.of("a"), AssistantMessage(parts=()), answer, stray)) == (UserMessage.of("a"), answer)
+
+
+@pytest.mark.accepts("T9", "L19")
+def test_history_with_repeated_and_missing_ids_is_given_unique_ones() -> None:
+    """Each result stays with its call, in the order in which both were given."""
+    asked = AssistantMessage(parts=(ToolCall(id="", name="a"), ToolCall(id="", name="b"), ToolCall(id="x", name="c")))
+    answered = ToolMessage(
+        results=(
+            ToolResult(call_id="", name="a", content="1"),
+            ToolResult(call_id="", name="b", content="2"),
+            ToolResult(call_id="x", name="c", content="3"),
+        )
+    )
+
+    made = messages.closed((UserMessage.of("go"), asked, answered, asked, answered))
+
+    pairs = [
+        [(call.id, result.call_id, result.content) for call, result in zip(answer.calls, results.results, strict=True)]
+        for answer, results in zip(made[1::2], made[2::2], strict=True)
+        if isinstance(answer, AssistantMessage) and isinstance(results, ToolMessage)
+    ]
+    assert pairs == [
+        [("past_1_1", "past_1_1", "1"), ("past_1_2", "past_1_2", "2"), ("x", "x", "3")],
+        [("past_3_1", "past_3_1", "1"), ("past_3_2", "past_3_2", "2"), ("past_3_3", "past_3_3", "3")],
+    ]

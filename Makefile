@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: demo test check dev acceptance lock format clean
+.PHONY: demo test check dev bench acceptance lock format clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -22,6 +22,9 @@ check: $(READY)       ## format, lint, types, layers, and that the acceptance li
 
 dev: $(READY)         ## the Temporal server, its web UI and a worker for the librarian, until Ctrl-C
 	@$(BIN)/perdure dev perdure.worker.librarian:make
+
+bench: $(READY)       ## what a step costs, against a hand-written loop, as ratios
+	@$(BIN)/python -m benchmarks.run
 
 acceptance: $(READY)  ## which test shows which statement of docs/acceptance.md
 	@$(BIN)/python tests/acceptance.py

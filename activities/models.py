@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from perdure import errors
 from perdure.agents import ToolDefinition
 from perdure.messages import Message
-from perdure.values import Value
 from perdure.wire import ModelAnswer
 
 
-class ModelRequest(Value):
-    """One request to a model. `model` is the provider's own name for it; `system` is the system prompt, empty for none."""
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """One request to a model. `model` is the provider's own name for it; `system` is the system prompt, empty for none.
+
+    A dataclass and no pydantic value, because its messages are values already and a long transcript would be gone through once more.
+    """
 
     model: str
     messages: tuple[Message, ...]

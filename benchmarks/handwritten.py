@@ -5,6 +5,9 @@ It has what the simplest honest version has: a model activity, a tool activity, 
 
 from __future__ import annotations
 
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -12,25 +15,27 @@ from temporalio import activity, workflow
 from temporalio.common import RetryPolicy
 
 ONCE = RetryPolicy(maximum_attempts=1)
+PROMPT = "p" * 20_000
 
 
 class Activities:
-    """The job of a benchmark: so many tool calls with a result of so many bytes, then an answer."""
+    """The job's model and tool."""
 
-    def __init__(self, steps: int, result_bytes: int) -> None:
-        self._steps = steps
-        self._result = "x" * result_bytes
+    def __init__(self) -> None:
+        self.threads = ThreadPoolExecutor(100)
 
     @activity.defn
     async def ask(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        steps, size, delay = str(messages[1]["content"]).split()
         asked = sum(message["role"] == "assistant" for message in messages)
-        if asked == self._steps:
+        await asyncio.sleep(float(delay))
+        if asked == int(steps):
             return {"role": "assistant", "content": "done"}
-        return {"role": "assistant", "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": f'{{"number": {asked}}}'}]}
+        return {"role": "assistant", "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": f'{{"number": {asked}, "size": {size}}}'}]}
 
     @activity.defn
     def fetch(self, arguments: str) -> str:
-        return self._result
+        return "x" * int(json.loads(arguments)["size"])
 
 
 @workflow.defn(sandboxed=False)
@@ -38,8 +43,8 @@ class HandwrittenLoop:
     """Ask, act, repeat."""
 
     @workflow.run
-    async def run(self, prompt: str) -> str:
-        messages: list[dict[str, Any]] = [{"role": "system", "content": prompt}, {"role": "user", "content": "go"}]
+    async def run(self, task: str) -> str:
+        messages: list[dict[str, Any]] = [{"role": "system", "content": PROMPT}, {"role": "user", "content": task}]
         while True:
             answer: dict[str, Any] = await workflow.execute_activity("ask", messages, start_to_close_timeout=timedelta(minutes=5), retry_policy=ONCE)
             messages.append(answer)

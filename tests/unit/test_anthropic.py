@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ def test_output_limit_below_one_is_refused_when_the_provider_is_built() -> None:
 
 def test_request_without_tools_and_system_prompt_has_neither() -> None:
     """The API refuses a blank system prompt."""
-    assert body_of(HELLO.model_copy(update={"system": " \n"}), 9) == {
+    assert body_of(replace(HELLO, system=" \n"), 9) == {
         "model": "m",
         "max_tokens": 9,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],

@@ -6,7 +6,7 @@ included), and every value is measured before it becomes a command.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -30,7 +30,7 @@ def pack(value: BaseModel, what: str = "value") -> RawValue:
         InvalidRequestError: A text in it is no Unicode, which no JSON can hold.
     """
     try:
-        data = value.model_dump_json().encode()
+        data = value.model_dump_json(exclude=_defaults(value)).encode()
     except PydanticSerializationError as error:
         raise errors.InvalidRequestError(f"{what} cannot be written as JSON: {error}") from None
     if len(data) > limits.PAYLOAD_BYTES:
@@ -39,6 +39,21 @@ def pack(value: BaseModel, what: str = "value") -> RawValue:
             context={"bytes": len(data), "limit": limits.PAYLOAD_BYTES},
         )
     return RawValue(Payload(metadata=_JSON, data=data))
+
+
+def _defaults(value: BaseModel) -> dict[str, Any]:
+    """What need not be written: fields that hold their default, and those of values in them.
+
+    Values in a collection are left whole: of a union's members only the default of `role` or `type` tells which one it is.
+    """
+    left_out: dict[str, Any] = {}
+    for name, field in type(value).model_fields.items():
+        item = getattr(value, name)
+        if not field.is_required() and item == field.get_default(call_default_factory=True):
+            left_out[name] = True
+        elif isinstance(item, BaseModel) and field.annotation is type(item) and (inner := _defaults(item)):
+            left_out[name] = inner
+    return left_out
 
 
 def unpack(raw: RawValue, cls: type[V]) -> V:

@@ -13,14 +13,12 @@ import time
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from benchmarks.handwritten import Activities, HandwrittenLoop
+from benchmarks.handwritten import PROMPT, Activities, HandwrittenLoop
 from perdure import Agent, AssistantMessage, Text, ToolCall, UserMessage, tool
 from perdure.activities.models import ModelRequest
 from perdure.reports import StopReason
 from perdure.wire import ModelAnswer
 from perdure.worker import AgentWorker
-
-PROMPT = "p" * 20_000
 
 
 @tool(read_only=True)

@@ -26,7 +26,8 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
-from benchmarks.handwritten import HandwrittenLoop
+from benchmarks.handwritten import PROMPT, HandwrittenLoop
+from perdure.clients import AgentClient
 from perdure.worker.dev_server import DevServer
 from perdure.workflows import AgentTurn
 
@@ -144,7 +145,9 @@ async def weight(bench: Bench) -> dict[str, Any]:
         for steps in (10, 100):
             _, history = await bench.turn("perdure", steps, size)
             sizes[f"{steps} x {size}"] = _bytes(history)
-            by_transcript[f"{steps} x {size}"] = round(_bytes(history) / (20_000 + steps * (size + 250)), 2)
+            report = await (await AgentClient.from_temporal(bench.client).get(history.workflow_id)).result()
+            said = len(PROMPT) + sum(len(message.model_dump_json()) for message in report.messages)
+            by_transcript[f"{steps} x {size}"] = round(_bytes(history) / said, 2)
     _, rival = await bench.turn("handwritten", 100, 5_000)
     return {"history_bytes": sizes, "history_over_transcript": by_transcript, "handwritten_history_bytes": {"100 x 5000": _bytes(rival)}}
 

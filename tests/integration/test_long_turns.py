@@ -1,0 +1,32 @@
+"""Turns of hundreds of steps. That the last step is as fast as the first is shown by `make bench` (`flatness_1000`), not by a timed test."""
+
+import pytest
+
+from perdure import Agent, tool
+from perdure.testing import ScriptedModel, call, calls, says
+
+from ..conftest import Runtime
+
+STEPS, RESULT_BYTES = 500, 5_000
+
+
+@tool(read_only=True)
+def fetch(number: int) -> str:
+    """Fetch so much text."""
+    return f"{number:0{RESULT_BYTES}}"
+
+
+@pytest.mark.accepts("Y7")
+async def test_turn_of_500_steps_with_5_kb_results_stays_under_5_mb(runtime: Runtime) -> None:
+    """It completes, each request holds the whole transcript, and history holds each message once."""
+    agent = Agent(name="reader", model="scripted:reader", tools=[fetch], max_iterations="unlimited")
+    model = ScriptedModel(*[calls(call("fetch", number=number)) for number in range(STEPS)], says("done"))
+
+    async with runtime(agent, model=model) as client:
+        turn = await client.start(agent, "go")
+        report = await turn.result()
+        history = await client.history(turn)
+
+    assert (report.output, len(report.steps)) == ("done", STEPS + 1)
+    assert [len(request.messages) for request in model.requests] == list(range(1, 2 * STEPS + 2, 2))
+    assert sum(event.ByteSize() for event in history.events) < 5_000_000

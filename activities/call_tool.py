@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +30,6 @@ from perdure.tools import AnyTool, ToolContext, encode
 from perdure.wire import ToolOutput, ToolRun
 
 Handler = Callable[[RawValue], Any]
-
-_NAP_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(run, _waited_for(self._loop.submit(_awaited(ready))), began)
+            return self._done(run, self._loop.run_blocking(_awaited(ready)), began)
         return self._done(run, _called(ready), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
@@ -145,16 +142,6 @@ def _called(ready: _Ready) -> ToolOutput:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a tool raises, sys.exit included, is for the model
         return _raised(ready.tool, error)
-
-
-def _waited_for(future: Future[ToolOutput]) -> ToolOutput:
-    """Wait in short naps: a thread that sleeps in one long wait cannot be interrupted."""
-    try:
-        while not wait([future], timeout=_NAP_S).done:
-            pass
-        return future.result()
-    finally:
-        future.cancel()
 
 
 async def _awaited(ready: _Ready) -> ToolOutput:

@@ -18,7 +18,7 @@ async def connect(address: str | None = None, *, namespace: str | None = None, t
 
     Raises:
         ServerUnreachableError: Nothing answers there within `timeout_s` seconds.
-        ConfigurationError: The profile cannot be read.
+        ConfigurationError: The profile cannot be read, or the address is none.
     """
     try:
         settings = ClientConfig.load_client_connect_config()
@@ -30,6 +30,8 @@ async def connect(address: str | None = None, *, namespace: str | None = None, t
         settings["namespace"] = namespace
     try:
         return await asyncio.wait_for(Client.connect(**settings), timeout_s)
+    except ValueError as error:
+        raise errors.ConfigurationError(f"{target!r} is not an address of a Temporal server, such as localhost:7233: {error}") from error
     except (RuntimeError, TimeoutError) as error:
         raise errors.ServerUnreachableError(
             f"no Temporal server answers at {target}; start one with `perdure dev`, or say where it is with TEMPORAL_ADDRESS",

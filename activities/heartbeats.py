@@ -64,7 +64,7 @@ class _Heartbeats(ActivityInboundInterceptor):
         if activity.info().activity_type not in self._ours:
             return await super().execute_activity(input)
         self._loop = asyncio.get_running_loop()
-        _beat.set(self._beat)
+        _beat.set(self._beat_from_anywhere)
         ticker = asyncio.create_task(self._tick())
         try:
             await self._prepare(input)
@@ -73,12 +73,12 @@ class _Heartbeats(ActivityInboundInterceptor):
             details = activity.cancellation_details()
             if details is not None and details.cancel_requested:
                 raise
-            what, kind = _WHY[details is None or details.worker_shutdown]
+            what, kind = _WHY[details is not None and details.worker_shutdown]
             raise ApplicationError(what, type=kind, category=ApplicationErrorCategory.BENIGN) from error
         finally:
             ticker.cancel()
 
-    def _beat(self, *details: Any) -> None:
+    def _beat_from_anywhere(self, *details: Any) -> None:
         self._loop.call_soon_threadsafe(self._note, details)
 
     def _note(self, details: tuple[Any, ...]) -> None:

@@ -12,9 +12,12 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+
+from temporalio.exceptions import ApplicationError
 
 from perdure import errors
+from perdure.activities.failures import WORKER_SHUTDOWN
 from perdure.text import described
 
 logger = logging.getLogger("perdure")
@@ -23,7 +26,11 @@ T = TypeVar("T")
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
-CANCEL_GRACE_S = 5.0
+CANCEL_GRACE_S = 15.0
+"""Longer than the turn waits for a cancelled activity, so that a tool that does not stop is still in flight, and named, when the turn ends."""
+
+_THREAD_END_S = 5.0
+_NAP_S = 0.2
 
 
 class ToolLoop:
@@ -52,7 +59,7 @@ class ToolLoop:
         try:
             await asyncio.wrap_future(opened)
         except Exception as error:
-            self._end_thread()
+            await asyncio.to_thread(self._end_thread)
             raise errors.ConfigurationError(f"the worker's lifespan failed to open: {described(error)}") from error
 
     async def close(self) -> None:
@@ -61,24 +68,38 @@ class ToolLoop:
         try:
             await asyncio.wrap_future(self._keeper)
         finally:
-            self._end_thread()
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run `coroutine` there."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            await asyncio.to_thread(self._end_thread)
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run `coroutine` there and wait. A cancel reaches it, and is waited for, but not for ever."""
-        task = await asyncio.wrap_future(self.submit(_as_task(coroutine)))
-        over = asyncio.wrap_future(self.submit(_end_of(task)))
+        """Run `coroutine` there and wait. A cancel reaches it, and is waited for, but not for ever.
+
+        Raises:
+            CancelledError: This call was cancelled, or the worker was stopped while the coroutine ran.
+        """
+        job = _Job(coroutine)
+        over = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(job.supervise(), self._loop))
         try:
             await asyncio.shield(over)
         except asyncio.CancelledError:
-            if not self._ended:
-                self._loop.call_soon_threadsafe(task.cancel)
-                await asyncio.wait({over}, timeout=CANCEL_GRACE_S)
+            if self._ended:
+                raise ApplicationError("the worker was stopped while it ran this", type=WORKER_SHUTDOWN) from None
+            self._loop.call_soon_threadsafe(job.stop)
+            await asyncio.wait({over}, timeout=CANCEL_GRACE_S)
             raise
-        return task.result()
+        return job.result()
+
+    def run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The same for a thread, in short naps: one that sleeps in a long wait cannot be interrupted."""
+        job = _Job(coroutine)
+        over = asyncio.run_coroutine_threadsafe(job.supervise(), self._loop)
+        try:
+            while not concurrent.futures.wait([over], timeout=_NAP_S).done:
+                pass
+        except BaseException:
+            self._loop.call_soon_threadsafe(job.stop)
+            concurrent.futures.wait([over], timeout=CANCEL_GRACE_S)
+            raise
+        return job.result()
 
     async def _keep(self, opened: concurrent.futures.Future[None]) -> None:
         if self._lifespan is None:
@@ -110,17 +131,37 @@ class ToolLoop:
     def _end_thread(self) -> None:
         self._ended = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=CANCEL_GRACE_S)
+        self._thread.join(timeout=_THREAD_END_S)
         if not self._thread.is_alive():
             self._loop.close()
 
 
-async def _as_task(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    return asyncio.ensure_future(coroutine)
+class _Job(Generic[T]):
+    """A coroutine on the tool loop. It is stopped there, so a stop finds it before it began, while it runs, or over, and never in between."""
 
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._stopped = False
 
-async def _end_of(task: asyncio.Task[Any]) -> None:
-    await asyncio.wait({task})
+    async def supervise(self) -> None:
+        """Run the coroutine to its end, unless it is stopped before it began."""
+        if self._stopped:
+            self._coroutine.close()
+            return
+        self._task = asyncio.ensure_future(self._coroutine)
+        await asyncio.wait({self._task})
+
+    def stop(self) -> None:
+        """Cancel it; called on the tool loop."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> T:
+        """What it returned or raised."""
+        assert self._task is not None
+        return self._task.result()
 
 
 async def _ends_of(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -21,10 +21,12 @@ from temporalio.client import Client
 from perdure import errors, limits
 from perdure.activities.history import HistoryReader, key_of
 from perdure.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
-from perdure.fold import TurnState, apply
+from perdure.fold import TurnState, apply, runs_tools
 from perdure.wire import ModelAnswer, ModelCall, ToolOutput
 
 _TAIL_PAGE = 40
+RUN_BYTES = 32 * 1024
+"""What a run weighs besides its messages: the agent's definition, steps, containers. Measured: 15 KB with three tools."""
 
 
 @dataclass(slots=True)
@@ -44,13 +46,20 @@ class Transcripts:
         self._bytes = 0
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        """How many runs it holds."""
+        with self._lock:
+            return len(self._runs)
+
     def remember_answer(self, run_id: str, state: TurnState, key: Key, answer: ModelAnswer) -> None:
-        """Keep the state after an answer that was made here."""
+        """Keep the state after an answer that was made here; after the last answer of a turn nobody will ask for it."""
         answered = apply(state, ModelAnswered(key, answer))
         with self._lock:
             self._drop(run_id)
+            if not runs_tools(answer):
+                return
             self._runs[run_id] = _Known(answered, answered)
-            self._bytes += answered.size_bytes
+            self._bytes += RUN_BYTES + answered.size_bytes
             while self._bytes > self._max_bytes and self._runs:
                 self._drop(next(iter(self._runs)))
 
@@ -94,7 +103,7 @@ class Transcripts:
     def _drop(self, run_id: str) -> None:
         known = self._runs.pop(run_id, None)
         if known is not None:
-            self._bytes -= known.state.size_bytes
+            self._bytes -= RUN_BYTES + known.state.size_bytes
 
 
 def _matches(state: TurnState, call: ModelCall) -> bool:

@@ -57,6 +57,19 @@ def next_move(state: TurnState, agent: AgentDefinition) -> Ask | Act | Done:
     return _ask(state, agent)
 
 
+def check_history(size_bytes: int, events: int) -> None:
+    """End a turn typed before the server terminates its workflow for its size.
+
+    Raises:
+        TooLargeError: The history is close to what the server allows.
+    """
+    if size_bytes > limits.HISTORY_BYTES or events > limits.HISTORY_EVENTS:
+        raise errors.TooLargeError(
+            f"the turn's history has {size_bytes} bytes in {events} events, close to what the server allows; continue in a new turn",
+            context={"bytes": size_bytes, "events": events},
+        )
+
+
 def _ask(state: TurnState, agent: AgentDefinition) -> Ask:
     if agent.max_iterations is not None and len(state.steps) >= agent.max_iterations:
         raise errors.MaxIterationsError(

@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors, limits, schema
+from perdure.text import size
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,7 +52,13 @@ class ToolContext(Generic[Deps]):
     read_secret: Callable[[str], str] = field(repr=False)
 
     def heartbeat(self, *details: JsonValue) -> None:
-        """Leave a note of how far the tool is, shown in the Temporal UI. Staying alive needs no heartbeat: Perdure does that."""
+        """Leave a note of how far the tool is, shown in the Temporal UI. Staying alive needs no heartbeat: Perdure does that.
+
+        Raises:
+            ValueError: The details are no JSON, or more than 4 KiB of it.
+        """
+        if size(encode(details)) > limits.HEARTBEAT_BYTES:
+            raise ValueError(f"the details of a heartbeat may have {limits.HEARTBEAT_BYTES} bytes")
         self.beat(*details)
 
     def secret(self, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import to_json
 
 from perdure import errors, limits
@@ -19,8 +19,6 @@ from perdure.values import Wire
 
 class TurnRequest(Wire):
     """The input of a turn. From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
     task: Task

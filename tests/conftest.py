@@ -20,7 +20,7 @@ import pytest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
-from perdure import Agent, AgentReport
+from perdure import Agent, AgentReport, Outcome
 from perdure.activities.history import HistoryReader
 from perdure.clients import AgentClient, Turn
 from perdure.fold import TurnState, apply
@@ -122,6 +122,9 @@ async def check_history(client: Client, turn_id: str, run_id: str) -> None:
         summary = state.ended.summary
         folded = (len(state.messages), state.digest, len(state.steps), state.model_calls, state.tool_calls, state.usage)
         assert folded == (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
+    if state.ended is not None and state.ended.outcome == Outcome.CANCELLED:
+        memo = await (await client.get_workflow_handle(turn_id, run_id=run_id).describe()).memo_value("perdure")
+        assert (memo["digest"], memo.get("steps", 0)) == (state.digest, len(state.steps))
     await Replayer(workflows=[AgentTurn], interceptors=[OneInput()]).replay_workflow(history)
     name = "".join(letter if letter.isalnum() else "-" for letter in turn_id)
     (Path(os.environ[HISTORIES]) / f"{name}-{run_id}.json").write_text(history.to_json(), encoding="utf-8")

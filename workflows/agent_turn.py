@@ -20,7 +20,7 @@ from perdure.activities import failures, heartbeats, outcomes
 from perdure.activities.payloads import NOTHING, pack, unpack
 from perdure.activities.signatures import CALL_MODEL, RESOLVE_AGENT, TURN
 from perdure.agents import AgentDefinition
-from perdure.decide import Act, Ask, Done, next_move, retry_delay
+from perdure.decide import Act, Ask, Done, check_history, next_move, retry_delay
 from perdure.errors import PerdureError
 from perdure.facts import CancelRequested, Key, Scheduled, TurnStarted
 from perdure.fold import TurnState, apply
@@ -75,7 +75,8 @@ class AgentTurn:
 
     async def _loop(self, agent: AgentDefinition) -> Done:
         while True:
-            self._check_history()
+            info = workflow.info()
+            check_history(info.get_current_history_size(), info.get_current_history_length())
             match next_move(self._state, agent):
                 case Done() as done:
                     return done
@@ -142,16 +143,6 @@ class AgentTurn:
             fact = outcomes.failed(key, error)
         self._state = apply(self._state, fact)
 
-    def _check_history(self) -> None:
-        """End typed before the server terminates the workflow for its size."""
-        info = workflow.info()
-        size, events = info.get_current_history_size(), info.get_current_history_length()
-        if size > limits.HISTORY_BYTES or events > limits.HISTORY_EVENTS:
-            raise errors.TooLargeError(
-                f"the turn's history has {size} bytes in {events} events, close to what the server allows; continue in a new turn",
-                context={"bytes": size, "events": events},
-            )
-
     def _failure(self, error: PerdureError) -> BaseException:
         outcome = Outcome.MAX_ITERATIONS if isinstance(error, errors.MaxIterationsError) else Outcome.FAILED
         summary = self._summary(outcome, self._last_words(), error=error)
@@ -189,6 +180,7 @@ class AgentTurn:
             "reason": clip(reason, limits.MEMO_BYTES // 8),
             "steps": summary.steps,
             "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
+            "digest": summary.digest,
         }
         workflow.upsert_memo({"perdure": {name: value for name, value in memo.items() if value}})
 

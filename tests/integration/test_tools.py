@@ -1,6 +1,7 @@
 """Tools at work: what they may do wrong, what they get, where they run, and what becomes of them."""
 
 import asyncio
+import contextlib
 import gc
 import sys
 import threading
@@ -33,6 +34,7 @@ from perdure import (
 )
 from perdure.activities.connection import connect
 from perdure.activities.models import ModelRequest
+from perdure.facts import Key, Scheduled
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.tools import AnyTool
 from perdure.wire import ModelAnswer
@@ -981,3 +983,65 @@ async def _activity_types(client: RecordingClient, turn_id: str) -> list[str]:
         for event in history.events
         if event.HasField("activity_task_scheduled_event_attributes")
     ]
+
+
+@pytest.mark.accepts("T11")
+async def test_tool_that_does_not_stop_is_named_in_the_report(runtime: Runtime) -> None:
+    """An async tool that swallows its cancel is still running when the turn ends, and the report says so."""
+    begun, free = threading.Event(), threading.Event()
+
+    @tool
+    async def stubborn() -> str:
+        begun.set()
+        while not free.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+        return "done at last"
+
+    agent = Agent(name="worker", model="scripted:worker", tools=[stubborn])
+    async with runtime(agent, model=ScriptedModel(calls(call("stubborn")))) as client:
+        turn = await client.start(agent, "go")
+        await eventually(begun.is_set, "the tool begins")
+        await turn.cancel("enough")
+        with pytest.raises(errors.TurnCancelledError) as caught:
+            await turn.result()
+        free.set()
+
+    assert caught.value.report is not None
+    assert caught.value.report.unstopped == ("step-1.call-1",)
+
+
+@pytest.mark.accepts("T11")
+async def test_tool_that_was_cancelled_before_it_began_never_begins(runtime: Runtime) -> None:
+    """Its loop is held up by another tool while the cancel arrives."""
+    blocked, free = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    @tool
+    async def block() -> str:
+        blocked.set()
+        free.wait(30)
+        return "free"
+
+    @tool
+    async def late() -> str:
+        ran.append("late")
+        return "late"
+
+    agent = Agent(name="worker", model="scripted:worker", tools=[block, late])
+    model = ScriptedModel(calls(call("block")), calls(call("late")), says("done"))
+    async with runtime(agent, model=model) as client:
+        first = await client.start(agent, "hold the loop")
+        await eventually(blocked.is_set, "the loop is held up")
+        second = await client.start(agent, "be late")
+        async for event in second.events():
+            if event.fact == Scheduled(Key(1, 1)):
+                break
+        await second.cancel("too late")
+        with pytest.raises(errors.TurnCancelledError):
+            await second.result()
+        free.set()
+        report = await first.result()
+
+    assert report.output == "done"
+    assert ran == []

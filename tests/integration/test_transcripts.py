@@ -18,7 +18,7 @@ from temporalio.worker import Worker
 
 from perdure import Agent, Usage, errors, tool
 from perdure.activities.models import ModelRequest
-from perdure.activities.transcripts import Transcripts
+from perdure.activities.transcripts import RUN_BYTES, Transcripts
 from perdure.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
 from perdure.fold import TurnState, fold
 from perdure.messages import AssistantMessage, Text, ToolCall, canonical
@@ -164,6 +164,10 @@ class Recorded:
         [found] = [fact.answer for fact in self.facts if isinstance(fact, ModelAnswered) and fact.key == Key(step)]
         return found
 
+    def history_steps(self) -> list[int]:
+        """The numbers of the steps that have an answer."""
+        return [fact.key.step for fact in self.facts if isinstance(fact, ModelAnswered)]
+
     def results(self, step: int) -> list[ToolReturned]:
         return [fact for fact in self.facts if isinstance(fact, ToolReturned) and fact.key.step == step]
 
@@ -277,11 +281,23 @@ async def test_transcript_that_history_does_not_hold_is_an_error(recorded: Recor
         await transcripts.load(recorded.client, recorded.info(2), other)
 
 
+async def test_finished_turn_is_forgotten_at_once(recorded: Recorded) -> None:
+    """Nobody asks for its transcript any more, so ten thousand finished turns weigh nothing."""
+    transcripts = Transcripts()
+    last = recorded.answer(len(recorded.history_steps()))
+
+    transcripts.remember_answer(recorded.history.run_id, recorded.before(2), Key(2), recorded.answer(2))
+    held = len(transcripts)
+    transcripts.remember_answer(recorded.history.run_id, recorded.before(2), Key(2), last)
+
+    assert (held, len(transcripts)) == (1, 0)
+
+
 async def test_cache_forgets_the_run_that_was_used_first(recorded: Recorded) -> None:
     """It holds what fits; a run that was forgotten is read from history again."""
     client, service = counting(recorded.client)
     run_id = recorded.history.run_id
-    transcripts = Transcripts(max_bytes=recorded.before(3).size_bytes + 1000)
+    transcripts = Transcripts(max_bytes=recorded.before(3).size_bytes + RUN_BYTES + 1000)
     transcripts.remember_answer(run_id, recorded.before(2), Key(2), recorded.answer(2))
     for fact in recorded.results(2):
         transcripts.remember_result(run_id, fact.key, recorded.answer(2).message.calls[0].id or "call_2_1", fact.output)

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from perdure import errors, limits
 from perdure.agents import AgentDefinition, ToolDefinition
-from perdure.decide import RETRY_DELAY, Act, Ask, Done, next_move, retry_delay
+from perdure.decide import RETRY_DELAY, Act, Ask, Done, check_history, next_move, retry_delay
 from perdure.errors import PerdureError
 from perdure.facts import AgentResolved, CallFailed, Fact, Key, Loss, ModelAnswered, Scheduled, ToolLost, ToolReturned, TurnStarted
 from perdure.fold import TurnState, fold
@@ -219,3 +219,13 @@ def test_failures_of_one_step_are_forgotten_in_the_next() -> None:
 def test_scheduling_changes_no_move() -> None:
     """What is next follows from what is over."""
     assert next_move(after(Scheduled(Key(1))), agent()) == Ask(Key(1))
+
+
+@pytest.mark.accepts("Y9")
+@pytest.mark.parametrize(("size", "events"), [(limits.HISTORY_BYTES + 1, 10), (10, limits.HISTORY_EVENTS + 1)])
+def test_history_that_comes_close_to_the_servers_limit_ends_the_turn_typed(size: int, events: int) -> None:
+    """At the limit it goes on, one byte or event above it the turn ends with its report."""
+    check_history(limits.HISTORY_BYTES, limits.HISTORY_EVENTS)
+
+    with pytest.raises(errors.TooLargeError, match="continue in a new turn"):
+        check_history(size, events)

@@ -1,0 +1,233 @@
+"""The probes of a real worker process: who asks them knows whether it lives and whether it takes up work."""
+
+import asyncio
+import http.client
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+
+from perdure.worker import health
+from perdure.worker.dev_server import DevServer
+
+from .stories import Process, Story, Tell, asks, kill, says, use
+
+Answer = tuple[int, str]
+
+READY: Answer = (200, "ready")
+ALIVE: Answer = (200, "alive")
+SLOW_APP = """
+import asyncio, contextlib
+from perdure import Agent
+from perdure.worker import AgentWorker
+
+@contextlib.asynccontextmanager
+async def lifespan():
+    await asyncio.sleep(2)
+    yield None
+
+app = AgentWorker(Agent(name="slow", model="offline:librarian"), lifespan=lifespan)
+"""
+
+
+class Probe:
+    """Asks a worker as kubelet does: a new connection each time, and no patience."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def get(self, path: str, method: str = "GET") -> Answer:
+        """Status and text of the answer."""
+        return await asyncio.to_thread(self._get, path, method)
+
+    def _get(self, path: str, method: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode().strip()
+        finally:
+            connection.close()
+
+    async def send(self, raw: bytes) -> bytes:
+        """What comes back for these bytes, until the worker hangs up."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(raw)
+            writer.write_eof()
+            return await asyncio.wait_for(reader.read(), health.REQUEST_S + 5)
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+    async def wait(self, path: str, expected: Answer, *, within_s: float = 20.0) -> None:
+        """Ask until this is the answer."""
+        deadline = time.monotonic() + within_s
+        last: object = None
+        while last != expected:
+            assert time.monotonic() < deadline, f"{path}: {last}, not {expected} within {within_s:g} s"
+            await asyncio.sleep(0.05)
+            try:
+                last = await self.get(path)
+            except OSError as error:
+                last = error
+
+
+@pytest.fixture
+def probe() -> Probe:
+    """Of a port that nobody has right now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return Probe(free.getsockname()[1])
+
+
+async def pollers(story: Story) -> list[str]:
+    """Who polls the story's task queue, as Temporal sees it."""
+    question = DescribeTaskQueueRequest(
+        namespace="default",
+        task_queue=TaskQueue(name=story.client.task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    return [poller.identity for poller in (await story.temporal.workflow_service.describe_task_queue(question)).pollers]
+
+
+async def test_worker_that_is_ready_polls(tell: Tell, probe: Probe) -> None:
+    """Temporal knows it by then, or a moment later, and it takes up a turn."""
+    story = await tell(says("done"))
+    worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
+    await probe.wait("/readyz", READY)
+    seen: list[str] = []
+    async with asyncio.timeout(5):
+        while not seen:
+            seen = await pollers(story)
+    report = await (await story.start()).result()
+
+    assert [identity.partition("@")[0] for identity in seen] == [str(worker.pid)]
+    assert report.output == "done #1"
+    assert await probe.get("/healthz") == ALIVE
+
+
+async def test_worker_that_drains_is_alive_and_not_ready(tell: Tell, probe: Probe) -> None:
+    """From SIGTERM to its end it takes up nothing new, and nobody may think that it hangs."""
+    story = await tell(asks(use("charge", "one"), delay_s=3), says("done"))
+    worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port), PERDURE_GRACE_S="60")
+    await probe.wait("/readyz", READY)
+    await story.start()
+    await story.asked(1)
+    worker.send_signal(signal.SIGTERM)
+    await probe.wait("/readyz", (503, "draining"), within_s=1)
+    answers = await asyncio.gather(*(probe.get(path) for path in ("/healthz", "/readyz") * 5))
+    code = await asyncio.wait_for(worker.wait(), 15)
+
+    assert answers == [ALIVE, (503, "draining")] * 5
+    assert code == 0
+
+
+@pytest.fixture
+async def slow_worker(perdure_server: str, probe: Probe, tmp_path: Path) -> AsyncIterator[Process]:
+    """A worker whose lifespan takes two seconds to open."""
+    (tmp_path / "slow.py").write_text(SLOW_APP, encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "perdure", "worker", "slow:app", "--address", perdure_server, "--health-port", str(probe.port)),
+        cwd=tmp_path,
+        env={**os.environ, "PERDURE_TASK_QUEUE": f"e2e-{secrets.token_hex(6)}"},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    yield process
+    await kill(process)
+
+
+@pytest.mark.usefixtures("slow_worker")
+async def test_worker_that_opens_its_lifespan_is_alive_and_not_ready(probe: Probe) -> None:
+    """A database that takes its time is no reason to kill the process."""
+    await probe.wait("/healthz", ALIVE)
+    early = await probe.get("/readyz")
+    await probe.wait("/readyz", READY)
+
+    assert early == (503, "starting")
+
+
+async def test_worker_without_a_server_is_alive_and_not_ready(tell: Tell, probe: Probe, tmp_path: Path) -> None:
+    """It goes on polling, so to restart it would help nobody; it is not ready within seconds."""
+    server = DevServer(folder=tmp_path / "state", port=0, ui=False)
+    story = await tell(says("done"), address=(await server.start()).address)
+    try:
+        await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
+        await probe.wait("/readyz", READY)
+    finally:
+        server.kill()
+        await server.stop()
+
+    await probe.wait("/readyz", (503, "Temporal does not answer within 2 s"), within_s=10)
+    assert await probe.get("/healthz") == ALIVE
+
+
+async def test_only_the_two_probes_can_be_asked(tell: Tell, probe: Probe) -> None:
+    """Everything else gets the status that HTTP has for it."""
+    story = await tell()
+    await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
+    await probe.wait("/healthz", ALIVE)
+    asked = [("/", "GET"), ("/healthz/", "GET"), ("/healthz?verbose", "GET"), ("/healthz", "HEAD"), ("/healthz", "POST")]
+
+    answers = [await probe.get(path, method) for path, method in asked]
+
+    nothing = (404, "there are /healthz and /readyz")
+    assert answers == [nothing, nothing, ALIVE, (200, ""), (405, "GET or HEAD")]
+
+
+async def test_garbage_does_not_hurt(tell: Tell, probe: Probe, tmp_path: Path) -> None:
+    """Neither noise nor size nor silence keeps the next probe from its answer."""
+    story = await tell(says("done"))
+    worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
+    await probe.wait("/healthz", ALIVE)
+    garbage = [b"", b"\x00\xff" * 500 + b"\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET /healthz\r\n\r\n", b"GET /" + b"a" * 5_000_000, b"\r\n\r\n"]
+    answers = [(await probe.send(raw))[:12] for raw in garbage]
+    silent = [await asyncio.open_connection("127.0.0.1", probe.port) for _ in range(health.CONNECTIONS // 2)]
+    with_silent = await probe.get("/healthz")
+    for _, writer in silent:
+        writer.close()
+    report = await (await story.start()).result()
+
+    assert set(answers) <= {b"", b"HTTP/1.1 400"}
+    assert answers[1] == answers[3] == b"HTTP/1.1 400"
+    assert (with_silent, await probe.get("/healthz")) == (ALIVE, ALIVE)
+    assert report.output == "done #1"
+    assert worker.returncode is None
+    assert "Traceback" not in (tmp_path / "worker-0.log").read_text()
+
+
+async def test_silence_is_hung_up_on(tell: Tell, probe: Probe) -> None:
+    """However many connections say nothing, the probe gets its answer again a few seconds later."""
+    story = await tell()
+    await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
+    await probe.wait("/healthz", ALIVE)
+    silent = [await asyncio.open_connection("127.0.0.1", probe.port) for _ in range(health.CONNECTIONS + 10)]
+
+    await probe.wait("/healthz", ALIVE, within_s=health.REQUEST_S + 5)
+
+    assert [await reader.read() for reader, _ in silent] == [b""] * len(silent)
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_port_that_is_taken_is_said(tell: Tell, probe: Probe, tmp_path: Path) -> None:
+    """The worker does not run without the probes that it was told to answer."""
+    story = await tell()
+    with socket.socket() as taken:
+        taken.bind(("", probe.port))
+        taken.listen()
+        worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
+        code = await asyncio.wait_for(worker.wait(), 15)
+
+    assert code == 2
+    assert f"perdure: the health port {probe.port} cannot be had" in (tmp_path / "worker-0.log").read_text()

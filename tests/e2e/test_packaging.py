@@ -1,0 +1,146 @@
+"""What users install: the wheel, and the source distribution that makes the same wheel.
+
+The rooms at the root are links inside the package. A wheel has no links, so there they must be real subpackages, and nothing but `perdure` may lie
+at the top: other distributions own names such as `workflows`.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("activities", "clients", "worker", "workflows")
+UNREACHABLE = re.compile(r"connection broken by|Failed to establish a new connection|Network is unreachable")
+NEIGHBOUR = "llama-index-workflows"
+"""It owns the top-level package `workflows`."""
+
+LOOK = """
+import importlib.metadata, json, workflows
+import perdure, perdure.activities.providers, perdure.clients, perdure.testing, perdure.worker, perdure.workflows
+print(json.dumps([
+    perdure.workflows.AgentTurn.__module__,
+    "Workflow" in dir(workflows),
+    importlib.metadata.packages_distributions()["workflows"],
+    importlib.metadata.packages_distributions()["perdure"],
+]))
+"""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was built, and the source that it was built from."""
+
+    source: Path
+    sdist: Path
+    wheel: Path
+    wheel_of_sdist: Path
+
+
+def backend(call: str, source: Path, into: Path) -> Path:
+    """Call the build backend as pip and build do, in a process of its own. Returns the file it made."""
+    into.mkdir()
+    code = f"import sys; from setuptools import build_meta; build_meta.{call}(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(into)], cwd=source, check=True, capture_output=True)
+    (made,) = into.iterdir()
+    return made
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A copy of the source, its sdist, its wheel, and the wheel of the sdist."""
+    here = tmp_path_factory.mktemp("packaging")
+    source = here / "source"
+    without = shutil.ignore_patterns("__pycache__")
+    for folder in ("perdure", *ROOMS):
+        shutil.copytree(ROOT / folder, source / folder, symlinks=True, ignore=without)
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    sdist = backend("build_sdist", source, here / "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(here / "unpacked", filter="data")
+    (unpacked,) = (here / "unpacked").iterdir()
+    return Built(source, sdist, backend("build_wheel", source, here / "wheel"), backend("build_wheel", unpacked, here / "again"))
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Every file of a wheel with what it holds."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_wheel_holds_perdure_and_nothing_else(built: Built) -> None:
+    """No `workflows`, no `activities`, no `tests` at the top."""
+    tops = {name.partition("/")[0] for name in contents(built.wheel)}
+
+    assert {re.sub(r"-[\d.]+\.dist-info$", ".dist-info", top) for top in tops} == {"perdure", "perdure.dist-info"}
+
+
+def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
+    """A new subpackage that pyproject.toml does not list would be missing for users only."""
+    package = built.source / "perdure"
+    files = {path for room in ROOMS for path in (package / room).rglob("*") if path.is_file()}
+    files |= {path for path in package.rglob("*") if path.is_file()}
+    expected = {path.relative_to(built.source).as_posix(): path.read_bytes() for path in files}
+
+    assert {name: content for name, content in contents(built.wheel).items() if name.startswith("perdure/")} == expected
+    assert "perdure/py.typed" in expected
+
+
+def test_sdist_builds_the_same_wheel(built: Built) -> None:
+    """It has the rooms where the links were, so it can be unpacked anywhere."""
+    with tarfile.open(built.sdist) as archive:
+        links = [member.name for member in archive if not (member.isfile() or member.isdir())]
+
+    assert links == []
+    assert contents(built.wheel_of_sdist) == contents(built.wheel)
+
+
+def test_extras_and_versions_are_said(built: Built) -> None:
+    """What pip and the index read: extras, the oldest Python, and the command."""
+    files = {name.rpartition("/")[2]: content.decode() for name, content in contents(built.wheel).items() if ".dist-info/" in name}
+
+    assert set(re.findall(r"^Provides-Extra: (.*)$", files["METADATA"], re.MULTILINE)) >= {"embedded", "testing"}
+    assert re.findall(r"^Requires-Python: (.*)$", files["METADATA"], re.MULTILINE) == [">=3.11"]
+    assert "perdure = perdure.__main__:main" in files["entry_points.txt"]
+
+
+@pytest.fixture(scope="session")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of a fresh environment with the wheel and the neighbour in it."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home / "venv", with_pip=True)
+    pins = home / "pins.txt"
+    pins.write_text(
+        "\n".join(re.findall(r"^[\w.-]+==[\w.]+", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)), encoding="utf-8"
+    )
+    python = home / "venv/bin/python"
+    options = ["--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--retries=1", "--timeout=10", f"--constraint={pins}"]
+    done = subprocess.run([python, "-m", "pip", "install", *options, built.wheel, NEIGHBOUR], capture_output=True, text=True, check=False)
+    if done.returncode and UNREACHABLE.search(done.stderr):
+        pytest.skip("the package index cannot be reached")
+    assert done.returncode == 0, done.stderr
+    return python.parent
+
+
+def test_wheel_lives_beside_a_distribution_that_owns_the_name_of_a_room(installed: Path) -> None:
+    """Both import, each its own."""
+    done = subprocess.run([installed / "python", "-I", "-c", LOOK], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == f'["perdure.workflows.agent_turn", true, ["{NEIGHBOUR}"], ["perdure"]]'
+
+
+def test_command_of_the_wheel_runs(installed: Path, tmp_path: Path) -> None:
+    """Away from the repository, with nothing else on the path."""
+    done = subprocess.run([installed / "perdure", "--help"], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "worker" in done.stdout

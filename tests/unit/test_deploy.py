@@ -1,0 +1,274 @@
+"""What stands in deploy/ agrees with the code and with itself, and passes the validators that `make deploy-check` installs.
+
+No container engine is needed, and none is asked: that the image builds and the cluster starts is for a machine that has one.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.envconfig import ClientConfig
+
+from perdure import limits
+
+yaml: Any = pytest.importorskip("yaml", reason="PyYAML is in the extras dev and deploy")
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+KUBERNETES = DEPLOY / "kubernetes"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+KEDA_FIELDS = {
+    *["endpoint", "endpointFromEnv", "namespace", "taskQueue", "queueTypes", "targetQueueSize", "activationTargetQueueSize"],
+    *["minConnectTimeout", "unsafeSsl", "tlsServerName", "apiKeyFromEnv"],
+}
+"""What KEDA's documentation lists for its Temporal scaler, less what it calls deprecated, and less what is about versions of workers."""
+
+
+def load(path: Path) -> Any:
+    """A file of one YAML document."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def manifest(kind: str) -> dict[str, Any]:
+    """The one manifest of this kind."""
+    (found,) = (document for path in sorted(KUBERNETES.glob("*.yaml")) if (document := load(path))["kind"] == kind)
+    return dict(found)
+
+
+COMPOSE: dict[str, Any] = load(DEPLOY / "compose.yaml")
+SERVICES: dict[str, Any] = COMPOSE["services"]
+POD: dict[str, Any] = manifest("Deployment")["spec"]["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+SETTINGS: dict[str, str] = manifest("ConfigMap")["data"]
+
+
+def images() -> Iterator[str]:
+    """Every image that is named."""
+    yield from re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    yield from (service["image"] for service in SERVICES.values())
+    yield CONTAINER["image"]
+
+
+def variables() -> set[str]:
+    """Every environment variable that a worker is given."""
+    of_image = set(re.findall(r"\b(PERDURE_\w+)=", DOCKERFILE))
+    return {*SERVICES["worker"]["environment"], *SETTINGS, *of_image}
+
+
+def seconds(duration: str) -> int:
+    """A duration as compose has it, in whole seconds."""
+    assert duration.endswith("s")
+    return int(duration.removesuffix("s"))
+
+
+def test_every_image_names_its_version() -> None:
+    """What runs tomorrow is what ran today."""
+    loose = [image for image in images() if not re.search(r":v?\d+\.\d+(\.\d+)?[\w.-]*$", image)]
+
+    assert loose == []
+
+
+def test_both_stages_of_the_image_have_one_base() -> None:
+    """The interpreter that the packages were installed for is the one that runs them."""
+    stages = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+
+    assert len(stages) == 2
+    assert len(set(stages)) == 1
+
+
+def test_image_holds_what_the_lock_file_names() -> None:
+    """The packages are fetched by their hashes, and after that nothing comes from elsewhere."""
+    commands = re.findall(r"pip (?:--python \S+ )?(?:install|download|wheel) [^&\n]*", DOCKERFILE)
+    online = [command for command in commands if "--no-index" not in command]
+
+    assert len(commands) == 4
+    assert len(online) == 1
+    assert {"--require-hashes", "requirements.lock"} <= set(online[0].split())
+
+
+def test_image_is_built_from_all_rooms() -> None:
+    """A room that is forgotten would be a link to nowhere."""
+    rooms = {path.name for path in (ROOT / "perdure").iterdir() if path.is_symlink()}
+    copied = set(re.findall(r"^COPY (\w+) \./\1$", DOCKERFILE, re.MULTILINE))
+    let_in = set(re.findall(r"^!(\w+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8"), re.MULTILINE))
+
+    assert copied == {"perdure", *rooms}
+    assert copied <= let_in
+
+
+def test_image_runs_as_nobody_special_and_stops_by_draining() -> None:
+    """The worker is process 1, gets the signal itself, and is no root."""
+    stage = DOCKERFILE.rpartition("FROM ")[2]
+
+    assert re.findall(r"^USER (.*)$", stage, re.MULTILINE) == ["10001:10001"]
+    assert re.findall(r"^STOPSIGNAL (.*)$", stage, re.MULTILINE) == ["SIGTERM"]
+    assert [json.loads(line) for line in re.findall(r"^ENTRYPOINT (.*)$", stage, re.MULTILINE)] == [["perdure", "worker"]]
+
+
+def test_health_check_of_the_image_is_a_program() -> None:
+    """It compiles, asks whether the worker is ready, and takes its port from where the worker has it."""
+    (line,) = re.findall(r"HEALTHCHECK.*\\\n\s+CMD (.*)$", DOCKERFILE, re.MULTILINE)
+    python, option, program = json.loads(line)
+    compile(program, "HEALTHCHECK", "exec")
+
+    assert (python, option) == ("python", "-c")
+    assert {"'/readyz'", "'PERDURE_HEALTH_PORT'"} <= set(re.findall(r"'[^']*'", program))
+
+
+def test_workers_have_longer_to_end_than_their_calls() -> None:
+    """SIGKILL before the end of the grace period would lose what is in flight."""
+    composed = SERVICES["worker"]
+    grace_of_calls = [float(composed["environment"]["PERDURE_GRACE_S"]), float(SETTINGS["PERDURE_GRACE_S"])]
+    grace_of_processes = [seconds(composed["stop_grace_period"]), POD["terminationGracePeriodSeconds"]]
+
+    assert all(calls >= limits.MODEL_CALL.total_seconds() for calls in grace_of_calls)
+    assert all(process >= calls + 15 for calls, process in zip(grace_of_calls, grace_of_processes, strict=True))
+
+
+def test_every_variable_is_one_that_somebody_reads() -> None:
+    """A misspelt setting would be silently without effect."""
+    settings = set(re.findall(r"PERDURE_\w+", (ROOT / "worker/settings.py").read_text(encoding="utf-8")))
+    keys = {name for path in (ROOT / "activities/providers").glob("*.py") for name in re.findall(r"\w+_API_KEY\b", path.read_text(encoding="utf-8"))}
+    temporal = {name: f"value of {name}" for name in variables() if name.startswith("TEMPORAL_")}
+    connected = ClientConfig.load_client_connect_config(override_env_vars=temporal, disable_file=True)
+
+    assert {name for name in variables() if not name.startswith("TEMPORAL_")} <= settings | keys
+    assert set(connected.values()) >= set(temporal.values())
+
+
+def test_probes_ask_the_port_that_the_worker_serves() -> None:
+    """Liveness never asks about Temporal: a restart of the worker does not mend the server."""
+    ports = {port["name"]: port["containerPort"] for port in CONTAINER["ports"]}
+    probes = {name: CONTAINER[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+
+    assert ports == {"health": int(SETTINGS["PERDURE_HEALTH_PORT"])}
+    assert {probe["port"] for probe in probes.values()} == {"health"}
+    assert {name: probe["path"] for name, probe in probes.items()} == {
+        "startupProbe": "/healthz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }
+
+
+def test_scaling_looks_at_the_queue_that_the_workers_poll() -> None:
+    """Address, namespace and queue stand twice, because KEDA does not read the worker's settings."""
+    spec = manifest("ScaledObject")["spec"]
+    (trigger,) = spec["triggers"]
+    metadata = trigger["metadata"]
+
+    assert trigger["type"] == "temporal"
+    assert set(metadata) <= KEDA_FIELDS
+    assert {type(value) for value in metadata.values()} == {str}
+    assert (metadata["endpoint"], metadata["namespace"], metadata["taskQueue"]) == tuple(
+        SETTINGS[name] for name in ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "PERDURE_TASK_QUEUE")
+    )
+    assert spec["scaleTargetRef"]["name"] == manifest("Deployment")["metadata"]["name"]
+    assert spec["minReplicaCount"] >= 1
+    assert set(metadata["queueTypes"].split(",")) == {"workflow", "activity"}
+
+
+def test_manifests_select_the_pods_of_the_deployment() -> None:
+    """A selector that matches nothing protects nothing."""
+    deployment = manifest("Deployment")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+
+    assert deployment["selector"]["matchLabels"] == labels
+    assert manifest("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
+    assert [spread["labelSelector"]["matchLabels"] for spread in POD["topologySpreadConstraints"]] == [labels]
+
+
+def test_pods_may_do_no_more_than_they_need() -> None:
+    """No root, no writing but to /tmp, no token of the cluster."""
+    security = CONTAINER["securityContext"]
+
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert POD["securityContext"]["runAsUser"] == 10001
+    assert POD["automountServiceAccountToken"] is False
+    assert security == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert [mount["mountPath"] for mount in CONTAINER["volumeMounts"]] == ["/tmp"]
+
+
+def test_nothing_in_deploy_holds_a_secret() -> None:
+    """Keys come by reference, passwords from a file that is not in the repository."""
+    secret = re.compile("KEY|PASSWORD|PWD|SECRET|TOKEN")
+    composed = {
+        str(value)
+        for service in SERVICES.values()
+        for name, value in service.get("environment", {}).items()
+        if secret.search(name) and value is not None
+    }
+
+    assert composed == {"${POSTGRES_PASSWORD:?write it into deploy/.env}"}
+    assert [name for name in SETTINGS if secret.search(name)] == []
+    assert "Secret" not in {load(path)["kind"] for path in KUBERNETES.iterdir()}
+    assert [line for line in DOCKERFILE.splitlines() if secret.search(line)] == []
+    assert ".env" in (DEPLOY / ".gitignore").read_text(encoding="utf-8").split()
+
+
+def test_only_loopback_ports_are_published() -> None:
+    """Neither Temporal nor its web UI asks who is there."""
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+
+    assert published == ["127.0.0.1:7233:7233", "127.0.0.1:8080:8080"]
+
+
+def test_services_wait_for_what_they_need() -> None:
+    """The order is: database, schema, server, namespace, worker. What is waited for says when it is well, or ends."""
+    needs = {name: service.get("depends_on", {}) for name, service in SERVICES.items()}
+
+    assert needs == {
+        "postgresql": {},
+        "temporal-schema": {"postgresql": {"condition": "service_healthy"}},
+        "temporal": {"temporal-schema": {"condition": "service_completed_successfully"}},
+        "temporal-namespace": {"temporal": {"condition": "service_healthy"}},
+        "temporal-ui": {"temporal": {"condition": "service_healthy"}},
+        "worker": {"temporal-namespace": {"condition": "service_completed_successfully"}},
+    }
+    assert {name for name, service in SERVICES.items() if "healthcheck" in service} == {"postgresql", "temporal", "temporal-ui"}
+    assert {name for name, service in SERVICES.items() if "restart" not in service} == {"temporal-schema", "temporal-namespace"}
+
+
+def test_compose_file_follows_the_compose_specification() -> None:
+    """By a parser of the specification that refuses what it does not know."""
+    compose_spec: Any = pytest.importorskip("compose_spec", reason="in the extra deploy")
+
+    spec = compose_spec.PyCompose.from_yaml((DEPLOY / "compose.yaml").read_text(encoding="utf-8")).to_spec()
+
+    assert set(spec.services) == set(SERVICES)
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Deployment", "PodDisruptionBudget"])
+def test_manifests_follow_the_schemas_of_kubernetes(kind: str) -> None:
+    """An unknown field is an error, in the newest Kubernetes that the validator knows and in an older one."""
+    kubernetes_validate: Any = pytest.importorskip("kubernetes_validate", reason="in the extra deploy")
+
+    for version in (kubernetes_validate.latest_version(), "1.32"):
+        kubernetes_validate.validate(manifest(kind), version, strict=True)
+
+
+def test_dockerfile_passes_the_linter() -> None:
+    """hadolint, with nothing to say but what the file itself excuses."""
+    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint is in the extra deploy")
+    done = subprocess.run([hadolint, "--no-color", str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_kustomization_holds_every_manifest() -> None:
+    """By kubectl, where there is one: what is applied is what stands here."""
+    listed = load(KUBERNETES / "kustomization.yaml")["resources"]
+
+    assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in KUBERNETES.iterdir())
+    if kubectl := shutil.which("kubectl"):
+        built = subprocess.run([kubectl, "kustomize", str(KUBERNETES)], capture_output=True, text=True, check=True).stdout
+        kinds = {document["kind"] for document in yaml.safe_load_all(built)}
+
+        assert kinds == {"ConfigMap", "Deployment", "PodDisruptionBudget", "ScaledObject"}

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: demo test check dev bench acceptance lock format clean
+.PHONY: demo test check dev bench acceptance lock format deploy-check clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -37,6 +37,10 @@ lock: $(READY)        ## pin the newest versions that pyproject.toml allows
 	@$(BIN)/pip install --quiet uv
 	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --upgrade \
 	  --no-emit-index-url --no-annotate --quiet --custom-compile-command "make lock" -o requirements.lock
+
+deploy-check: $(READY)  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, all by each other
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[deploy]"
+	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/test_compose_scripts.py
 
 clean:
 	rm -rf $(VENV) .perdure build dist *.egg-info

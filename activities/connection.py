@@ -13,6 +13,18 @@ TIMEOUT_S = 10.0
 LOCAL = "127.0.0.1:7233"
 
 
+async def connect_local(address: str) -> Client:
+    """A client for an embedded server, which has no TLS and no other namespace, whatever Temporal's environment says.
+
+    Raises:
+        ServerUnreachableError: It does not answer.
+    """
+    try:
+        return await asyncio.wait_for(Client.connect(address), TIMEOUT_S)
+    except (RuntimeError, TimeoutError) as error:
+        raise errors.ServerUnreachableError(f"the embedded Temporal server does not answer at {address}") from error
+
+
 async def connect(address: str | None = None, *, namespace: str | None = None, timeout_s: float = TIMEOUT_S) -> Client:
     """A client for `address`, for the profile in Temporal's environment (`TEMPORAL_ADDRESS`, `TEMPORAL_PROFILE`, …), or for localhost.
 

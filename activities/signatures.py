@@ -6,6 +6,9 @@ Tools are activities under their own names; those cannot hold a dot, so nothing 
 TURN = "AgentTurn"
 """The workflow type of a turn."""
 
+TASK_QUEUE = "perdure"
+"""Where workers poll and clients start turns, if nobody names another."""
+
 RESOLVE_AGENT = "perdure.resolve_agent"
 """`AgentCall -> AgentDefinition`: look the agent up once, for the whole turn."""
 

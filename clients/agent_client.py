@@ -18,7 +18,7 @@ from perdure import errors, limits
 from perdure.activities.connection import connect
 from perdure.activities.history import first_request
 from perdure.activities.payloads import explain, pack
-from perdure.activities.signatures import TURN
+from perdure.activities.signatures import TASK_QUEUE, TURN
 from perdure.agents import Agent
 from perdure.clients.feed import Feed, unreadable
 from perdure.clients.turn import OnStep, Turn
@@ -28,8 +28,6 @@ from perdure.tasks import Context, Task, headline
 from perdure.wire import TurnRequest
 
 IfExists = Literal["attach", "restart", "error"]
-
-TASK_QUEUE = "perdure"
 
 
 class AgentClient:

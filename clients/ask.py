@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from perdure import errors
+from perdure.activities.connection import connect, connect_local
 from perdure.clients import processes
 from perdure.clients.agent_client import AgentClient
-from perdure.clients.processes import Server
+from perdure.clients.processes import Child, Server
 from perdure.clients.progress import Paint, Progress, address_in_ui, figures
+from perdure.clients.turn import Turn
 from perdure.reports import AgentReport
 
 APP = "perdure.worker.librarian:make"
 AGENT = "librarian"
+_GOODBYE_S = 5.0
 NOT_A_LANGUAGE_MODEL = "offline:librarian is not a language model: it searches, opens the best file and quotes the passage."
 
 
@@ -28,19 +34,21 @@ class Session:
     client: AgentClient
     settings: Mapping[str, str]
 
-    async def worker(self) -> processes.Process:
+    async def worker(self) -> Child:
         """Start a worker process."""
-        return await processes.worker(APP, self.server.address, self.settings)
+        return await processes.worker(APP, self.server, self.settings)
 
 
 @contextlib.asynccontextmanager
 async def session(settings: Mapping[str, str], *, state: Path, address: str | None) -> AsyncIterator[Session]:
-    """A server (embedded without an address), and a task queue of one's own."""
-    server = Server(address, None) if address else await processes.embedded_server(state)
+    """A server (embedded without an address), and a task queue of one's own. SIGTERM and SIGHUP end it as Ctrl-C does."""
+    server = Server(address) if address else await processes.embedded_server(state)
     queue = f"ask-{secrets.token_hex(4)}"
     try:
-        client = await AgentClient.connect(server.address, task_queue=queue)
-        yield Session(server, client, {**settings, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "2"})
+        client = await connect_local(server.address) if server.is_embedded else await connect(server.address)
+        with _interruptible():
+            agents = AgentClient.from_temporal(client, task_queue=queue)
+            yield Session(server, agents, {**settings, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "2"})
     finally:
         await server.stop()
 
@@ -52,13 +60,67 @@ async def ask(question: str, folder: Path, settings: Mapping[str, str], *, state
         worker = await here.worker()
         try:
             turn = await here.client.start(AGENT, question)
-            progress = Progress()
-            async for event in turn.events():
-                progress.show(event)
-            conclude(await turn.result(), here.server)
+            async with cancelled_if_interrupted(turn):
+                await first_of(show(turn, Progress()), gives_up(worker))
+                conclude(await turn.result(), here.server)
         finally:
-            await processes.stop(worker, signal.SIGTERM)
+            await worker.stop(signal.SIGTERM)
     return 0
+
+
+async def show(turn: Turn, progress: Progress) -> None:
+    """Print a turn's events to its end."""
+    async for event in turn.events():
+        progress.show(event)
+
+
+async def gives_up(worker: Child) -> None:
+    """Wait for the end of a worker that should go on.
+
+    Raises:
+        ConfigurationError: Always, with the worker's last words.
+    """
+    await worker.process.wait()
+    words = worker.last_words().rpartition("perdure: ")[2]
+    raise errors.ConfigurationError(f"the worker ended: {words or 'without a word'}")
+
+
+async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Wait for the first to end, or raise what it raises; the others are cancelled."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def cancelled_if_interrupted(turn: Turn) -> AsyncIterator[None]:
+    """Cancel the turn when this command is interrupted or its worker gives up: nobody would take it up again."""
+    try:
+        yield
+    except (asyncio.CancelledError, errors.ConfigurationError):
+        with contextlib.suppress(errors.PerdureError, TimeoutError):
+            await turn.cancel("the command that asked was interrupted")
+            await asyncio.wait_for(turn.result(), _GOODBYE_S)
+        raise
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
 
 
 def introduce(folder: Path, model: str) -> None:
@@ -76,5 +138,5 @@ def conclude(report: AgentReport, server: Server) -> None:
     print(f"\n{report.output}\n\n{say('dim', figures(report))}")
     if server.ui:
         print(say("dim", f"turn {report.turn_id}: {address_in_ui(server.ui, 'default', report.turn_id)}"))
-        if server.process is not None:
+        if server.child is not None:
             print(say("dim", "The server stops now; `perdure dev` in this folder serves the turn again."))

@@ -60,8 +60,8 @@ async def cancel_turn(arguments: argparse.Namespace) -> int:
     """`perdure cancel TURN`."""
     client = await _client(arguments)
     turn = await client.get(arguments.turn)
-    await turn.cancel(arguments.reason)
-    _note(f"asked turn {turn.id} to stop")
+    asked = await turn.cancel(arguments.reason)
+    _note(f"asked turn {turn.id} to stop" if asked else f"turn {turn.id} is over already")
     return 0
 
 
@@ -116,6 +116,8 @@ def _asking(command: argparse.ArgumentParser) -> None:
 
 def _settings(arguments: argparse.Namespace) -> dict[str, str]:
     """What the librarian's process is told, as environment."""
+    if not arguments.question.strip():
+        raise errors.ConfigurationError("the question is empty")
     if not arguments.folder.is_dir():
         raise errors.ConfigurationError(f"{one_line(str(arguments.folder), 200)} is not a folder; --folder says where the documents are")
     with_key = "openai:gpt-5-mini" if os.environ.get("OPENAI_API_KEY") else "offline:librarian"

@@ -7,15 +7,15 @@ recorded must stand in it once; what was cut off by the kill is visible as anoth
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
-from perdure.clients import processes
-from perdure.clients.ask import AGENT, Session, conclude, introduce, session
-from perdure.clients.feed import Event
+from perdure.clients.ask import AGENT, Session, cancelled_if_interrupted, conclude, first_of, gives_up, introduce, session
+from perdure.clients.processes import Child
 from perdure.clients.progress import Paint, Progress
 from perdure.clients.turn import Turn
 from perdure.facts import Key, ModelAnswered, ToolReturned
@@ -36,58 +36,65 @@ async def demo(question: str, folder: Path, settings: Mapping[str, str], *, stat
             recorded = await _follow_through_a_kill(here, turn, journal)
             report = await turn.result()
             conclude(report, here.server)
-        return _verdict(report, folder, recorded, Counter(_lines(journal)))
+        return _verdict(report, recorded, Counter(_lines(journal)))
 
 
 async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> list[Key]:
     """Show the turn to its end while its worker is killed. Returns what Temporal has recorded as done."""
-    first = await here.worker()
-    killer = asyncio.create_task(_kill_in_the_middle(here, first, journal))
-    progress, recorded = Progress(), list[Key]()
+    workers, recorded = [await here.worker()], list[Key]()
     try:
-        async for event in turn.events():
-            progress.show(event)
-            recorded += _recorded(event)
+        async with cancelled_if_interrupted(turn):
+            await first_of(_show(turn, recorded), _kill_in_the_middle(here, workers, journal))
     finally:
-        killer.cancel()
-        await asyncio.wait({killer})
-        second = None if killer.cancelled() else killer.result()
-        for process in (first, second):
-            if process is not None:
-                await processes.stop(process, SIGTERM)
+        for worker in workers:
+            await worker.stop(SIGTERM)
     return recorded
 
 
-async def _kill_in_the_middle(here: Session, worker: processes.Process, journal: Path) -> processes.Process:
-    say = Paint()
-    while _KILL_IN_STEP not in _lines(journal):  # noqa: ASYNC110 - another process writes the file
+async def _show(turn: Turn, recorded: list[Key]) -> None:
+    progress = Progress()
+    async for event in turn.events():
+        progress.show(event)
+        recorded += [event.fact.key] if isinstance(event.fact, ModelAnswered | ToolReturned) else []
+
+
+async def _kill_in_the_middle(here: Session, workers: list[Child], journal: Path) -> None:
+    say, first = Paint(), workers[0]
+    while _KILL_IN_STEP not in _lines(journal):
+        if first.process.returncode is not None:
+            await gives_up(first)
         await asyncio.sleep(_POLL_S)
-    worker.send_signal(SIGKILL)
-    await worker.wait()
-    print(say("red", f"          ✗ the worker (process {worker.pid}) was killed in the middle of {_KILL_IN_STEP}: kill -9"), flush=True)
+    first.process.send_signal(SIGKILL)
+    await first.process.wait()
+    print(say("red", f"          ✗ the worker (process {first.pid}) was killed in the middle of {_KILL_IN_STEP}: kill -9"), flush=True)
     another = await here.worker()
+    workers.append(another)
     print(say("green", f"          ✓ another worker (process {another.pid}) was started"), flush=True)
-    return another
+    await gives_up(another)
 
 
 def _lines(journal: Path) -> list[str]:
     return journal.read_text(encoding="utf-8").split()
 
 
-def _recorded(event: Event) -> list[Key]:
-    return [event.fact.key] if isinstance(event.fact, ModelAnswered | ToolReturned) else []
-
-
-def _verdict(report: AgentReport, folder: Path, recorded: list[Key], journal: Counter[str]) -> int:
+def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) -> int:
     say = Paint()
     cut_off = journal[_KILL_IN_STEP] == 1 and _KILL_IN_STEP not in map(str, recorded)
     checks = {
         "the turn completed after its worker was killed": report.outcome == "completed" and cut_off,
         f"each of the {len(recorded)} recorded calls ran exactly once": all(journal[str(key)] == 1 for key in recorded),
         f"only {_KILL_IN_STEP}, which the kill cut off, was tried again": sum(journal.values()) == len(recorded) + 1,
-        "the answer names its source": any(path.relative_to(folder).as_posix() in report.output for path in folder.rglob("*.*")),
+        "the answer names a file that was read as its source": any(path in report.output for path in _files_read(report)),
     }
     print()
     for what, holds in checks.items():
         print(f"{say('green', '✓') if holds else say('red', '✗')} {what}")
     return 0 if all(checks.values()) else 1
+
+
+def _files_read(report: AgentReport) -> Iterator[str]:
+    """The paths of the files that the agent has read."""
+    for step in report.steps:
+        for call, result in zip(step.message.calls, step.results, strict=True):
+            if call.name == "read_file" and not result.is_error:
+                yield str(json.loads(call.arguments)["path"])

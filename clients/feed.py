@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, TaskQueueType
+from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetWorkflowExecutionHistoryRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkflowExecutionRequest, GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -75,6 +75,7 @@ class Feed:
         seen, index = self._event_id(after) if after else 0, 0
         self._watchers += 1
         if self._pump is None or self._pump.done():
+            self._error = None
             self._pump = asyncio.create_task(self._follow())
         try:
             while True:
@@ -97,7 +98,6 @@ class Feed:
 
     async def _follow(self) -> None:
         """Poll until the turn is over or cannot be read."""
-        self._error = None
         request = GetWorkflowExecutionHistoryRequest(namespace=self._client.namespace, execution=self._run, wait_new_event=True)
         pause = _FIRST_PAUSE_S
         unclaimed = asyncio.create_task(asyncio.sleep(0))
@@ -109,6 +109,12 @@ class Feed:
                     if error.status in _FATAL:
                         raise unreadable(self._run.workflow_id, error) from error
                     await asyncio.sleep(pause)
+                    if pause < _LONGEST_PAUSE_S <= pause * 2:
+                        logger.warning(
+                            "the Temporal server does not answer (%s); turn %s is followed as soon as it does",
+                            error.status.name,
+                            self._run.workflow_id,
+                        )
                     pause = min(pause * 2, _LONGEST_PAUSE_S)
                     continue
                 pause = _FIRST_PAUSE_S
@@ -151,13 +157,14 @@ class Feed:
         if waiting is None:
             return
         await asyncio.sleep(_UNCLAIMED_S)
-        name, kind, is_certain = waiting
+        name, kind = waiting
         request = DescribeTaskQueueRequest(namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind)
         try:
+            is_running = kind == TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY and await self._is_taken_up()
             pollers = (await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=3))).pollers
         except RPCError:
             return
-        if not pollers or is_certain:
+        if not is_running:
             logger.warning(
                 "nothing has happened in turn %s for %d s: the task queue %r has work and %s; start a worker with `perdure worker module:name`",
                 self._run.workflow_id,
@@ -165,6 +172,12 @@ class Feed:
                 name,
                 "its workers are busy or gone" if pollers else "no worker polls it",
             )
+
+    async def _is_taken_up(self) -> bool:
+        """Whether a worker has the activity that is pending. History does not say so before it ends."""
+        request = DescribeWorkflowExecutionRequest(namespace=self._client.namespace, execution=self._run)
+        described = await self._client.workflow_service.describe_workflow_execution(request, timeout=timedelta(seconds=3))
+        return all(pending.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED for pending in described.pending_activities)
 
     def _cursor(self, event_id: int) -> str:
         return base64.urlsafe_b64encode(f"{self._run.run_id}:{event_id}".encode()).decode()
@@ -180,16 +193,13 @@ class Feed:
         return number
 
 
-def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType, bool] | None:
-    """The queue that the last event put work into, of which kind, and whether that work is certainly not taken up yet.
-
-    History does not say when an activity is taken up, so a scheduled one may be running.
-    """
+def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:
+    """The queue that the last event put work into, and of which kind."""
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
         queue = last.workflow_task_scheduled_event_attributes.task_queue
-        return queue.normal_name or queue.name, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, True
+        return queue.normal_name or queue.name, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
     if last.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-        return last.activity_task_scheduled_event_attributes.task_queue.name, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, False
+        return last.activity_task_scheduled_event_attributes.task_queue.name, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     return None
 
 
@@ -204,6 +214,8 @@ def unreadable(turn_id: str, error: RPCError) -> PerdureError:
         return errors.ConfigurationError(f"Temporal says: {error.message}")
     if error.status == RPCStatusCode.NOT_FOUND:
         return errors.TurnNotFoundError(f"there is no turn {name!r}, or its retention is over", context={"turn_id": name})
+    if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
+        return errors.ConfigurationError(f"Temporal does not let this client ask about turn {name!r}: {error.message}")
     if error.status == RPCStatusCode.INVALID_ARGUMENT:
         return errors.InvalidRequestError(f"turn {name!r}: {error.message}", context={"turn_id": name})
     return errors.ServerUnreachableError(f"Temporal cannot be asked about turn {name!r}: {error.message}", context={"turn_id": name})

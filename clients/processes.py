@@ -1,4 +1,7 @@
-"""The server and the worker as processes of their own, for commands that bring everything they need."""
+"""The server and the worker as processes of their own, for commands that bring everything they need.
+
+They end with this process, however it ends: each of them holds its standard input, which nobody writes to, and stops when it is closed.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,61 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from perdure import errors
+from perdure.text import clip
 
 _PATIENCE_S = 30.0
+_LAST_WORDS_BYTES = 2_000
 
-Process = asyncio.subprocess.Process
+
+@dataclass(frozen=True)
+class Child:
+    """A process that this command started, and what it wrote to its standard error."""
+
+    process: asyncio.subprocess.Process
+    log: IO[bytes]
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.process.pid
+
+    def last_words(self) -> str:
+        """The end of what it wrote."""
+        self.log.seek(0)
+        return clip(self.log.read().decode(errors="replace").strip()[-_LAST_WORDS_BYTES:], _LAST_WORDS_BYTES)
+
+    async def stop(self, how: signal.Signals) -> None:
+        """Send a signal and wait; after a while, SIGKILL."""
+        if self.process.returncode is None:
+            self.process.send_signal(how)
+            try:
+                await asyncio.wait_for(self.process.wait(), _PATIENCE_S)
+            except TimeoutError:
+                self.process.kill()
+                await self.process.wait()
+        self.log.close()
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where a Temporal server is; `process` where this command started it."""
+    """Where a Temporal server is. It is embedded or the user's own; `child` where this command started it."""
 
     address: str
-    ui: str | None
-    process: asyncio.subprocess.Process | None = None
+    ui: str | None = None
+    is_embedded: bool = False
+    child: Child | None = None
 
     async def stop(self) -> None:
         """Stop it, if this command started it."""
-        if self.process is not None:
-            await stop(self.process, signal.SIGINT)
+        if self.child is not None:
+            await self.child.stop(signal.SIGINT)
 
 
 async def embedded_server(state: Path) -> Server:
@@ -38,54 +73,39 @@ async def embedded_server(state: Path) -> Server:
     Raises:
         ServerUnreachableError: It did not start.
     """
-    process = await _spawn("dev", "--json", "--state", str(state), stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
+    child = await _spawn("dev", "--json", "--state", str(state), environment=_without_temporal({}), stdout=asyncio.subprocess.PIPE)
+    assert child.process.stdout is not None
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE_S)
-        found = json.loads(line)
+        found = json.loads(await asyncio.wait_for(child.process.stdout.readline(), _PATIENCE_S))
     except (TimeoutError, ValueError):
-        await stop(process, signal.SIGINT)
-        raise errors.ServerUnreachableError("the embedded Temporal server did not start; `perdure dev` shows why") from None
-    reused = await _ended_soon(process)
-    return Server(found["address"], found["ui"], None if reused else process)
+        words = child.last_words()
+        await child.stop(signal.SIGINT)
+        raise errors.ServerUnreachableError(f"the embedded Temporal server did not start: {words or '`perdure dev` shows why'}") from None
+    return Server(found["address"], found["ui"], is_embedded=True, child=child if found["started"] else None)
 
 
-async def worker(app: str, address: str, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
-    """A worker process for `module:name`."""
-    return await _spawn("worker", app, "--address", address, environment=environment)
+async def worker(app: str, server: Server, settings: Mapping[str, str]) -> Child:
+    """A worker process for `module:name`. For an embedded server, what the environment says of another Temporal is left out."""
+    environment = _without_temporal(settings) if server.is_embedded else {**os.environ, **settings}
+    return await _spawn("worker", app, "--address", server.address, environment=environment)
 
 
-async def stop(process: asyncio.subprocess.Process, how: signal.Signals) -> None:
-    """Send a signal and wait; after a while, SIGKILL."""
-    if process.returncode is None:
-        process.send_signal(how)
-        try:
-            await asyncio.wait_for(process.wait(), _PATIENCE_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+def _without_temporal(settings: Mapping[str, str]) -> dict[str, str]:
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}, **settings}
 
 
-async def _spawn(
-    *arguments: str, stdout: int | None = asyncio.subprocess.DEVNULL, environment: Mapping[str, str] | None = None
-) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
+async def _spawn(*arguments: str, environment: Mapping[str, str], stdout: int = asyncio.subprocess.DEVNULL) -> Child:
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when the child is stopped
+    process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "perdure",
         *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
+        "--attached",
+        stdin=asyncio.subprocess.PIPE,
         stdout=stdout,
-        stderr=None if os.environ.get("PERDURE_SHOW_PROCESSES") else asyncio.subprocess.DEVNULL,
-        env={**os.environ, **(environment or {})},
+        stderr=log,
+        env=environment,
         start_new_session=True,
     )
-
-
-async def _ended_soon(process: asyncio.subprocess.Process) -> bool:
-    """`perdure dev --json` ends at once where a server runs already."""
-    try:
-        await asyncio.wait_for(process.wait(), 0.3)
-    except TimeoutError:
-        return False
-    return True
+    return Child(process, log)

@@ -71,8 +71,11 @@ class Turn:
                 await _tell(on_step, state.steps[-1])
         return self._close(state, began, ended)
 
-    async def cancel(self, reason: str = "") -> None:
+    async def cancel(self, reason: str = "") -> bool:
         """Ask the turn to stop. It ends within seconds and its report says why; a turn that is over stays as it is.
+
+        Returns:
+            Whether there was something to stop: False for a turn that is over.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
@@ -80,10 +83,12 @@ class Turn:
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
         try:
             await handle.cancel(reason=reason)
+            return True
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise unreadable(self.id, error) from error
             await self._check_exists()
+            return False
 
     async def _check_exists(self) -> None:
         try:

@@ -42,7 +42,8 @@ def run(argv: Sequence[str]) -> int:
     except PerdureError as error:
         print(f"perdure: {error.message}", file=sys.stderr)
         return FAILED if error.report is not None else USAGE
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("perdure: interrupted", file=sys.stderr)
         return INTERRUPTED
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else FAILED

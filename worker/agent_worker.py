@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 from temporalio.client import Client
 from temporalio.worker import Plugin, Worker
@@ -15,15 +16,20 @@ from temporalio.worker import Plugin, Worker
 from perdure.activities import providers
 from perdure.activities.connection import connect
 from perdure.activities.models import Provider
+from perdure.activities.signatures import TASK_QUEUE
 from perdure.activities.tool_loop import Lifespan
 from perdure.agents import Agent
 from perdure.registry import Entry, Registry
+from perdure.worker import health
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.settings import WorkerSettings
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("perdure")
 
-TASK_QUEUE = "perdure"
+_CUT_SHORT_S = 5.0
+
+_BUILD = f"perdure-{version('perdure')}"
+"""Stands six times in the history of every step, and the SDK's own is a digest of all loaded modules."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ class AgentWorker:
             client,
             task_queue=settings.task_queue or self.task_queue,
             plugins=[*plugins, PerdurePlugin(self)],
+            build_id=_BUILD,
             max_concurrent_activities=settings.max_activities,
             graceful_shutdown_timeout=settings.grace,
         )
@@ -86,43 +93,49 @@ class AgentWorker:
         async with self.build(client, settings=settings) as worker:
             yield worker
 
-    async def run(self, address: str | None = None) -> None:
+    async def run(self, address: str | None = None, *, health_port: int | None = None) -> None:
         """Run until SIGTERM or SIGINT, then drain: no new work, and what is in flight gets its grace. A second signal cuts that short.
 
         Args:
             address: Where Temporal is; without it, Temporal's environment profiles say, or localhost.
+            health_port: Answer probes on this port: `/healthz` and `/readyz`; without it, `PERDURE_HEALTH_PORT` says, or there is none.
 
         Raises:
             ServerUnreachableError: Temporal does not answer.
-            ConfigurationError: An agent, a model, a name or the lifespan cannot work.
+            ConfigurationError: An agent, a model, a name, the lifespan or the port cannot work.
         """
+        settings = WorkerSettings.from_environment()
         client = await connect(address)
-        worker = self.build(client)
+        worker = self.build(client, settings=settings)
         stopped, cut_short = asyncio.Event(), asyncio.Event()
-        with _signals(stopped, cut_short):
+        readiness = health.Readiness(client, worker, stopped)
+        async with health.served(health_port or settings.health_port, readiness), _signals(stopped, cut_short):
             running = asyncio.create_task(worker.run())
             waiting = asyncio.create_task(stopped.wait())
             await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             if not running.done():
-                logger.info("draining: no new work; what is in flight may go on, a second signal stops it now")
+                logger.warning(
+                    "draining, for up to %g s: no new work, what is in flight may end; another signal stops now", settings.grace.total_seconds()
+                )
                 await _drain(worker, running, cut_short)
             await running
 
 
 async def _drain(worker: Worker, running: asyncio.Task[None], cut_short: asyncio.Event) -> None:
+    """Shut down, lifespan included, or stop at once when a second signal comes."""
     draining = asyncio.create_task(worker.shutdown())
     cut = asyncio.create_task(cut_short.wait())
-    await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({running, cut}, return_when=asyncio.FIRST_COMPLETED)
     cut.cancel()
-    if not draining.done():
+    if not running.done():
         running.cancel()
-        await asyncio.wait({running}, timeout=5)
+        await asyncio.wait({running, draining}, timeout=_CUT_SHORT_S)
         raise SystemExit(1)
 
 
-@contextlib.contextmanager
-def _signals(stopped: asyncio.Event, cut_short: asyncio.Event) -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def _signals(stopped: asyncio.Event, cut_short: asyncio.Event) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
 
     def on_signal() -> None:

@@ -6,8 +6,10 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from perdure.worker.dev_server import ServerAddress
 
 STATE = Path(".perdure")
+_GRACE_S = "10"
+"""In development one waits for a Ctrl-C."""
 
 
 def register(subparsers: Any) -> None:
@@ -22,22 +26,31 @@ def register(subparsers: Any) -> None:
     worker = subparsers.add_parser("worker", help="run the agents of a module", description="Run the agents of a module until SIGTERM.")
     worker.add_argument("app", metavar="MODULE:NAME", help="an Agent, a Registry, an AgentWorker, or a function that returns one")
     worker.add_argument("--address", help="where Temporal is, such as localhost:7233 (default: Temporal's environment profiles)")
+    worker.add_argument("--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: PERDURE_HEALTH_PORT, if set)")
+    _attachable(worker)
     worker.set_defaults(run=run_worker)
     dev = subparsers.add_parser("dev", help="a Temporal server with web UI, and a worker", description="Run a Temporal server for development.")
     dev.add_argument("app", metavar="MODULE:NAME", nargs="?", help="run these agents too")
     dev.add_argument("--port", type=int, default=7233, help="of the server; the next free one where it is taken")
     dev.add_argument("--state", type=Path, default=STATE, help="folder of the database file (default: .perdure)")
     dev.add_argument("--json", action="store_true", help="say where the server is as one line of JSON")
+    _attachable(dev)
     dev.set_defaults(run=run_dev)
+
+
+def _attachable(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--attached", action="store_true", help=argparse.SUPPRESS)  # for a command that starts this one
 
 
 async def run_worker(arguments: argparse.Namespace) -> int:
     """`perdure worker`."""
     from perdure.worker.loading import load
 
+    if arguments.attached:
+        _end_with_input()
     app = load(arguments.app)
     _say(f"worker for {', '.join(app.registry.list())} on task queue {app.polled_queue!r}; Ctrl-C drains it")
-    await app.run(arguments.address)
+    await app.run(arguments.address, health_port=arguments.health_port)
     return 0
 
 
@@ -46,6 +59,11 @@ async def run_dev(arguments: argparse.Namespace) -> int:
     from perdure.worker.dev_server import DevServer, running
     from perdure.worker.loading import load
 
+    for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
+        del os.environ[name]  # they speak of another server
+    os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
+    if arguments.attached:
+        _end_with_input()
     app = load(arguments.app) if arguments.app else None
     async with contextlib.AsyncExitStack() as stack:
         there = await running(arguments.state)
@@ -64,15 +82,26 @@ async def run_dev(arguments: argparse.Namespace) -> int:
 
 def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"address": where.address, "ui": where.ui}), flush=True)
+        print(json.dumps({"address": where.address, "ui": where.ui, "started": is_new}), flush=True)
         return
     if not is_new:
         _say("a server runs already on this folder")
     elif where.moved_from:
-        _say(f"port {where.moved_from} is taken; this is the next free one")
+        _say(f"port {where.moved_from} is taken; this is the next free one. For other terminals: export TEMPORAL_ADDRESS={where.address}")
     _say(f"Temporal  {where.address}")
     _say(f"web UI    {where.ui}")
-    _say("Ctrl-C stops it")
+    if is_new:
+        _say("Ctrl-C stops it")
+
+
+def _end_with_input() -> None:
+    """Stop, as at SIGTERM, when standard input ends: the process that started this one is gone."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="perdure-attached", daemon=True).start()
 
 
 async def _interrupted() -> None:

@@ -23,11 +23,13 @@ class WorkerSettings:
         task_queue: `PERDURE_TASK_QUEUE`: used instead of the one in the code.
         grace: `PERDURE_GRACE_S`: at SIGTERM, work in flight may go on for so long before it is cancelled.
         max_activities: `PERDURE_MAX_ACTIVITIES`: model and tool calls at once.
+        health_port: `PERDURE_HEALTH_PORT`: answer probes there; none by default.
     """
 
     task_queue: str | None = None
     grace: timedelta = limits.MODEL_CALL
     max_activities: int = 100
+    health_port: int | None = None
 
     @classmethod
     def from_environment(cls) -> WorkerSettings:
@@ -40,6 +42,7 @@ class WorkerSettings:
             task_queue=os.environ.get("PERDURE_TASK_QUEUE"),
             grace=timedelta(seconds=_number("PERDURE_GRACE_S", limits.MODEL_CALL.total_seconds())),
             max_activities=max(1, int(_number("PERDURE_MAX_ACTIVITIES", 100))),
+            health_port=int(_number("PERDURE_HEALTH_PORT", 0)) or None,
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from perdure.activities.connection import connect
+from perdure.activities.connection import connect_local
 from perdure.activities.models import ModelRequest, Provider
 from perdure.activities.tool_loop import Lifespan
 from perdure.agents import Agent
@@ -48,7 +48,7 @@ async def local_runtime(
         if address is None:
             server = await stack.enter_async_context(DevServer(folder=None, port=0, ui=False))
             address = server.address.address
-        client = await connect(address)
+        client = await connect_local(address)
         await stack.enter_async_context(worker.running(client, settings=WorkerSettings(grace=_GRACE)))
         yield AgentClient.from_temporal(client, task_queue=worker.task_queue)
 

@@ -48,7 +48,8 @@ def backend(call: str, source: Path, into: Path) -> Path:
     """Call the build backend as pip and build do, in a process of its own. Returns the file it made."""
     into.mkdir()
     code = f"import sys; from setuptools import build_meta; build_meta.{call}(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", code, str(into)], cwd=source, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-I", "-c", code, str(into)], cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     (made,) = into.iterdir()
     return made
 

@@ -1,0 +1,157 @@
+"""A port for probes: `/healthz` says that the process lives, `/readyz` that it takes up work.
+
+It speaks just enough HTTP/1.1 for kubelet, Docker and curl: one request a connection, no body, bounded in bytes, time and connections. The answers
+come from the event loop that also polls Temporal, so an answer proves that the loop turns. Nothing secret is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from http import HTTPStatus
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+
+from perdure import errors
+
+REQUEST_BYTES = 8192
+REQUEST_S = 5.0
+CONNECTIONS = 64
+
+_ANSWER_S = 2.0
+"""How long Temporal has to answer one question of ours."""
+
+_FRESH_S = 1.0
+"""An answer of Temporal counts for so long, however often somebody asks."""
+
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[^ ?#]*)[^ ]* HTTP/1\.[01]\r?\n")
+_READY, _STARTING, _DRAINING = "ready", "starting", "draining"
+
+
+class Readiness:
+    """Whether this worker takes up work: it was started, was not told to stop, and Temporal answers it."""
+
+    def __init__(self, client: Client, worker: Worker, stopped: asyncio.Event) -> None:
+        self._client = client
+        self._worker = worker
+        self._stopped = stopped
+        self._asking = asyncio.Lock()
+        self._answered = False
+        self._asked_at = -_FRESH_S
+
+    async def state(self) -> str:
+        """`ready`, or in a few words why not."""
+        if self._stopped.is_set():
+            return _DRAINING
+        if not self._worker.is_running:
+            return _STARTING
+        return _READY if await self._temporal_answers() else f"Temporal does not answer within {_ANSWER_S:g} s"
+
+    async def _temporal_answers(self) -> bool:
+        async with self._asking:
+            if time.monotonic() - self._asked_at >= _FRESH_S:
+                self._answered = await self._ask()
+                self._asked_at = time.monotonic()
+            return self._answered
+
+    async def _ask(self) -> bool:
+        question = DescribeNamespaceRequest(namespace=self._client.namespace)
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self._client.workflow_service.describe_namespace(question, timeout=timedelta(seconds=_ANSWER_S))
+        except (RPCError, RuntimeError, TimeoutError):
+            return False
+        return True
+
+
+@contextlib.asynccontextmanager
+async def served(port: int | None, readiness: Readiness) -> AsyncIterator[None]:
+    """Answer probes on this port of every interface while the block runs; without a port, do nothing.
+
+    Raises:
+        ConfigurationError: The port cannot be had.
+    """
+    if port is None:
+        yield
+        return
+    try:
+        server = await asyncio.start_server(_Responder(readiness).answer, port=port, limit=REQUEST_BYTES)
+    except (OSError, OverflowError) as error:
+        raise errors.ConfigurationError(f"the health port {port} cannot be had: {error}") from error
+    try:
+        yield
+    finally:
+        server.close()
+
+
+class _Responder:
+    """Reads one request of a connection, answers it, and closes."""
+
+    def __init__(self, readiness: Readiness) -> None:
+        self._readiness = readiness
+        self._open = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection. Whatever the other side does, nothing is raised."""
+        self._open += 1
+        try:
+            if self._open <= CONNECTIONS:
+                await self._exchange(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # gone, or too slow: nobody waits for an answer
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(REQUEST_S):
+            head = await _head(reader)
+        async with asyncio.timeout(REQUEST_S):
+            writer.write(await self._response(head))
+            await writer.drain()
+
+    async def _response(self, head: bytes) -> bytes:
+        line = _REQUEST_LINE.match(head)
+        if line is None:
+            return _response(HTTPStatus.BAD_REQUEST, "not a request")
+        method, path = line.groups()
+        if method not in (b"GET", b"HEAD"):
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD", allow=True)
+        status, text = await self._state(path)
+        return _response(status, text, body=method == b"GET")
+
+    async def _state(self, path: bytes) -> tuple[HTTPStatus, str]:
+        if path == b"/healthz":
+            return HTTPStatus.OK, "alive"
+        if path != b"/readyz":
+            return HTTPStatus.NOT_FOUND, "there are /healthz and /readyz"
+        state = await self._readiness.state()
+        return HTTPStatus.OK if state == _READY else HTTPStatus.SERVICE_UNAVAILABLE, state
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    """What stands before the empty line; what is too long is no request."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return b""
+
+
+def _response(status: HTTPStatus, text: str, *, body: bool = True, allow: bool = False) -> bytes:
+    content = f"{text}\n".encode()
+    head = [
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(content)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+        *(["Allow: GET, HEAD"] if allow else []),
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + (content if body else b"")

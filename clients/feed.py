@@ -10,15 +10,21 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, Self
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkflowExecutionRequest, GetWorkflowExecutionHistoryRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeWorkflowExecutionRequest,
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -26,7 +32,7 @@ from perdure import errors, limits
 from perdure.activities.history import HistoryReader
 from perdure.errors import PerdureError
 from perdure.facts import Fact, TurnEnded
-from perdure.text import one_line
+from perdure.text import described, one_line
 
 logger = logging.getLogger("perdure")
 
@@ -49,6 +55,27 @@ class Event:
     cursor: str
     at: datetime
     fact: Fact
+
+
+class _Restarted:
+    """One task at a time: each start cancels the one before, and leaving cancels the last."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._cancel()
+        self._task = asyncio.create_task(coroutine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 class Feed:
@@ -99,41 +126,46 @@ class Feed:
     async def _follow(self) -> None:
         """Poll until the turn is over or cannot be read."""
         request = GetWorkflowExecutionHistoryRequest(namespace=self._client.namespace, execution=self._run, wait_new_event=True)
-        pause = _FIRST_PAUSE_S
-        unclaimed = asyncio.create_task(asyncio.sleep(0))
         try:
-            while not (self._events and isinstance(self._events[-1].fact, TurnEnded)):
-                try:
-                    page = await self._client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
-                except RPCError as error:
-                    if error.status in _FATAL:
-                        raise unreadable(self._run.workflow_id, error) from error
-                    await asyncio.sleep(pause)
-                    if pause < _LONGEST_PAUSE_S <= pause * 2:
-                        logger.warning(
-                            "the Temporal server does not answer (%s); turn %s is followed as soon as it does",
-                            error.status.name,
-                            self._run.workflow_id,
-                        )
-                    pause = min(pause * 2, _LONGEST_PAUSE_S)
-                    continue
-                pause = _FIRST_PAUSE_S
-                if page.history.events:
-                    unclaimed.cancel()
-                    await self._take(page.history.events)
-                    unclaimed = asyncio.create_task(self._say_when_unclaimed(page.history.events[-1]))
-                if not page.next_page_token:
-                    break
-                request.next_page_token = page.next_page_token
-            if not (self._events and isinstance(self._events[-1].fact, TurnEnded)):
+            with _Restarted() as unclaimed:
+                while not self._is_over:
+                    page = await self._page(request)
+                    if page.history.events:
+                        await self._take(page.history.events)
+                        unclaimed.start(self._say_when_unclaimed(page.history.events[-1]))
+                    if not page.next_page_token:
+                        break
+                    request.next_page_token = page.next_page_token
+            if not self._is_over:
                 self._error = errors.TurnNotFoundError(f"the history of {self._run.workflow_id} ends without an end of the turn")
         except PerdureError as error:
             self._error = error
         except Exception as error:  # noqa: BLE001 - a watcher must hear of whatever ends the feed
-            self._error = PerdureError(f"reading the history of {self._run.workflow_id}: {type(error).__name__}: {error}")
+            self._error = PerdureError(f"reading the history of {self._run.workflow_id}: {described(error)}")
         finally:
-            unclaimed.cancel()
             self._tell()
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self._events) and isinstance(self._events[-1].fact, TurnEnded)
+
+    async def _page(self, request: GetWorkflowExecutionHistoryRequest) -> GetWorkflowExecutionHistoryResponse:
+        """The next page, however long the server is away.
+
+        Raises:
+            PerdureError: The server says that the history cannot be read.
+        """
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
+            except RPCError as error:
+                if error.status in _FATAL:
+                    raise unreadable(self._run.workflow_id, error) from error
+                if pause < _LONGEST_PAUSE_S <= pause * 2:
+                    logger.warning("the Temporal server does not answer (%s); turn %s is followed on", error.status.name, self._run.workflow_id)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     async def _take(self, events: Iterable[HistoryEvent]) -> None:
         """Keep what is new. An event counts as seen only when it is kept, because a cancel may come in between."""

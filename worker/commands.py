@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,13 +67,14 @@ async def run_dev(arguments: argparse.Namespace) -> int:
         _end_with_input()
     app = load(arguments.app) if arguments.app else None
     async with contextlib.AsyncExitStack() as stack:
+        stopped = stack.enter_context(_stop_signals()) if app is None else asyncio.Event()
         there = await running(arguments.state)
         where = there or (await stack.enter_async_context(DevServer(folder=arguments.state, port=arguments.port))).address
         _introduce(where, is_new=there is None, as_json=arguments.json)
         if app is None and there is not None:
             return 0
         if app is None:
-            await _interrupted()
+            await stopped.wait()
         else:
             _say(f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}")
             await app.run(where.address)
@@ -104,14 +106,16 @@ def _end_with_input() -> None:
     threading.Thread(target=wait, name="perdure-attached", daemon=True).start()
 
 
-async def _interrupted() -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[asyncio.Event]:
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.remove_signal_handler(number)
+    try:
+        yield stopped
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 def _say(text: str) -> None:

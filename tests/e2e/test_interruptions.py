@@ -13,14 +13,15 @@ from .test_command_line import CommandLine, is_alive, wait_until
 
 HANGS = """
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 from perdure import Agent
 from perdure.worker import AgentWorker
 
 @asynccontextmanager
 async def lifespan():
+    print("the lifespan is open", file=sys.stderr, flush=True)
     yield None
-    print("closing", flush=True)
     await asyncio.sleep(1000)
 
 app = AgentWorker(Agent(name="talker", model="offline:librarian"), lifespan=lifespan)
@@ -78,7 +79,7 @@ def test_lifespan_that_hangs_on_closing_is_cut_short_by_a_second_signal(perdure:
     """The first signal drains, the second ends the worker within seconds."""
     (perdure.folder / "hangs.py").write_text(HANGS, encoding="utf-8")
     with perdure.started("worker", "hangs:app", "--address", perdure_server, PERDURE_TASK_QUEUE=f"hangs-{os.getpid()}") as worker:
-        worker.wait_for("worker for talker")
+        worker.wait_for("the lifespan is open")  # signals are handled from before that on
         worker.process.send_signal(signal.SIGTERM)
         worker.wait_for("draining")
         worker.process.send_signal(signal.SIGTERM)

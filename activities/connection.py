@@ -41,6 +41,8 @@ async def connect(address: str | None = None, *, namespace: str | None = None, t
     if namespace:
         settings["namespace"] = namespace
     try:
+        if "://" in target:
+            raise ValueError("host and port only, without a scheme")
         return await asyncio.wait_for(Client.connect(**settings), timeout_s)
     except ValueError as error:
         raise errors.ConfigurationError(f"{target!r} is not an address of a Temporal server, such as localhost:7233: {error}") from error

@@ -576,3 +576,11 @@ async def test_report_holds_the_answer_as_parts_and_as_text(runtime: Runtime) ->
     assert isinstance(message, AssistantMessage)
     assert report.output == "five"
     assert message.parts[-1] == Text(text="five")
+
+
+@pytest.mark.accepts("U6")
+@pytest.mark.parametrize("address", ["foo bar", "http://x:y:z"])
+async def test_address_that_is_none_is_a_configuration_error(address: str) -> None:
+    """It quotes the address and shows what one looks like."""
+    with pytest.raises(errors.ConfigurationError, match=r"is not an address of a Temporal server, such as localhost:7233"):
+        await AgentClient.connect(address)

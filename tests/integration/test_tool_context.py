@@ -151,3 +151,20 @@ async def _until(read: Callable[[], Awaitable[object]], value: object, within_s:
     while (seen := await read()) != value:
         assert time.monotonic() < deadline, f"{seen!r} is not {value!r} within {within_s:g} s"
         await asyncio.sleep(0.05)
+
+
+@pytest.mark.accepts("T12")
+async def test_heartbeat_that_is_no_json_or_too_long_fails_in_the_tool(run: Run) -> None:
+    """The model hears of it; nobody takes the worker for lost, and the tool runs once."""
+    ran: list[str] = []
+
+    @tool(read_only=True)
+    def beats(ctx: ToolContext[None], kind: str) -> str:
+        ran.append(kind)
+        ctx.heartbeat("x" * 5_000 if kind == "long" else object())  # type: ignore[arg-type]
+        return "never"
+
+    results = await results_of(run, call("beats", kind="long"), call("beats", kind="object"), tools=[beats])
+
+    assert ran == ["long", "object"]
+    assert [(content.startswith("beats failed: ValueError: "), is_error) for content, is_error in results] == [(True, True), (True, True)]

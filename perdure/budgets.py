@@ -1,0 +1,140 @@
+"""Budgets: what a turn may spend, and what was spent. Money is `Decimal` in US dollars, tokens are input and output together."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import ROUND_UP, Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from perdure import errors
+from perdure.values import Value, Wire
+
+_NANO = Decimal("0.000000001")
+"""Amounts are whole numbers of this, so sums are exact."""
+
+
+def usd(amount: Decimal) -> Decimal:
+    """An amount as it is booked: whole nano-dollars, rounded up."""
+    if not amount:
+        return Decimal(0)
+    short = amount.quantize(_NANO, rounding=ROUND_UP).normalize()
+    exponent = short.as_tuple().exponent
+    return short.quantize(Decimal(1)) if isinstance(exponent, int) and exponent > 0 else short
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, float | bool):
+        raise ValueError(f"give money as text or Decimal, such as '0.50', not {value!r}: a float is not exact")
+    return value
+
+
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("give a timedelta, not a truth value")
+    return value
+
+
+Money = Annotated[Decimal, BeforeValidator(_exact), Field(ge=0, allow_inf_nan=False, max_digits=18, decimal_places=9)]
+Time = Annotated[timedelta, BeforeValidator(_no_truth), Field(gt=timedelta(0), le=timedelta(days=3650))]
+Count = Annotated[int, Field(gt=0, strict=True, le=10**15)]
+
+
+class Budget(Value):
+    """What a turn may spend, delegates included. What is not named is not limited.
+
+    Attributes:
+        usd: Money, as `Decimal`, text or int; a float is refused.
+        time: Wall clock from the start of the turn, queueing and outages included, waits for people excluded.
+        tokens: Input and output of all model calls together; input counts whole, cached or not.
+        model_calls: Requests to models, repeated attempts included.
+        tool_calls: Tool calls that were started, repeated attempts included.
+
+    Raises:
+        ValidationError: A limit that cannot be kept, or no limit at all.
+    """
+
+    usd: Annotated[Money, Field(gt=0)] | None = None
+    time: Time | None = None
+    tokens: Count | None = None
+    model_calls: Count | None = None
+    tool_calls: Count | None = None
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Budget:
+        if not self.model_fields_set or all(value is None for _, value in self):
+            raise ValueError("name at least one of usd, time, tokens, model_calls, tool_calls")
+        return self
+
+    def over(self, other: Budget | None) -> Budget:
+        """This budget, and the limits of `other` where this one names none."""
+        if other is None:
+            return self
+        return Budget(**{**_named(other), **_named(self)})
+
+    def within(self, other: Budget | None) -> Budget:
+        """The smaller limit of both, wherever one of them names one."""
+        if other is None:
+            return self
+        mine, others = _named(self), _named(other)
+        return Budget(**{**others, **{name: min(value, others.get(name, value)) for name, value in mine.items()}})
+
+    def plus(self, more: Budget) -> Budget:
+        """Both together.
+
+        Raises:
+            InvalidRequestError: `more` names what this budget does not limit, or the sum is beyond what a budget can be.
+        """
+        mine, added = _named(self), _named(more)
+        unlimited = sorted(set(added) - set(mine))
+        if unlimited:
+            raise errors.InvalidRequestError(f"the turn has no limit of {', '.join(unlimited)}, so nothing can be added to it")
+        try:
+            return Budget(**{name: value + added[name] if name in added else value for name, value in mine.items()})
+        except ValidationError:
+            raise errors.InvalidRequestError("the budget would be larger than a budget can be; add less") from None
+
+
+def _named(budget: Budget) -> dict[str, Any]:
+    return {name: value for name, value in budget if value is not None}
+
+
+class Remaining(Wire):
+    """What is left of a budget when a request is made; None where there is no limit."""
+
+    usd: Decimal | None = None
+    time: timedelta | None = None
+    tokens: int | None = None
+    model_calls: int | None = None
+    tool_calls: int | None = None
+
+
+class Spending(Wire):
+    """An amount in every dimension but time."""
+
+    usd: Decimal = Decimal(0)
+    tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            usd=self.usd + other.usd,
+            tokens=self.tokens + other.tokens,
+            model_calls=self.model_calls + other.model_calls,
+            tool_calls=self.tool_calls + other.tool_calls,
+        )
+
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(
+            usd=self.usd - other.usd,
+            tokens=self.tokens - other.tokens,
+            model_calls=self.model_calls - other.model_calls,
+            tool_calls=self.tool_calls - other.tool_calls,
+        )
+
+
+NOTHING = Spending()
+ONE_TOOL_CALL = Spending(tool_calls=1)
+DIMENSIONS = ("usd", "tokens", "model_calls", "tool_calls")

@@ -1,0 +1,340 @@
+"""A turn without Temporal: the rules make the moves, and luck says what becomes of each.
+
+It does with each move what `workflows/agent_turn.py` does, and writes a history beside it in the order of a server. The workflow and the server
+need not see an order alike: what a client adds to the budget is known to the workflow at once, and stands in history after what came in by then.
+Each request is built as a worker builds it, from the history as it is read back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure import approvals, errors, limits, protocols, reservations
+from perdure.activities import answers, call_model, conformity
+from perdure.activities.payloads import pack, unpack
+from perdure.approvals import Allow, Decision, Deny, RequireApproval, Ruling
+from perdure.budgets import Budget
+from perdure.decide import Act, Ask, AwaitApproval, Consult, Done, moves_at_once, next_move, time_kept
+from perdure.definitions import AgentDefinition
+from perdure.errors import PerdureError
+from perdure.facts import (
+    AgentResolved,
+    BudgetAdded,
+    CallFailed,
+    CancelRequested,
+    Decided,
+    Fact,
+    Key,
+    Loss,
+    ModelAnswered,
+    PolicyAnswered,
+    Scheduled,
+    ToolLost,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.fold import apply, ready_for, runs_tools
+from perdure.messages import ToolCall
+from perdure.protocols import Prompt
+from perdure.reports import Outcome, StopReason
+from perdure.state import TurnState
+from perdure.wire import ModelAnswer, ModelCall, ToolOutput, TurnRequest
+
+from .. import drawn
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+_MOST_FACTS = 120
+
+
+class Stopped(Exception):  # noqa: N818 - nothing is wrong
+    """The turn was cancelled."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model call: the state of the workflow, what its worker read, and the prompt before and after the protocol put it into words."""
+
+    state: TurnState
+    read: TurnState
+    call: ModelCall
+    prompt: Prompt
+    sent: Prompt
+
+
+@dataclass
+class Played:
+    """A turn that was played: its states, its requests, and what became of its calls, by their ids."""
+
+    luck: random.Random
+    agent: AgentDefinition
+    request: TurnRequest
+    states: list[TurnState] = field(default_factory=lambda: [TurnState()])
+    read: TurnState = field(default_factory=TurnState)
+    asked: list[Asked] = field(default_factory=list)
+    ran: list[ToolCall] = field(default_factory=list)
+    may_run_again: Counter[str] = field(default_factory=Counter)
+    returned: dict[str, ToolOutput] = field(default_factory=dict)
+    allowed_by: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    edited: dict[str, str] = field(default_factory=dict)
+    end: Done | PerdureError | Stopped | None = None
+    _unwritten: list[Fact] = field(default_factory=list)
+    _elapsed: timedelta = timedelta()
+    _left_behind: list[Ask | Act | Consult] = field(default_factory=list)
+
+    @property
+    def state(self) -> TurnState:
+        """What the workflow knows now."""
+        return self.states[-1]
+
+    def play(self) -> Played:
+        """Play it to its end, or until enough has happened."""
+        try:
+            self._resolve()
+            while self.end is None and len(self.states) < _MOST_FACTS:
+                self.end = self._move()
+            self._note(TurnEnded(self.end.outcome if isinstance(self.end, Done) else Outcome.FAILED))
+        except Stopped as stopped:
+            self.end = stopped
+            self._note(CancelRequested("enough"))
+            self._note(TurnEnded(Outcome.CANCELLED))
+        return self
+
+    def _resolve(self) -> None:
+        self._note(TurnStarted(self.request))
+        self._note(Scheduled(Key(0)))
+        if self._chance(10):
+            self._add_budget()
+        self._note(AgentResolved(Key(0), self.agent))
+
+    def _move(self) -> Done | PerdureError | None:
+        try:
+            move = next_move(self.state, self.agent, self._time_left)
+        except errors.TurnBudgetExceededError as error:
+            ledger = self.state.ledger
+            if self.agent.on_exhausted != "pause" or ledger.overrun or ledger.budget is None:
+                return error
+            self._wait_for_budget(error.message)
+            return None
+        except PerdureError as error:
+            return error
+        match move:
+            case Done():
+                return move
+            case AwaitApproval(asked):
+                self._wait_for_approval(asked)
+            case Ask():
+                self._ask(move)
+            case Consult() if self._slept(move.delay):
+                self._perform([move])
+            case Act() if self.agent.parallel_tools:
+                self._act(one for one in moves_at_once(self.state, self.agent) if isinstance(one, Act))
+            case Act():
+                self._act([move])
+        return None
+
+    def _ask(self, move: Ask) -> None:
+        if not self._slept(move.choice.delay):
+            return
+        state = ready_for(self.state, move.key)
+        reservation = reservations.for_call(state, self.agent, move.choice.target, move.choice.cut)
+        call = ModelCall.of(state.digest, cut=move.choice.cut, max_output_tokens=reservation.max_output_tokens, most_input=reservation.most_input)
+        self._write()
+        read = ready_for(self.read, move.key)
+        prompt = call_model._prompt(call, read)
+        self.asked.append(Asked(state, read, call, prompt, protocols.named(self.agent.protocol).ask(prompt)))
+        self._perform([move])
+
+    def _act(self, moves: Iterable[Act]) -> None:
+        moves = list(moves)
+        self.ran += [move.call for move in moves]
+        self._perform(moves)
+
+    def _perform(self, moves: list[Ask] | list[Act] | list[Consult]) -> None:
+        """Schedule activities, and draw which of them end how, and when; at a deadline the others are left behind, unless somebody adds time."""
+        for move in moves:
+            self._note(Scheduled(move.key))
+        running: list[Ask | Act | Consult] = self.luck.sample(moves, k=len(moves))
+        is_cancelled, is_late = self._chance(70), self._time_left is not None and self._chance(4)
+        may_stay = is_cancelled or (is_late and self.agent.on_exhausted != "pause")
+        while running and not (may_stay and self._chance(2)):
+            self._meanwhile()
+            self._note(self._end(running.pop()))
+        if is_cancelled:
+            raise Stopped
+        if is_late:
+            self._elapsed = max(self._elapsed, (self.state.time_limit or timedelta()) - time_kept(self.state, self.agent))
+            self._meanwhile()
+        if self._time_left is not None and self._time_left <= time_kept(self.state, self.agent):
+            self._left_behind, running = [*self._left_behind, *running], []
+        for move in running:
+            self._note(self._end(move))
+
+    def _meanwhile(self) -> None:
+        """What may happen at any moment."""
+        self._elapsed += self.luck.choice([0, 0.01, 0.1, 1]) * SECOND
+        while self._left_behind and not self._chance(3):
+            self._note(self._end(self._left_behind.pop(0), fails_in=2))
+        if self._chance(15):
+            self._add_budget()
+
+    def _add_budget(self) -> None:
+        """The update's validator refuses what has no limit, once the limits are known."""
+        more = self.luck.choice(drawn.MORE)
+        if self.state.agent is not None:
+            try:
+                self.state.ledger.add(more)
+            except errors.InvalidRequestError:
+                return
+        self.states.append(apply(self.state, BudgetAdded(more)))
+        self._unwritten.append(BudgetAdded(more))
+
+    def _wait_for_budget(self, reason: str) -> None:
+        self._note(WaitBegan("budget", reason))
+        if self._chance(8):
+            raise Stopped
+        budget = self.state.ledger.budget
+        assert budget is not None
+        names = [name for name, value in budget if value is not None]
+        self._note(BudgetAdded(Budget.model_validate({name: 60 * SECOND if name == "time" else 5000 for name in names})))
+        self._note(WaitEnded())
+
+    def _wait_for_approval(self, asked: approvals.Asked) -> None:
+        pending = asked.pending(NOW, limits.APPROVAL_EXPIRY)
+        self._note(WaitBegan("approval", "somebody", pending))
+        for one in self.luck.sample(pending, k=len(pending)):
+            if self._chance(30):
+                raise Stopped
+            said = self.luck.choice(["approve", "approve", "approve", "edit", "deny", "nothing"])
+            if said == "nothing":
+                self.refused.add(one.call_id)
+                continue
+            decision = Decision(call_id=one.call_id, digest=one.digest, approve=said != "deny", arguments="{}" if said == "edit" else None)
+            self._decide(decision)
+            with pytest.raises(errors.ApprovalConflictError):
+                self._decide(decision)
+        self._note(WaitEnded(tuple(call.id for call, _ in self.state.asked.calls)))
+
+    def _decide(self, decision: Decision) -> None:
+        waiting = self.state.waiting
+        open_ids = {call.id for call, _ in self.state.asked.calls}
+        approvals.check(tuple(one for one in (waiting.pending if waiting else ()) if one.call_id in open_ids), decision, NOW)
+        if not decision.approve:
+            self.refused.add(decision.call_id)
+        else:
+            self.allowed_by[decision.call_id] = "a person"
+        if decision.arguments is not None:
+            self.edited[decision.call_id] = decision.arguments
+        self._note(Decided(decision))
+
+    def _end(self, move: Ask | Act | Consult, *, fails_in: int = 15) -> Fact:
+        """What becomes of an activity, which fails once in so many times."""
+        if isinstance(move, Act):
+            return self._tool_ended(move)
+        if self._chance(fails_in):
+            is_lost = self._chance(2)
+            return CallFailed(move.key, self.luck.choice(drawn.ERRORS), lost=is_lost)
+        return self._answered(move.key) if isinstance(move, Ask) else self._ruled(move)
+
+    def _tool_ended(self, move: Act) -> Fact:
+        if self._chance(6):
+            loss = self.luck.choice(list(Loss))
+            tool = self.agent.tool(move.call.name)
+            assert tool is not None
+            self.may_run_again[move.call.id] += loss is Loss.WORKER_LOST and tool.is_idempotent
+            return ToolLost(move.key, loss)
+        output = ToolOutput(content=f"{move.key} of {move.call.id}", is_error=self._chance(4))
+        if not self.state.finishing:
+            self.returned[move.call.id] = output
+        return ToolReturned(move.key, output)
+
+    def _ruled(self, move: Consult) -> Fact:
+        verdict = self.luck.choice([Allow(), Allow(), Deny(reason="no"), RequireApproval(expires=SECOND)])
+        if isinstance(verdict, Deny):
+            self.refused.add(move.call.id)
+        if isinstance(verdict, Allow):
+            self.allowed_by.setdefault(move.call.id, "the policy")
+        return PolicyAnswered(move.key, Ruling(verdict=verdict))
+
+    def _answered(self, key: Key) -> Fact:
+        """What a model says, as the model activity reads it."""
+        asked, held = self.asked[-1], self.state.ledger.held[str(key)]
+        said = drawn.answer(self.luck, self.agent, held.tokens, asked.call.max_output_tokens or limits.OUTPUT_TOKENS)
+        answer = protocols.named(self.agent.protocol).read(said, asked.prompt, corrects=self.agent.unmarked == "correct")
+        try:
+            call_model._refuse_nothing("any", answer)
+        except errors.LLMUnavailableError as error:
+            return CallFailed(key, error.info())
+        return ModelAnswered(key, self._checked(answer, asked.read))
+
+    def _checked(self, answer: ModelAnswer, state: TurnState) -> ModelAnswer:
+        """As `answers.checked` does, which needs an event loop."""
+        schema = self.agent.output_schema
+        is_last = state.finishing or not runs_tools(answer)
+        if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
+            return answer
+        reason = answers._reason(answer.message.text, schema, conformity.validator(schema))
+        return answer.model_copy(update={"objection": reason})
+
+    @property
+    def _time_left(self) -> timedelta | None:
+        limit = self.state.time_limit
+        return None if limit is None else limit - self._elapsed
+
+    def _slept(self, delay: timedelta) -> bool:
+        left = self._time_left
+        for_calls = None if left is None else max(left - time_kept(self.state, self.agent), timedelta())
+        self._elapsed += delay if for_calls is None else min(delay, for_calls)
+        return for_calls is None or not delay or for_calls > delay
+
+    def _note(self, fact: Fact) -> None:
+        """The workflow knows it, and history has it, before what was not written yet unless that had to be known for it."""
+        if isinstance(fact, Scheduled | WaitBegan | WaitEnded | TurnEnded):
+            self._write()
+        self.states.append(apply(self.state, fact))
+        self.read = apply(self.read, through_history(fact))
+
+    def _write(self) -> None:
+        for fact in self._unwritten:
+            self.read = apply(self.read, through_history(fact))
+        self._unwritten.clear()
+
+    def _chance(self, one_in: int) -> bool:
+        return self.luck.randrange(one_in) == 0
+
+
+def through_history(fact: Fact) -> Fact:
+    """The fact as a reader gets it."""
+    match fact:
+        case TurnStarted(request):
+            return TurnStarted(unpack(pack(request), TurnRequest))
+        case AgentResolved(key, agent):
+            return AgentResolved(key, unpack(pack(agent), AgentDefinition))
+        case ModelAnswered(key, answer):
+            return ModelAnswered(key, unpack(pack(answer), ModelAnswer))
+        case ToolReturned(key, output):
+            return ToolReturned(key, unpack(pack(output), ToolOutput))
+        case PolicyAnswered(key, ruling):
+            return PolicyAnswered(key, unpack(pack(ruling), Ruling))
+        case Decided(decision):
+            return Decided(unpack(pack(decision), Decision))
+        case BudgetAdded(more):
+            return BudgetAdded(unpack(pack(more), Budget))
+        case _:
+            return fact
+
+
+def turn(seed: int) -> Played:
+    """A turn of any agent with any luck."""
+    luck = random.Random(seed)
+    return Played(luck, drawn.agent(luck), drawn.request(luck)).play()

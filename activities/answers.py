@@ -1,0 +1,82 @@
+"""Whether a last answer has the type that was asked for.
+
+The agent's own type decides, with its validators, as long as its schema is the one that the turn is pinned to. Of a caller's type, and of one that
+a later deploy has changed, the worker has the schema alone; the caller's type has its say when the answer is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from perdure import outputs
+from perdure.activities import conformity
+from perdure.activities.agents import Agents
+from perdure.errors import PerdureError
+from perdure.fold import runs_tools
+from perdure.reports import StopReason
+from perdure.state import TurnState
+from perdure.strict import Schema
+from perdure.text import described
+from perdure.wire import ModelAnswer
+
+logger = logging.getLogger("perdure")
+
+Check = Callable[[Any], object]
+"""Takes JSON values, and raises ValueError where they do not fit."""
+
+
+class Answers:
+    """Looks for the type of a turn, and holds answers to it."""
+
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+
+    async def check_of(self, state: TurnState) -> Check:
+        """What the last answer of this turn is held to.
+
+        Raises:
+            InvalidRequestError: The schema that the turn was started with is none.
+        """
+        assert state.agent is not None
+        schema = state.output_schema(state.agent)
+        if schema is None:
+            return _anything
+        if state.request is None or state.request.output_schema is None:
+            with contextlib.suppress(PerdureError):  # the agent is gone, and the turn goes on without it
+                wanted: Any = (await self._agents.of_this_activity(state.agent.name)).output
+                if outputs.schema_of(wanted) == schema:
+                    return lambda value: outputs.instance_of(wanted, value)
+        return conformity.validator(schema)
+
+
+async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelAnswer:
+    """The answer, with what is wrong with it if it is the last one and does not fit."""
+    assert state.agent is not None
+    schema = state.output_schema(state.agent)
+    is_last = state.finishing or not runs_tools(answer)
+    if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
+        return answer
+    reason = await asyncio.to_thread(_reason, answer.message.text, schema, check)  # people's validators may take their time
+    return answer.model_copy(update={"objection": outputs.objection(reason, schema)}) if reason else answer
+
+
+def _reason(text: str, schema: Schema, check: Check) -> str:
+    """Why a text is not what was asked for; empty where it is."""
+    try:
+        check(outputs.value_in(text, schema))
+    except ValueError as error:
+        return str(error)
+    except PerdureError:
+        raise
+    except Exception as error:
+        logger.exception("a validator of the output type failed")
+        return described(error)
+    return ""
+
+
+def _anything(_: Any) -> None:
+    """Of plain text nothing is asked."""

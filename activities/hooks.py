@@ -1,0 +1,96 @@
+"""Code of the agent's that runs beside its steps: middleware and observers. They read the turn from its history, as every reader does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+from temporalio import activity
+
+from perdure import errors, outputs
+from perdure.activities.agents import Agents
+from perdure.activities.transcripts import Transcripts
+from perdure.agents import Agent
+from perdure.errors import PerdureError
+from perdure.observers import Observer
+from perdure.reports import AgentReport, Outcome
+from perdure.state import TurnState
+from perdure.text import described
+from perdure.wire import HookCall, Noted, ObserverCall
+
+logger = logging.getLogger("perdure")
+
+
+class Hooks:
+    """Calls middleware and observers."""
+
+    def __init__(self, agents: Agents, transcripts: Transcripts) -> None:
+        self._agents = agents
+        self._transcripts = transcripts
+
+    async def run_middleware(self, call: HookCall) -> Noted:
+        """Call one middleware.
+
+        Raises:
+            GuardrailError: It refuses.
+            PerdureError: It failed; or the deployed agent has none there any more.
+        """
+        agent = await self._agents.of_this_activity(call.agent)
+        if call.place >= len(agent.middleware):
+            raise errors.ConfigurationError(f"the deployed agent {call.agent} has no middleware number {call.place + 1} any more")
+        item = agent.middleware[call.place]
+        state = await self._transcripts.read(activity.client(), activity.info())
+        assert state.request is not None
+        try:
+            if call.moment == "before":
+                await item.before(state.request.task)
+            else:
+                report = state.report(activity.info().workflow_id or "", call.outcome or Outcome.COMPLETED, risk=call.risk)
+                await item.after(await _typed(report, state, agent))
+        except PerdureError:
+            raise
+        except Exception as error:
+            raise PerdureError(f"the middleware {type(item).__name__} of agent {call.agent} failed: {described(error)}") from error
+        return Noted()
+
+    async def tell_observers(self, call: ObserverCall) -> Noted:
+        """Tell every observer what it has not seen. What one raises is logged."""
+        agent = await self._agents.of_this_activity(call.agent)
+        state = await self._transcripts.read(activity.client(), activity.info())
+        for observer in agent.observers:
+            await _tell(observer, state, call)
+        return Noted()
+
+
+async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) -> AgentReport[Any]:
+    """The report with its output in the agent's type; as JSON values where the turn has another type, of which the worker has the schema alone."""
+    schema = state.output_schema(state.agent) if state.agent else None
+    if schema is None:
+        return report
+    is_own = state.request is not None and state.request.output_schema is None and outputs.schema_of(agent.output) == schema
+    try:
+        output = await asyncio.to_thread(outputs.read, report.output, agent.output if is_own else None, schema)
+    except ValueError as error:
+        raise errors.OutputInvalidError(f"the answer is not what was asked for: {error}") from None
+    return report.model_copy(update={"output": output})
+
+
+async def _tell(observer: Observer, state: TurnState, call: ObserverCall) -> None:
+    assert state.request is not None
+    turn_id = activity.info().workflow_id or ""
+    turn = state.request.info(turn_id)
+    for step in state.steps[call.seen : call.steps]:
+        await _quietly(observer, observer.on_step(turn, step))
+    if call.waits_for:
+        await _quietly(observer, observer.on_wait(turn, call.waits_for, call.reason))
+    if call.outcome is not None:
+        await _quietly(observer, observer.on_end(turn, state.report(turn_id, call.outcome, risk=call.risk)))
+
+
+async def _quietly(observer: Observer, telling: Awaitable[None]) -> None:
+    try:
+        await telling
+    except Exception:
+        logger.exception("the observer %s failed; the turn goes on", type(observer).__name__)

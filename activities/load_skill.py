@@ -1,0 +1,128 @@
+"""What `load_skill` reads: the skills on demand as they were when the turn looked its agent up.
+
+A turn's definition, which stands in its history, pins each skill by digest. The process that resolved the agent keeps the texts by digest, so turns
+share them and a folder may change meanwhile. A process that has them not (it was started later, or forgot them) reads the pins from history and
+the skills of the deployed agent anew. Texts of another digest are refused, with an error result that says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from temporalio import activity
+from temporalio.client import Client
+
+from perdure.activities import skill_folders
+from perdure.activities.history import HistoryReader
+from perdure.agents import Agent
+from perdure.definitions import AgentDefinition
+from perdure.facts import AgentResolved
+from perdure.skills import Skill, loader, unknown
+from perdure.text import size
+from perdure.tools import AnyTool
+
+_RUNS = 10_000
+_KEPT_BYTES = 64 * 1024 * 1024
+_PAGE = 20
+"""Of history's events; the definition stands among the first ten."""
+
+Pins = Mapping[str, str]
+
+
+class PinnedSkills:
+    """The skills that running turns may read, up to `max_bytes` of text. Safe to use from threads."""
+
+    def __init__(self, max_bytes: int = _KEPT_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._pins: OrderedDict[str, Pins] = OrderedDict()
+        self._texts: OrderedDict[str, Skill] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    async def read(self, agent: Agent) -> Agent:
+        """The agent with its folders of skills read.
+
+        Raises:
+            ConfigurationError: A folder cannot be read, or two skills have one name.
+        """
+        return replace(agent, skills=await asyncio.to_thread(skill_folders.read, agent)) if agent.skills else agent
+
+    def pin(self, run_id: str, definition: AgentDefinition, skills: Sequence[Skill | Path]) -> None:
+        """Keep what a turn begins with."""
+        pins = _pins(definition)
+        if pins:
+            self._remember(run_id, pins)
+            self._keep([skill for skill in skills if isinstance(skill, Skill)])
+
+    def loader(self, client: Client, info: activity.Info, deployed: Agent | None) -> AnyTool:
+        """The tool for one call. `deployed` is the agent as this worker has it."""
+        turn_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+
+        async def find(name: str) -> Skill:
+            pins = self._known(run_id) or await self._from_history(client, turn_id, run_id)
+            if name not in pins:
+                raise unknown(name, pins)
+            return self._text(pins[name]) or await self._anew(name, pins[name], deployed)
+
+        return loader(find)
+
+    async def _from_history(self, client: Client, turn_id: str, run_id: str) -> Pins:
+        """What the turn is pinned to, by its history."""
+        reader = HistoryReader(client.data_converter)
+        async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(page_size=_PAGE):
+            fact = await reader.fact(event)
+            if isinstance(fact, AgentResolved):
+                pins = _pins(fact.agent)
+                self._remember(run_id, pins)
+                return pins
+        return {}
+
+    async def _anew(self, name: str, digest: str, deployed: Agent | None) -> Skill:
+        """The skill as the deployed agent has it, if it is still the one that was pinned."""
+        if deployed is not None:
+            self._keep(await asyncio.to_thread(skill_folders.read, deployed))
+        found = self._text(digest)
+        if found is None:
+            raise ValueError(f"the skill {name!r} was changed or removed since this turn began; it was not read")
+        return found
+
+    def _known(self, run_id: str) -> Pins | None:
+        with self._lock:
+            if run_id in self._pins:
+                self._pins.move_to_end(run_id)
+            return self._pins.get(run_id)
+
+    def _remember(self, run_id: str, pins: Pins) -> None:
+        with self._lock:
+            self._pins[run_id] = pins
+            while len(self._pins) > _RUNS:
+                self._pins.popitem(last=False)
+
+    def _text(self, digest: str) -> Skill | None:
+        with self._lock:
+            if digest in self._texts:
+                self._texts.move_to_end(digest)
+            return self._texts.get(digest)
+
+    def _keep(self, skills: Sequence[Skill]) -> None:
+        with self._lock:
+            for skill in skills:
+                if skill.on_demand:
+                    self._bytes += 0 if skill.digest in self._texts else _weight(skill)
+                    self._texts[skill.digest] = skill
+                    self._texts.move_to_end(skill.digest)
+            while self._bytes > self._max_bytes and len(self._texts) > 1:
+                self._bytes -= _weight(self._texts.popitem(last=False)[1])
+
+
+def _pins(definition: AgentDefinition) -> Pins:
+    return {skill.name: skill.digest for skill in definition.skills if skill.on_demand}
+
+
+def _weight(skill: Skill) -> int:
+    return size(skill.instructions) + sum(size(path) + size(text) for path, text in skill.files.items())

@@ -1,0 +1,174 @@
+"""Approvals: which calls wait for a person, what a person may say, and what becomes of the call. Pure.
+
+An approval is bound to one call and to its arguments by a digest. The first answer counts, it is used once, and silence is a no.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from perdure import errors
+from perdure.messages import ToolCall
+from perdure.tasks import Task
+from perdure.values import Value, Wire
+
+if TYPE_CHECKING:
+    from perdure.definitions import AgentDefinition
+
+
+class Allow(Value):
+    """The call may run, unless its tool, the agent or the task wants an approval anyway."""
+
+    kind: Literal["allow"] = "allow"
+
+
+class Deny(Value):
+    """The call does not run; the model is told why."""
+
+    kind: Literal["deny"] = "deny"
+    reason: str = ""
+
+
+class RequireApproval(Value):
+    """The call waits for a person, for so long."""
+
+    kind: Literal["require_approval"] = "require_approval"
+    expires: timedelta | None = None
+
+
+Verdict = Annotated[Allow | Deny | RequireApproval, Field(discriminator="kind")]
+
+
+class ProposedCall(Value):
+    """What a policy is asked about. `arguments` is JSON text as the model wrote it."""
+
+    turn_id: str
+    agent: str
+    tool: str
+    call_id: str
+    arguments: str
+    read_only: bool = False
+    labels: dict[str, str] = {}
+
+
+Policy = Callable[[ProposedCall], "Allow | Deny | RequireApproval | Awaitable[Allow | Deny | RequireApproval]"]
+"""A function of yours that runs in the worker, sync or async, before a call does. One that raises denies."""
+
+
+class Ruling(Wire):
+    """What a policy said, on its way through history."""
+
+    verdict: Verdict
+
+
+class Decision(Wire):
+    """What a person says about a call. `digest` names the arguments that were looked at; `arguments` replaces them, as JSON text."""
+
+    call_id: str
+    digest: str
+    approve: bool
+    reason: str = ""
+    arguments: str | None = None
+
+
+class PendingApproval(Wire):
+    """A call that waits for a person."""
+
+    call_id: str
+    tool: str
+    arguments: str
+    digest: str
+    expires_at: datetime
+
+
+class Gate(Value):
+    """Where a call stands: `open`, or before a policy (`policy`) or a person (`asked`). `arguments` is set where a person changed them."""
+
+    status: Literal["open", "policy", "asked"] = "open"
+    expires: timedelta | None = None
+    arguments: str | None = None
+
+
+OPEN = Gate()
+
+
+def digest_of(call: ToolCall) -> str:
+    """What an approval is bound to: 16 hexadecimal digits over tool and arguments."""
+    return hashlib.sha256(f"{call.name}\n{call.arguments}".encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def gate_of(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
+    """Where a new call stands."""
+    tool = agent.tool(call.name)
+    if agent.has_policy or (tool is not None and tool.has_policy):
+        return Gate(status="policy")
+    return _asked(agent, task, call)
+
+
+def after_policy(agent: AgentDefinition, task: Task, call: ToolCall, verdict: Allow | RequireApproval) -> Gate:
+    """Where a call stands when the policy does not deny it. A policy cannot lift what tool, agent or task want."""
+    if isinstance(verdict, RequireApproval):
+        return Gate(status="asked", expires=verdict.expires)
+    return _asked(agent, task, call)
+
+
+def denied(reason: str) -> str:
+    """What the model is told."""
+    return "This call was not run: it was denied" + (f": {reason}" if reason else ".")
+
+
+def expired(after: timedelta) -> str:
+    """What the model is told when nobody answered."""
+    return f"This call was not run: nobody approved it within {after}."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The calls that a turn waits for, with their gates."""
+
+    calls: tuple[tuple[ToolCall, Gate], ...]
+
+    def pending(self, now: datetime, default: timedelta) -> tuple[PendingApproval, ...]:
+        """As people see them."""
+        return tuple(
+            PendingApproval(
+                call_id=call.id,
+                tool=call.name,
+                arguments=call.arguments,
+                digest=digest_of(call),
+                expires_at=now + (default if gate.expires is None else gate.expires),
+            )
+            for call, gate in self.calls
+        )
+
+
+def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetime) -> None:
+    """Refuse an answer that comes too late, twice, or for other arguments.
+
+    Raises:
+        ApprovalConflictError: The message says which.
+    """
+    found = next((one for one in pending if one.call_id == decision.call_id), None)
+    if found is None:
+        raise errors.ApprovalConflictError(f"no approval is pending for the call {decision.call_id!r}: it was answered already, or never asked")
+    if found.digest != decision.digest:
+        raise errors.ApprovalConflictError(
+            f"the approval names the arguments {decision.digest!r}, but the call {decision.call_id!r} of {found.tool} has {found.digest!r}"
+        )
+    if now >= found.expires_at:
+        raise errors.ApprovalConflictError(f"the approval of {decision.call_id!r} expired at {found.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _asked(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
+    tool = agent.tool(call.name)
+    if tool is None:
+        return OPEN
+    changes = not tool.is_read_only
+    wanted = tool.needs_approval or agent.approval == "all" or (changes and (agent.approval == "changes" or task.requires_human_approval))
+    return Gate(status="asked") if wanted else OPEN

@@ -1,0 +1,79 @@
+"""What a policy and people say about the calls of a step, and what becomes of the calls. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perdure import approvals, limits, steps
+from perdure.approvals import Allow, Decision, Deny, Gate, RequireApproval
+from perdure.facts import Key
+from perdure.messages import ToolCall
+from perdure.state import TurnState
+from perdure.text import clip
+
+
+def gate_of(state: TurnState, call: ToolCall) -> Gate:
+    """Where a new call stands."""
+    if state.agent is None or state.request is None or state.agent.tool(call.name) is None:
+        return approvals.OPEN
+    return approvals.gate_of(state.agent, state.request.task, call)
+
+
+def edited(state: TurnState) -> tuple[ToolCall, ...]:
+    """The calls of the step, with the arguments that people gave them."""
+    return tuple(
+        call if gate.arguments is None else call.model_copy(update={"arguments": gate.arguments})
+        for call, gate in zip(state.calls, state.gates, strict=True)
+    )
+
+
+def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -> TurnState:
+    """The policy spoke about a call."""
+    agent, request = state.agent, state.request
+    if not steps.is_open(state, key) or agent is None or request is None:
+        return state
+    state = replace(state, failures=(), pardoned=0)
+    if isinstance(verdict, Deny):
+        return steps.give(state, key, clip(approvals.denied(verdict.reason), limits.TOOL_RESULT_BYTES), is_error=True)
+    gate = approvals.after_policy(agent, request.task, state.calls[key.call - 1], verdict)
+    return replace(state, gates=_with(state.gates, key.call, gate))
+
+
+def decided(state: TurnState, decision: Decision) -> TurnState:
+    """A person spoke about a call."""
+    place = _place(state, decision.call_id)
+    if place is None:
+        return state
+    if not decision.approve:
+        return steps.give(state, _key(state, place), clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES), is_error=True)
+    return replace(state, gates=_with(state.gates, place, Gate(arguments=decision.arguments)))
+
+
+def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
+    """Nobody spoke about these calls."""
+    for call_id in ids:
+        place = _place(state, call_id)
+        if place is not None:
+            after = state.gates[place - 1].expires or limits.APPROVAL_EXPIRY
+            state = steps.give(state, _key(state, place), approvals.expired(after), is_error=True)
+    return state
+
+
+def _place(state: TurnState, call_id: str) -> int | None:
+    """Where a call stands that waits for a person, counted from 1."""
+    return next(
+        (
+            place
+            for place, (call, gate) in enumerate(zip(state.calls, state.gates, strict=False), 1)
+            if call.id == call_id and gate.status == "asked" and state.results[place - 1] is None
+        ),
+        None,
+    )
+
+
+def _key(state: TurnState, place: int) -> Key:
+    return Key(len(state.steps) + 1, place)
+
+
+def _with(gates: tuple[Gate, ...], place: int, gate: Gate) -> tuple[Gate, ...]:
+    return tuple(gate if index == place else other for index, other in enumerate(gates, 1))

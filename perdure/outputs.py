@@ -1,0 +1,125 @@
+"""The type that an answer shall have: its JSON schema, and an instance of it from what a model wrote. Pure.
+
+A schema is pinned as pydantic makes it, and sent as `strict` makes it. Whatever pydantic knows can be a type: a model, a dataclass, a `TypedDict`,
+`list[Item]`, `int`, a union. `str` is plain text and has no schema.
+"""
+
+from __future__ import annotations
+
+import json
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from perdure import errors
+from perdure.schema import without_titles
+from perdure.strict import Schema, plain, strict
+from perdure.text import clean, one_line
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as Defaulting
+
+    T = Defaulting("T", default=str)
+    T_co = Defaulting("T_co", default=str, covariant=True)
+    R = Defaulting("R", default=Any)
+else:  # with a default, pydantic takes an `AgentReport` without a parameter for one of text, whatever its output is
+    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
+    R = TypeVar("R")  # what comes of a name alone is text or JSON values, and no type checker can know which
+
+_NAME_CHARACTERS = 64
+_CAUSE_CHARACTERS = 300
+_REASON_CHARACTERS = 1_000
+_SCHEMA_BYTES = 8 * 1024
+"""A longer schema is not told again to a model that is asked again."""
+
+
+def schema_of(wanted: Any, whose: str = "") -> Schema | None:
+    """The schema of a type, None for `str` and for no type. An error begins with `whose` type it is.
+
+    Raises:
+        ConfigurationError: A model cannot be held to the type: it is recursive, or any value may stand in it, or pydantic does not know it.
+    """
+    if wanted is None or wanted is str:
+        return None
+    name = wanted.__name__ if _is_class(wanted) else str(wanted)
+    if isinstance(wanted, FunctionType):
+        raise errors.ConfigurationError(f"{whose}output type {name}: it is a function; name a type")
+    try:
+        made = without_titles(TypeAdapter(wanted).json_schema)
+        strict(made)
+    except (PydanticUserError, PydanticUndefinedAnnotation, TypeError, ValueError) as error:
+        said = error.message if isinstance(error, PydanticUserError) else str(error)
+        raise errors.ConfigurationError(f"{whose}output type {name}: {one_line(said, _CAUSE_CHARACTERS)}") from error
+    made.pop("title", None)
+    return {**made, "title": name} if _is_class(wanted) else made
+
+
+def name_of(schema: Schema | None) -> str:
+    """What an answer of this schema is called in a request: letters, digits, `_` and `-`."""
+    title = str((schema or {}).get("title") or "answer")
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in title)[:_NAME_CHARACTERS]
+
+
+def value_in(text: str, schema: Schema) -> Any:
+    """What stands in an answer, as JSON values: the text as it is, or what is between its fences.
+
+    Raises:
+        ValueError: There is no JSON in it; the message is written for the model.
+    """
+    text = clean(text)
+    try:
+        value = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        value = _between_fences(text, error)
+    return plain(schema, value)
+
+
+def read(text: str, wanted: Any, pinned: Schema | None) -> Any:
+    """The output of a turn that has an answer: an instance of the type that is wanted; without one JSON values, if the turn is pinned to a schema.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    schema = pinned if pinned is not None else schema_of(wanted)
+    if schema is None or wanted is str:
+        return text
+    value = value_in(text, schema)
+    return value if wanted is None else instance_of(wanted, value)
+
+
+def instance_of(wanted: type[T], value: Any) -> T:
+    """`value`, which is made of JSON values, as an instance of a type.
+
+    Raises:
+        ValueError: It does not fit; the message is written for the model.
+    """
+    try:
+        return TypeAdapter(wanted).validate_json(to_json(value))
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        raise ValueError("; ".join(f"{'.'.join(map(str, one['loc'])) or 'answer'}: {one['msg']}" for one in problems[:5])) from None
+
+
+def objection(reason: str, schema: Schema) -> str:
+    """What a model is told whose answer does not fit. The first line is for people too."""
+    sent = json.dumps(strict(schema), ensure_ascii=False)
+    asked = f"JSON of this schema: {sent}" if len(sent.encode()) <= _SCHEMA_BYTES else "JSON of the schema asked for."
+    return f"the answer is not what was asked for: {one_line(reason, _REASON_CHARACTERS)}\nAnswer again, with nothing but {asked}"
+
+
+def _between_fences(text: str, refused: ValueError) -> Any:
+    first, last = text.find("```"), text.rfind("```")
+    if last <= first:
+        raise ValueError(f"it is no JSON: {refused}") from None
+    language, newline, rest = (inner := text[first + 3 : last]).partition("\n")
+    try:
+        return from_json(rest if newline and language.strip().isalnum() else inner, allow_inf_nan=False)
+    except ValueError as error:
+        raise ValueError(f"what stands between the fences is no JSON: {error}") from None
+
+
+def _is_class(wanted: Any) -> bool:
+    return isinstance(wanted, type) and not hasattr(wanted, "__args__")

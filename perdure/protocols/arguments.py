@@ -1,0 +1,131 @@
+"""Arguments of a call from what a model wrote for them.
+
+Models without tool calls write JSON, JSON in a fence, JSON with line breaks in its strings, a Python dict, or only the words that they mean. What
+cannot be understood stays as it is: the tool then says what is wrong with it, and the model reads that.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from typing import Any
+
+from perdure.definitions import ToolDefinition
+from perdure.text import clean
+
+_FENCE = re.compile(r"\s*(?P<ticks>`{3,}|~{3,})[^\n`]*\n(?P<inside>.*?)(?:\n?[ \t]*(?P=ticks)|\Z)", re.DOTALL)
+_FENCE_BEGINS = re.compile(r"(?:`{3,}|~{3,})[ \t]*(?:[A-Za-z0-9_+-]*[ \t]*\n|(?:json|python)?[ \t]*(?=\{))\s*|`(?=\{)", re.IGNORECASE)
+_NAMES = ("name", "tool", "action", "tool_name", "function")
+_INPUTS = ("arguments", "args", "parameters", "action_input", "input", "tool_input")
+_NOTHING = ("", "none", "null", "n/a", "()")
+_PYTHON = 20_000  # characters; above that a literal costs more than the step that the model needs to write it anew
+
+_LENIENT = json.JSONDecoder(strict=False)
+
+
+def arguments_of(written: str, all_of_it: str, tool: ToolDefinition | None) -> str:
+    """JSON text for the arguments that stand in `written`.
+
+    `all_of_it` is `written` and whatever follows, for a JSON object that itself holds what looks like the end.
+    """
+    whole = object_in(all_of_it)
+    if whole is not None:
+        return whole[0]
+    words = unfenced(written)
+    literal = _python_literal(words)
+    if literal is not None:
+        return literal
+    fields = _fields(tool)
+    if tool is not None and (not fields or (words.lower() in _NOTHING and not tool.parameters.get("required"))):
+        return "{}"
+    only = _only_field(tool, fields)
+    if only is not None:
+        return dumped({only: _value(words, fields[only])})
+    inside = object_in(words[words.find("{") :]) if "{" in words else None
+    return inside[0] if inside else words or "{}"
+
+
+def object_in(text: str) -> tuple[str, dict[str, Any]] | None:
+    """The JSON object that `text` begins with, fenced or not, as JSON text and as a value; None where it begins with none."""
+    text = text.lstrip()
+    fence = _FENCE_BEGINS.match(text)
+    text = text[fence.end() :] if fence else text
+    if not text.startswith("{"):
+        return None
+    try:
+        value, end = _LENIENT.raw_decode(text)
+        return (text[:end] if _is_strict(text[:end]) else dumped(value)), value
+    except (ValueError, RecursionError):
+        return None
+
+
+def call_in(value: dict[str, Any]) -> tuple[str, str] | None:
+    """The tool that a JSON object names, and its arguments as they are written there; None where it names none."""
+    name = next((value[key] for key in _NAMES if isinstance(value.get(key), str) and value[key].strip()), None)
+    if name is None:
+        return None
+    given: Any = next((value[key] for key in _INPUTS if value.get(key) is not None), {})
+    return name.strip(), given if isinstance(given, str) else dumped(given)
+
+
+def unfenced(text: str) -> str:
+    """What stands in a fence, or between backticks, else all of the text; without space around it."""
+    fence = _FENCE.match(text)
+    inside = fence["inside"] if fence else text
+    return inside.strip().strip("`").strip()
+
+
+def dumped(value: Any) -> str:
+    """JSON text that every store takes."""
+    return clean(json.dumps(value, ensure_ascii=False))
+
+
+def _is_strict(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _python_literal(words: str) -> str | None:
+    """A Python dict as JSON text."""
+    if not words.startswith("{") or not words.endswith("}") or len(words) > _PYTHON:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in strings that are not ours
+            value = ast.literal_eval(words)
+        return dumped(value) if isinstance(value, dict) else None
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def _fields(tool: ToolDefinition | None) -> dict[str, Any]:
+    fields = tool.parameters.get("properties") if tool else None
+    return fields if isinstance(fields, dict) else {}
+
+
+def _only_field(tool: ToolDefinition | None, fields: dict[str, Any]) -> str | None:
+    """The one argument that words without a name can be meant for."""
+    required = tool.parameters.get("required") if tool else None
+    names = required if isinstance(required, list) and len(required) == 1 else list(fields)
+    return names[0] if len(names) == 1 and names[0] in fields else None
+
+
+def _value(words: str, field: Any) -> Any:
+    """The words as a value of this field: what JSON makes of them, but of a text only what is in quotes."""
+    try:
+        value = json.loads(words)
+        dumped(value)
+    except (ValueError, RecursionError):  # reading and writing reach Python's limit at different depths
+        return words[1:-1] if len(words) > 1 and words[0] == words[-1] == "'" else words
+    return words if _is_text(field) and not isinstance(value, str) else value
+
+
+def _is_text(field: Any) -> bool:
+    """Whether an argument is a text, or one that may be left out."""
+    kinds = [field, *(field.get("anyOf") or ())] if isinstance(field, dict) else []
+    return any(isinstance(kind, dict) and kind.get("type") == "string" for kind in kinds)

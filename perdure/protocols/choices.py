@@ -1,0 +1,56 @@
+"""The schema of a choice: one of these tools with its own arguments, or an answer.
+
+The definitions of each part come up to the top under names of their own, because a `$ref` is looked up from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from perdure.definitions import ToolDefinition
+
+_DEFINITIONS = ("$defs", "definitions")
+
+
+def schema_of(tools: Sequence[ToolDefinition], answer: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
+    """The schema of a reply; `answer` is the schema of an answer, None where there may be none."""
+    found: dict[str, JsonValue] = {}
+    parts = [_call(tool, found) for tool in tools]
+    parts += [_object({"answer": _lifted(answer, "answer", found)})] if answer is not None else []
+    whole: dict[str, JsonValue] = parts[0] if len(parts) == 1 else {"type": "object", "anyOf": [*parts]}
+    return {**whole, "$defs": found} if found else whole
+
+
+def _call(tool: ToolDefinition, found: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return _object({"name": {"type": "string", "enum": [tool.name]}, "arguments": _lifted(tool.parameters, tool.name, found)})
+
+
+def _object(properties: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def _lifted(schema: Mapping[str, JsonValue], owner: str, found: dict[str, JsonValue]) -> JsonValue:
+    """`schema` without its definitions, which are put into `found`."""
+    for kind in _DEFINITIONS:
+        definitions = schema.get(kind)
+        for name, definition in definitions.items() if isinstance(definitions, dict) else ():
+            found[f"{owner}.{name}"] = _renamed(definition, owner)
+    lifted: JsonValue = _renamed({key: value for key, value in schema.items() if key not in _DEFINITIONS}, owner)
+    return lifted
+
+
+def _renamed(value: Any, owner: str) -> Any:
+    """`value` with every reference to a definition naming the one that is its owner's."""
+    if isinstance(value, list):
+        return [_renamed(item, owner) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _reference(item, owner) if key == "$ref" and isinstance(item, str) else _renamed(item, owner) for key, item in value.items()}
+
+
+def _reference(target: str, owner: str) -> str:
+    _, kind, name = target.split("/", 2) if target.count("/") >= 2 else ("", "", "")
+    return f"#/$defs/{owner}.{name}" if target.startswith("#/") and kind in _DEFINITIONS else target

@@ -1,0 +1,126 @@
+"""The JSON protocol: every reply is an object that names a tool and its arguments, or is the answer. A schema leaves no other choice.
+
+For small models on servers that keep to a schema while they write (vLLM, llama.cpp, Ollama): what they write is then always a call that can be
+read. Where a server does not, the model is told what was wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+from perdure.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult
+from perdure.protocols.arguments import call_in, dumped, object_in
+from perdure.protocols.choices import schema_of
+from perdure.protocols.prompt import Prompt, described
+from perdure.protocols.spoken import Words, in_words, reasoning
+from perdure.reports import StopReason
+from perdure.wire import ModelAnswer
+
+NAME = "reply"
+"""What the schema is called where an API asks for a name."""
+
+_PLACES = 20
+"""So many braces may stand before the object of a model that nothing forces."""
+
+_TOOLS = """\
+You have these tools:
+
+{tools}
+
+Reply with one JSON object and nothing else. To use a tool: {{"name": "the tool", "arguments": {{…}}}}. You will be given its result, and then
+reply again, as often as you need. To answer, when you know enough: {{"answer": {answer}}}."""
+_ANSWER = """You have no tools now. Reply with one JSON object and nothing else: {{"answer": {answer}}}."""
+_NEITHER = "Your reply is no JSON object with a tool's name and arguments, and none with an answer, so nothing was done."
+_OBJECTION = f'{_NEITHER} Reply again, with {{"name": "the tool", "arguments": {{…}}}} or {{"answer": "…"}} and nothing else.'
+
+
+def ask(prompt: Prompt) -> Prompt:
+    """The prompt without tools: they are described, and the choice between them and the answer is the schema of the reply.
+
+    Raises:
+        LLMInvalidRequestError: The options demand a tool that is not there.
+    """
+    demands = prompt.options.tool_choice not in (None, "auto", "none")
+    return replace(
+        prompt,
+        system=f"{prompt.system}\n\n{_forms(prompt)}" if prompt.system.strip() else _forms(prompt),
+        messages=in_words(prompt.messages, Words(_call, _typed_answer if prompt.response_schema else _answer, _result, _NEITHER)),
+        tools=(),
+        options=prompt.options.model_copy(update={"tool_choice": None}),
+        response_schema=schema_of(prompt.offered, None if demands and prompt.offered else prompt.response_schema or {"type": "string"}),
+        response_name=NAME,
+    )
+
+
+def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
+    """The call or the answer in the object of `answer`."""
+    thought, text = _apart(answer.message.text)
+    if answer.message.calls or answer.stop is StopReason.REFUSED or not text.strip():
+        return answer
+    said = _said(text, prompt)
+    if said is None:
+        is_cut_off = answer.stop is StopReason.MAX_TOKENS
+        return answer.model_copy(update={"objection": _OBJECTION if not is_cut_off and (corrects or "{" in text) and prompt.offered else ""})
+    is_call = isinstance(said, ToolCall) and answer.stop is not StopReason.MAX_TOKENS
+    thinking = (*reasoning(answer.message), *([Thinking(text=thought)] if thought else []))
+    message = AssistantMessage(parts=(*thinking, said))
+    return answer.model_copy(update={"message": message, "stop": StopReason.TOOL_CALLS if is_call else answer.stop})
+
+
+def _apart(text: str) -> tuple[str, str]:
+    """What a model that reasons wrote before its reply, and the reply."""
+    before, tag, after = text.rpartition("</think>")
+    if not tag or before.lstrip().startswith("{"):
+        return "", text
+    return before.strip().removeprefix("<think>").strip(), after
+
+
+def _said(text: str, prompt: Prompt) -> ToolCall | Text | None:
+    """What the first object says that says something."""
+    places = itertools.islice(re.finditer(r"\{", text), _PLACES)
+    found = (object_in(text[place.start() :]) for place in places)
+    return next((said for value in found if value and (said := _meant(value[1], prompt))), None)
+
+
+def _meant(value: dict[str, Any], prompt: Prompt) -> ToolCall | Text | None:
+    call = call_in(value) if prompt.offered else None
+    if call is not None:
+        return ToolCall(id="", name=call[0], arguments=call[1])
+    told = value if prompt.response_schema is not None and "answer" not in value else value.get("answer")
+    text = told if isinstance(told, str) else dumped(told)
+    return Text(text=text) if told is not None and text.strip() else None
+
+
+def _forms(prompt: Prompt) -> str:
+    answer = f"your answer, by this schema: {dumped(prompt.response_schema)}" if prompt.response_schema else '"your answer"'
+    tools = "\n\n".join(map(described, prompt.offered))
+    return _TOOLS.format(tools=tools, answer=answer) if tools else _ANSWER.format(answer=answer)
+
+
+def _call(thought: str, call: ToolCall) -> str:
+    return f'{{"name": {dumped(call.name)}, "arguments": {_json(call.arguments or "{}")}}}'
+
+
+def _json(text: str) -> str:
+    """JSON as it was written, so that it is no longer than what was reserved for it; a string of what is no JSON."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return dumped(text)
+    return text
+
+
+def _answer(thought: str, text: str) -> str:
+    return dumped({"answer": text})
+
+
+def _typed_answer(thought: str, text: str) -> str:
+    return f'{{"answer": {_json(text)}}}'
+
+
+def _result(result: ToolResult) -> str:
+    return f"Result of {result.name}:\n{result.content}"

@@ -1,0 +1,183 @@
+"""What a reply in the ReAct format says, however a small model has written it. Never raises, whatever the text.
+
+The markers stand at the beginning of a line, in any case, with or without bold, headings or numbers (`**Action 2:**`). The first that says
+something decides: after an Action the rest is invented, and after a Final Answer all of the rest is the answer. Seen in the wild and read as
+what was meant: no Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`, `Action: Final Answer`, `Action: search[words]`,
+the name and the input as one JSON object, other names than a tool's by case and separators only, and `<think>` around the thoughts of models
+that reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perdure.definitions import ToolDefinition
+from perdure.protocols.arguments import arguments_of, call_in, object_in, unfenced
+from perdure.text import one_line
+
+_MARK = re.compile(
+    r"^(?P<open>[ \t>#*_`-]*)(?P<name>thought|action[ \t_]?input|action|observation|final[ \t_]?answer|answer)(?:[ \t]*\d+)?"
+    r"(?P<shut>[ \t*_`]*)(?:(?P<colon>[:\uff1a])(?P<close>[*_`]*)|$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_INLINE_ANSWER = re.compile(r"\bfinal[ _]?answer(?: is)?[ \t]*[:\uff1a]", re.IGNORECASE)
+_INLINE_INPUT = re.compile(r"\baction[ _]?input[ \t]*[:\uff1a]", re.IGNORECASE)
+_CALL = re.compile(r"(?P<name>[\w.-]+)[ \t]*(?:\((?P<round>.*)\)|\[(?P<square>.*)\])[.;]?", re.DOTALL)
+_LABEL = re.compile(r"[ \t>#*_`-]*thought(?:[ \t]*\d+)?[ \t*_`]*[:\uff1a][*_`]*", re.IGNORECASE)
+_NO_ACTION = frozenset({"none", "no_action", "no_tool", "n_a", "na", "nothing", "not_needed"})
+_NAME = 100
+_ANSWERS = frozenset({"final_answer", "finalanswer", "finish"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What was said: an `action` with `arguments`, an `answer`, or neither, each after a thought. `reasoning` stood between `<think>` tags."""
+
+    thought: str = ""
+    reasoning: str = ""
+    action: str = ""
+    arguments: str = ""
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A marker: its kind, where it begins, and where what it marks does. `bold` is the decoration that it leaves open."""
+
+    kind: str
+    begin: int
+    end: int
+    bold: str
+
+
+def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
+    """What a reply says. Without `tools` there are no actions in it."""
+    reasoning, body = _apart(text.replace("\r\n", "\n"))
+    marks = list(_marks(body))
+    sections = [mark for mark in marks if mark.kind != "answer"]
+    for index, mark in enumerate(sections):
+        thought = _thought(body[: mark.begin])
+        if mark.kind == "action" and tools:
+            found = _action(_Asked.at(body, sections[index:]), tools)
+            if found.action or found.answer:
+                return Reply(thought, reasoning, found.action, found.arguments, found.answer)
+        elif mark.kind == "finalanswer" and (answer := _answer(body, mark)):
+            return Reply(thought, reasoning, answer=answer)
+    return _half_marked(body, marks, reasoning)
+
+
+def _half_marked(body: str, marks: Sequence[_Mark], reasoning: str) -> Reply:
+    """An answer in the middle of a line, or under a shorter marker."""
+    inline = _INLINE_ANSWER.search(body)
+    if inline and (answer := body[inline.end() :].strip()):
+        return Reply(_thought(body[: inline.start()]), reasoning, answer=answer)
+    short = next((mark for mark in marks if mark.kind == "answer"), None)
+    if short and (answer := _answer(body, short)):
+        return Reply(_thought(body[: short.begin]), reasoning, answer=answer)
+    return Reply(reasoning=reasoning)
+
+
+def _apart(text: str) -> tuple[str, str]:
+    """The reasoning of models that write it into their reply, and the rest. Some servers keep the opening tag for themselves."""
+    before, tag, after = text.partition("</think>")
+    is_opened = before.lstrip().startswith("<think>")
+    if not tag or not after.strip() or not (is_opened or next(_marks(after), None) or not next(_marks(before), None)):
+        return "", text
+    return before.strip().removeprefix("<think>").strip(), after
+
+
+def _marks(text: str) -> Iterator[_Mark]:
+    for match in _MARK.finditer(text):
+        opened, shut = match["open"].strip(), match["shut"].strip()
+        if not match["colon"] and opened[-1:] not in ("#", "*", "_"):
+            continue  # a word that ends a line
+        close = match["close"] or ""
+        closes = close if not shut and opened.endswith(close) else ""
+        bold = "**" if opened.endswith("**") and not shut and not closes else ""
+        kind = re.sub(r"[ \t_]", "", match["name"].lower())
+        yield _Mark(kind, match.start(), match.end() - len(close) + len(closes), bold)
+
+
+def _thought(text: str) -> str:
+    """The words before a marker, without their label."""
+    text = text.strip()
+    label = _LABEL.match(text)
+    return text[label.end() :].strip() if label else text
+
+
+def _answer(body: str, mark: _Mark) -> str:
+    answer = body[mark.end :].strip()
+    return answer.removesuffix(mark.bold).rstrip() if mark.bold and answer.count(mark.bold) % 2 else answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for: a name, and what is written as its input; `all_of_it` goes on where that ends."""
+
+    name: str
+    written: str
+    all_of_it: str
+
+    @classmethod
+    def at(cls, body: str, marks: Sequence[_Mark]) -> _Asked:
+        """What stands at the first of `marks`."""
+        ends = [mark.begin for mark in marks[1:]] + [len(body)]
+        named = body[marks[0].end : ends[0]]
+        if inline := _INLINE_INPUT.search(named):
+            begin = marks[0].end + inline.end()
+            return cls(named[: inline.start()], body[begin : ends[0]], body[begin:])
+        if len(marks) > 1 and marks[1].kind == "actioninput":
+            return cls(named, body[marks[1].end : ends[1]], body[marks[1].end :])
+        return cls.in_one(named, body[marks[0].end :])
+
+    @classmethod
+    def in_one(cls, named: str, all_of_it: str) -> _Asked:
+        """Name and input in one: a JSON object, `name(input)`, `name[input]`, or on lines of their own."""
+        found = object_in(all_of_it)
+        if found is not None and (call := call_in(found[1])):
+            return cls(call[0], call[1], call[1])
+        if match := _CALL.fullmatch(unfenced(named)):
+            written = match["round"] or match["square"] or ""
+            return cls(match["name"], written, written)
+        name, _, written = named.strip().partition("\n")
+        return cls(name, written, written)
+
+
+def _action(asked: _Asked, tools: Sequence[ToolDefinition]) -> Reply:
+    """The action that is asked for, or the answer that is given as one; neither where nothing is named."""
+    name = _name(asked.name, tools)
+    tool = next((tool for tool in tools if tool.name == name), None)
+    plain = _plain(name)
+    if tool is None and plain in _ANSWERS:
+        return Reply(answer=_told(asked.written))
+    if tool is None and (not plain or plain in _NO_ACTION or plain.startswith("none_")):
+        return Reply()
+    return Reply(action=name, arguments=arguments_of(asked.written, asked.all_of_it, tool))
+
+
+def _name(written: str, tools: Sequence[ToolDefinition]) -> str:
+    """The tool that is meant; the first line as it stands where none is."""
+    line = one_line(unfenced(written).partition("\n")[0], _NAME).strip(" *`\"'[](){}<>.,:;")
+    plain = _plain(line)
+    alike = [tool.name for tool in tools if line == tool.name] or [tool.name for tool in tools if plain and plain == _plain(tool.name)]
+    if len(alike) == 1:
+        return alike[0]
+    words = set(re.findall(r"[\w-]+", line))
+    mentioned = [tool.name for tool in tools if tool.name in words]
+    return mentioned[0] if len(mentioned) == 1 and not alike else line
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\W+|_+", "_", name.lower()).strip("_")
+
+
+def _told(written: str) -> str:
+    """An answer that was given as the input of an action: the words, out of their quotes or their object."""
+    found = object_in(written)
+    values = list(found[1].values()) if found else []
+    if len(values) == 1 and isinstance(values[0], str):
+        return values[0].strip()
+    words = unfenced(written)
+    return words[1:-1] if len(words) > 1 and words[0] == words[-1] and words[0] in "\"'" else words

@@ -1,0 +1,498 @@
+"""Output types: the schema that is sent, and the way back from what a model writes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, JsonValue
+from typing_extensions import TypedDict
+
+from perdure import Agent, Task, UserMessage, errors, outputs
+from perdure.activities.conformity import validator
+from perdure.activities.models import ModelRequest
+from perdure.activities.providers import openai_chat
+from perdure.definitions import AgentDefinition, Target, ToolDefinition, define
+from perdure.facts import AgentResolved, Key, TurnStarted
+from perdure.fold import fold
+from perdure.protocols.native import TYPED
+from perdure.strict import Schema, plain, strict
+from perdure.wire import TurnRequest
+
+from ..thorough import examples
+
+
+class Color(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Place(BaseModel):
+    """Where it is."""
+
+    city: str = Field(max_length=30)
+    floor: int = 0
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    tricks: list[str]
+
+
+class Order(BaseModel):
+    """Everything that a field can be."""
+
+    number: int = Field(ge=1, description="As on the paper.")
+    note: str | None = None
+    home: Place
+    work: Place | None = Field(default=None, description="If there is one.")
+    holiday: Place = Field(description="Where they are now.")
+    color: Color
+    tags: list[str]
+    stock: dict[str, int]
+    shelves: dict[Color, Place]
+    floors: dict[int, dict[str, bool]]
+    placed: datetime
+    due: date
+    total: Decimal
+    pair: tuple[int, str]
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+    priority: Literal["high", 1, None]
+    alias: str = Field(alias="anotherName")
+
+
+class Node(BaseModel):
+    name: str
+    children: list[Node] = []
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Label(TypedDict):
+    text: str
+
+
+def schema_of(wanted: Any) -> Schema:
+    """The schema of a type that has one."""
+    schema = outputs.schema_of(wanted)
+    assert schema is not None
+    return schema
+
+
+def objects(node: Any) -> Iterator[dict[str, Any]]:
+    """Every object of a schema."""
+    if isinstance(node, dict):
+        if node.get("type") == "object":
+            yield node
+        for value in node.values():
+            yield from objects(value)
+    if isinstance(node, list):
+        for value in node:
+            yield from objects(value)
+
+
+def keywords(node: Any) -> Iterator[str]:
+    """Every keyword of a schema, without the names of its properties and definitions."""
+    if isinstance(node, list):
+        for value in node:
+            yield from keywords(value)
+    for name, value in node.items() if isinstance(node, dict) else ():
+        yield name
+        for inner in value.values() if name in ("properties", "$defs") else [value]:
+            yield from keywords(inner)
+
+
+@pytest.mark.accepts("X1")
+def test_every_object_requires_all_of_its_properties_and_allows_no_other() -> None:
+    """Optional, nested, described, list, dict, union and datetime fields included, at every depth."""
+    sent = strict(schema_of(Order))
+
+    found = list(objects(sent))
+    assert sent in found
+    assert len(found) > 8
+    assert [(one["required"], one["additionalProperties"]) for one in found] == [(list(one["properties"]), False) for one in found]
+
+
+@pytest.mark.accepts("X1")
+def test_nothing_is_sent_that_an_api_does_not_know() -> None:
+    """The words that both structured outputs share, and no other."""
+    shared = {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "description", "format", "$ref", "$defs"}
+
+    assert set(keywords(strict(schema_of(Order)))) <= shared
+
+
+@pytest.mark.accepts("X1")
+def test_strict_mode_is_asked_for() -> None:
+    """OpenAI's API is told to hold the model to the schema strictly, which it refuses for one that is not."""
+    sent = strict(schema_of(Order))
+    request = ModelRequest(model="gpt-5-mini", messages=(UserMessage.of("go"),), response_schema=sent, response_name="Order")
+
+    body = openai_chat.body_of(request)
+
+    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "Order", "schema": sent, "strict": True}}
+
+
+@pytest.mark.accepts("X1")
+def test_fields_are_written_as_a_model_can_be_held_to_them() -> None:
+    """Optional is a choice with null, an enum its values, a datetime a text with a format, a map a list of entries; limits are told in words."""
+    fields = strict(schema_of(Order))["properties"]
+
+    assert fields["note"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    assert fields["number"] == {"type": "integer", "description": "As on the paper. [minimum: 1]"}
+    assert fields["work"] == {"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}], "description": "If there is one."}
+    assert fields["placed"] == {"type": "string", "format": "date-time"}
+    assert fields["tags"] == {"type": "array", "items": {"type": "string"}}
+    assert fields["priority"] == {"type": ["string", "integer", "null"], "enum": ["high", 1, None]}
+    assert fields["pet"] == {"anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]}
+    assert fields["anotherName"] == {"type": "string"}
+    entry = {"key": {"type": "string"}, "value": {"type": "integer"}}
+    assert fields["stock"]["items"] == {"type": "object", "properties": entry, "required": ["key", "value"], "additionalProperties": False}
+    assert strict(schema_of(Order))["$defs"]["Color"] == {"type": "string", "enum": ["red", "blue"]}
+
+
+@pytest.mark.accepts("X1")
+def test_two_fields_of_one_type_share_its_definition() -> None:
+    """References stay inside the schema; one with words of its own beside it, which no API allows, becomes a copy with both."""
+    sent = strict(schema_of(Order))
+
+    assert sent["properties"]["home"] == {"$ref": "#/$defs/Place"}
+    assert sent["properties"]["holiday"] == {**sent["$defs"]["Place"], "description": "Where they are now. Where it is."}
+    assert sent["$defs"]["Place"]["properties"]["floor"] == {"type": "integer", "description": "[default: 0]"}
+
+
+@pytest.mark.accepts("X1")
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (Node, r"agent clerk: output type Node: children\[\]: Node contains itself"),
+        (list[Node], "contains itself"),
+        (Any, "any value may stand there"),
+        (JsonValue, "any value may stand there"),
+        (dict[str, Any], "any value may stand there"),
+        (list, "any value may stand there"),
+        (object(), "output type"),
+        ("Nowhere", "not fully defined"),
+        (len, "output type"),
+        (lambda: 1, "it is a function"),
+    ],
+    ids=lambda value: str(value).partition(" at 0x")[0],
+)
+def test_type_that_no_model_can_be_held_to_is_refused_when_the_agent_is_built(wanted: Any, says: str) -> None:
+    """The message names the agent, the type and the place in it."""
+    with pytest.raises(errors.ConfigurationError, match=says):
+        Agent(name="clerk", model="scripted:clerk", output=wanted)
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (
+            {"type": "object", "properties": {"a": {"$ref": "https://example.org/a.json"}}},
+            "a: there is no definition for 'https://example.org/a.json'",
+        ),
+        ({"$ref": "#/$defs/A"}, "there is no definition"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}, "A contains itself"),
+        ({"type": "object", "properties": {"a": True}}, "a: any value"),
+        ({"type": 5}, "any value"),
+        ({"type": ["object", "null"]}, "any value"),
+        ({"anyOf": []}, "any value"),
+        ({"enum": [[1]]}, "a choice must be of texts"),
+        ({"enum": []}, "a choice must be of texts"),
+        ({"type": "array"}, "any value"),
+    ],
+    ids=str,
+)
+def test_schema_of_another_language_is_refused_by_what_is_wrong_with_it(schema: Schema, says: str) -> None:
+    """Whoever starts a turn by hand may send anything."""
+    with pytest.raises(errors.InvalidRequestError, match=says):
+        TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
+
+
+def test_schema_counts_as_part_of_what_is_asked() -> None:
+    """It goes with every request."""
+    schema: Schema = {"type": "string", "enum": ["x" * 1_000] * 1_100}
+
+    with pytest.raises(errors.TooLargeError):
+        TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
+
+
+LOOK = ToolDefinition(name="look", description="", parameters={"type": "object"}, activity="look", is_idempotent=True, timeout_s=1, schema_digest="0")
+ORDER = Order(
+    number=1,
+    home=Place(city="Oslo"),
+    holiday=Place(city="Rome", floor=2),
+    color=Color.RED,
+    tags=["new"],
+    stock={"bolt": 2},
+    shelves={Color.BLUE: Place(city="Bonn")},
+    floors={1: {"lit": True}},
+    placed=datetime.fromisoformat("2026-11-22T10:00:00+00:00"),
+    due=date(2026, 12, 1),
+    total=Decimal("2.5"),
+    pair=(1, "a"),
+    pet=Dog(kind="dog", tricks=["sit"]),
+    priority=None,
+    anotherName="x",
+)
+MAPS = ("stock", "shelves", "floors")
+
+
+def entries(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """A map as it is written to a strict schema."""
+    return [{"key": key, "value": item} for key, item in value.items()]
+
+
+def written(order: Order) -> dict[str, Any]:
+    """An order as a model that keeps to the schema writes it."""
+    value: dict[str, Any] = json.loads(order.model_dump_json(by_alias=True))
+    value["floors"] = {key: entries(item) for key, item in value["floors"].items()}
+    return {name: entries(item) if name in MAPS else item for name, item in value.items()}
+
+
+places = st.builds(Place, city=st.text(max_size=30), floor=st.integers(-5, 5))
+pets = st.builds(Cat, kind=st.just("cat"), lives=st.integers(0, 9)) | st.builds(Dog, kind=st.just("dog"), tricks=st.lists(st.text()))
+orders = st.builds(
+    lambda **fields: ORDER.model_copy(update=fields),
+    note=st.none() | st.text(),
+    work=st.none() | places,
+    tags=st.lists(st.text(), max_size=3),
+    stock=st.dictionaries(st.text(), st.integers(-(2**40), 2**40), max_size=3),
+    shelves=st.dictionaries(st.sampled_from(Color), places),
+    floors=st.dictionaries(st.integers(-9, 9), st.dictionaries(st.text(), st.booleans(), max_size=2), max_size=2),
+    pet=pets,
+    priority=st.sampled_from(["high", 1, None]),
+)
+
+
+@given(order=orders)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_fits_the_strict_schema_comes_back_as_it_was_meant(order: Order) -> None:
+    """The strict schema takes what is written to it, and reading gives the instance; so does what was never written strictly."""
+    schema = schema_of(Order)
+    value = written(order)
+    validator(strict(schema))(value)
+
+    assert outputs.read(json.dumps(value), Order, schema) == order
+    assert outputs.read(order.model_dump_json(by_alias=True), Order, schema) == order
+
+
+@pytest.mark.accepts("X4")
+@pytest.mark.parametrize(
+    ("wanted", "text", "expected"),
+    [
+        (int, '{"value": 42}', 42),
+        (int, "42", 42),
+        (list[Place], '{"value": [{"city": "Oslo", "floor": 1}]}', [Place(city="Oslo", floor=1)]),
+        (Literal["paid", "open"], '{"value": "paid"}', "paid"),
+        (Place | None, '{"value": null}', None),
+        (Cat | Dog, '{"value": {"kind": "cat", "lives": 9}}', Cat(kind="cat", lives=9)),
+        (dict[str, int], '{"value": [{"key": "a", "value": 1}, {"key": "value", "value": 2}]}', {"a": 1, "value": 2}),
+        (dict[str, int], '{"a": 1}', {"a": 1}),
+        (dict[str, int] | list[int], '{"value": []}', []),
+        (dict[str, int] | None, '{"value": [{"key": "a", "value": 1}]}', {"a": 1}),
+        (Point, '{"x": 1, "y": 2}', Point(1, 2)),
+        (Label, '{"text": "x"}', {"text": "x"}),
+        (tuple[int, str], '{"value": [1, "a"]}', (1, "a")),
+        (Color, '{"value": "red"}', Color.RED),
+        (date, '{"value": "2026-11-22"}', date(2026, 11, 22)),
+        (str, '{"not": "read"}', '{"not": "read"}'),
+        (None, '{"text": 1}', {"text": 1}),
+    ],
+    ids=str,
+)
+def test_types_that_are_no_objects_are_wrapped_and_unwrapped(wanted: Any, text: str, expected: Any) -> None:
+    """Strict APIs take an object at the root; the instance is what stands inside."""
+    schema = outputs.schema_of(wanted) if wanted is not None else schema_of(Label)
+
+    assert outputs.read(text, wanted, schema) == expected
+    assert schema is None or strict(schema)["type"] == "object"
+
+
+@pytest.mark.accepts("X2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"text": "a"}',
+        ' \n{"text": "a"}\n ',
+        '```json\n{"text": "a"}\n```',
+        '```\n{"text":\n "a"}```',
+        'Here you are:\n\n```JSON\n{"text": "a"}\n```\nAnything else?',
+        '```{"text": "a"}```',
+    ],
+    ids=repr,
+)
+def test_json_is_read_plain_and_between_fences(text: str) -> None:
+    """Whatever stands around the fences."""
+    assert outputs.read(text, Label, schema_of(Label)) == {"text": "a"}
+
+
+def test_fences_inside_a_text_are_part_of_it() -> None:
+    """Plain JSON is tried first, and of fences the outermost count."""
+    inner = {"text": "```py\nprint()\n```"}
+
+    assert outputs.read(json.dumps(inner), Label, schema_of(Label)) == inner
+    assert outputs.read(f"```json\n{json.dumps(inner)}\n```", Label, schema_of(Label)) == inner
+
+
+@pytest.mark.accepts("X2")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "it is no JSON: EOF while parsing a value"),
+        ("The label is a.", "it is no JSON: expected value"),
+        ('{"text": "a"', "it is no JSON: EOF while parsing an object"),
+        ('{"text": "a"} and more', "it is no JSON: trailing characters"),
+        ('{"text": NaN}', "it is no JSON"),
+        ("[" * 100_000, "it is no JSON: recursion limit exceeded"),
+        ("```json\nnothing\n```", "what stands between the fences is no JSON"),
+        ("``````", "what stands between the fences is no JSON"),
+        ('{"text": 5}', "text: Input should be a valid string"),
+        ('{"label": "a"}', "text: Field required"),
+        ('["a"]', "answer: Input should be"),
+        ("\ud800", "it is no JSON"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_what_does_not_fit_is_said_for_the_model(text: str, says: str) -> None:
+    """Prose, nothing, half of it, nonsense: a reason, never another error."""
+    with pytest.raises(ValueError, match=says):
+        outputs.read(text, Label, schema_of(Label))
+
+
+def test_key_that_stands_twice_is_not_lost_in_silence() -> None:
+    """A list of entries can say what a map cannot."""
+    with pytest.raises(ValueError, match="the key 'a' stands twice"):
+        plain(schema_of(dict[str, int]), [{"key": "a", "value": 1}, {"key": "a", "value": 2}])
+
+
+def test_objection_tells_the_reason_first_and_then_the_schema() -> None:
+    """In one line for people; a schema that is too long is not told again."""
+    label = outputs.objection("text:\nmissing", schema_of(Label))
+    long = outputs.objection("x" * 5_000, {"type": "string", "enum": [f"{number:05}" for number in range(2_000)]})
+
+    first, second = label.split("\n")
+    assert first == "the answer is not what was asked for: text: missing"
+    assert json.loads(second.partition("schema: ")[2]) == strict(schema_of(Label))
+    assert len(long) < 1_200
+
+
+def test_answers_are_called_by_their_type() -> None:
+    """APIs want a name of letters, digits, `_` and `-`, of at most 64."""
+    assert [outputs.name_of(schema) for schema in (schema_of(Order), schema_of(list[Order]), None)] == ["Order", "answer", "answer"]
+    assert outputs.name_of({"title": "Größe[int] " + "x" * 100}) == "Gr__e_int__" + "x" * 53
+
+
+def test_schema_is_pinned_with_the_agent_and_older_definitions_have_none() -> None:
+    """A definition from before typed output is one of text."""
+    definition = define(Agent(name="clerk", model="a:b", output=Label), chain=[Target(model="a:b")], activity_of=lambda _: "")
+    older = AgentDefinition.model_validate_json('{"name": "clerk", "instructions": "", "model": "a:b"}')
+
+    assert definition.output_schema == schema_of(Label)
+    assert older.output_schema is None
+
+
+@pytest.mark.parametrize("asks", ["agent", "caller"])
+@pytest.mark.parametrize("tools", [(), (LOOK,)], ids=["alone", "beside tools"])
+def test_schema_is_part_of_what_a_call_may_cost(asks: str, tools: tuple[ToolDefinition, ...]) -> None:
+    """Its bytes are in the bound of the first request, whoever asked for it; beside tools twice, for then it is told in words as well."""
+    schema = schema_of(Order)
+    size = len(json.dumps(strict(schema), ensure_ascii=False, separators=(",", ":")).encode())
+    of_agent, of_caller = (schema, None) if asks == "agent" else (None, schema)
+    request = TurnRequest(agent="clerk", task=Task(content="go"), output_schema=of_caller)
+    definition = AgentDefinition(name="clerk", instructions="", model="a:b", tools=tools, output_schema=of_agent)
+    untyped = definition.model_copy(update={"output_schema": None})
+
+    state = fold([TurnStarted(request), AgentResolved(Key(0), definition)])
+    without = fold([TurnStarted(TurnRequest(agent="clerk", task=Task(content="go"))), AgentResolved(Key(0), untyped)])
+
+    assert state.base_tokens - without.base_tokens == (len(TYPED) + 2 * size if tools else size)
+    assert state.output_schema(definition) == schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "says"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}, "required": ["a"]}, {"a": 1}, "a: 1 is less than the minimum"),
+        ({"type": "object", "properties": {}, "required": ["a"]}, {}, "answer: 'a' is a required property"),
+        ({"type": "string", "format": "date-time"}, "soon", "'soon' is not a 'date-time'"),
+        ({"type": "string", "format": "uuid"}, "1", "is not a 'uuid'"),
+        ({"type": "string", "pattern": r"^\p{Lu}"}, "small", "does not match"),
+        ({"anyOf": [{"type": "null"}, {"type": "object", "properties": {"x": {"type": "string"}}}]}, {"x": 1}, "x: 1 is not of type 'string'"),
+        ({"type": "object", "patternProperties": {"^a": {"type": "integer"}}}, {"ab": "x", "b": "y"}, "^ab: 'x' is not of type 'integer'"),
+    ],
+    ids=str,
+)
+def test_value_that_a_schema_does_not_take_is_said_with_its_place(schema: Schema, value: Any, says: str) -> None:
+    """What a caller's type has come down to in the worker."""
+    with pytest.raises(ValueError, match=says):
+        validator(schema)(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string", "format": "date-time"}, "2026-11-22T10:00:00Z"),
+        ({"type": "string", "format": "unheard-of"}, "x"),
+        ({"type": "string", "pattern": "(?=only Python has this)"}, "x"),
+        ({"type": "string", "pattern": "["}, "x"),
+        ({"type": ["integer", "null"]}, None),
+    ],
+    ids=str,
+)
+def test_value_that_a_schema_takes_passes(schema: Schema, value: Any) -> None:
+    """A pattern of another engine holds nobody up: the caller's type has its say in the end."""
+    validator(schema)(value)
+
+
+def test_pattern_that_would_take_for_ever_does_not() -> None:
+    """Python's engine would need years for this; a stranger's pattern is matched in linear time."""
+    with pytest.raises(ValueError, match="does not match"):
+        validator({"type": "string", "pattern": "^(a+)+$"})("a" * 5_000 + "b")
+
+
+def test_reference_to_another_server_is_not_fetched() -> None:
+    """It is an error of the request, and nobody is asked for it."""
+    asked: list[str] = []
+
+    class Schemas(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"type": "null"}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Schemas) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(errors.InvalidRequestError, match="Unresolvable"):
+            validator({"not": {"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"}})({"a": 1})
+        server.shutdown()
+
+    assert asked == []
+
+
+def test_what_is_no_schema_is_refused_before_it_is_used() -> None:
+    """A limit that is a word."""
+    with pytest.raises(errors.InvalidRequestError, match="the output schema is none"):
+        validator({"type": "integer", "minimum": "five"})

@@ -1,0 +1,176 @@
+"""A tree of agents: each turn as its own history tells, those that were delegated to below those that delegated."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Protocol
+
+from perdure import errors
+from perdure.clients.feed import Event
+from perdure.facts import ChildScheduled
+from perdure.fold import apply
+from perdure.ledger import in_words
+from perdure.state import Child, TurnState
+from perdure.tasks import headline
+
+_NOT_YET_S = 0.2
+_GIVEN_UP_S = 5.0
+"""A child is in its parent's history a moment before it can be read, or never, if it could not be started."""
+
+
+@dataclass
+class Node:
+    """One turn of a tree, as far as its events have come."""
+
+    turn_id: str
+    agent: str = ""
+    state: TurnState = field(default_factory=TurnState)
+    began: datetime | None = None
+    ended: datetime | None = None
+    doing: str = ""
+    children: list[Node] = field(default_factory=list)
+
+    def see(self, event: Event) -> None:
+        """One more event of the turn."""
+        self.began = self.began or event.at
+        self.state = apply(self.state, event.fact)
+        self.agent = self.state.request.agent if self.state.request else self.agent
+        self.ended = event.at if self.state.ended else None
+
+
+class Followed(Protocol):
+    """A turn, as far as it is followed here."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    def events(self) -> AsyncIterator[Event]:
+        """Its events, to its end."""
+
+
+Reach = Callable[[str], Any]
+
+
+class Tree:
+    """Follows a turn and all below it. `changed` is called after each event, with the node that it belongs to."""
+
+    def __init__(self, turn: Followed, reach: Reach, changed: Callable[[Node, Event], None]) -> None:
+        self.root = Node(turn.id)
+        self._turn = turn
+        self._reach = reach
+        self._changed = changed
+        self._below: list[asyncio.Task[None]] = []
+
+    async def follow(self) -> None:
+        """Until the turn is over, and all below it."""
+        try:
+            await self._follow(self.root, self._turn)
+            while any(not task.done() for task in self._below):
+                await asyncio.gather(*self._below)
+        finally:
+            for task in self._below:
+                task.cancel()
+
+    async def _follow(self, node: Node, turn: Followed) -> None:
+        async for event in turn.events():
+            node.see(event)
+            if isinstance(event.fact, ChildScheduled):
+                below = Node(event.fact.turn_id, agent=event.fact.request.agent, began=event.at)
+                node.children.append(below)
+                self._below.append(asyncio.create_task(self._follow_child(below)))
+            self._changed(node, event)
+
+    async def _follow_child(self, node: Node) -> None:
+        with contextlib.suppress(errors.TurnNotFoundError, TimeoutError):
+            await self._follow(node, await self._child(node.turn_id))
+
+    async def _child(self, turn_id: str) -> Followed:
+        async with asyncio.timeout(_GIVEN_UP_S):
+            while True:
+                try:
+                    found: Followed = await self._reach(turn_id)
+                except errors.TurnNotFoundError:
+                    await asyncio.sleep(_NOT_YET_S)
+                else:
+                    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a drawn tree."""
+
+    branch: str
+    agent: str
+    status: str
+    steps: int
+    cost: Decimal | None
+    time: timedelta
+    task: str
+
+
+def rows(root: Node, now: datetime | None = None) -> list[Row]:
+    """A line for each turn, depth first, in the order they were started."""
+    return list(_rows(root, None, "", "", now or datetime.now(UTC)))
+
+
+def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetime) -> Iterator[Row]:
+    state = node.state
+    request = state.request or (known.request if known else None)
+    yield Row(
+        branch=branch,
+        agent=node.turn_id.rpartition("/")[2] if known else node.agent,
+        status=_status(state, known),
+        steps=len(state.steps),
+        cost=_spent(node) if state.is_priced else None,
+        time=((node.ended or now) - node.began) if node.began else timedelta(),
+        task=headline(request.task) if request else "",
+    )
+    for place, child in enumerate(node.children, 1):
+        is_last = place == len(node.children)
+        known = next((one for one in state.children if one.turn_id == child.turn_id), None)
+        yield from _rows(child, known, below + ("└─ " if is_last else "├─ "), below + ("   " if is_last else "│  "), now)
+
+
+def _spent(node: Node) -> Decimal:
+    """What a turn and those below it have spent so far, without what is set aside for what still runs."""
+    if node.state.ended is not None:
+        return node.state.charged.usd
+    running = (child for child in node.children if not any(one.ended for one in node.state.children if one.turn_id == child.turn_id))
+    return node.state.ledger.spent.usd + sum(map(_spent, running), Decimal(0))
+
+
+def _status(state: TurnState, known: Child | None) -> str:
+    if state.ended is not None:
+        return state.ended.outcome.value
+    if known is not None and known.ended:
+        return (known.report.outcome or "ended") if known.summary else "terminated"
+    if state.waiting is not None and state.waiting.kind != "retry":
+        return f"waits for {state.waiting.kind}"
+    return "running" if state.request else "starting"
+
+
+def lines(drawn: list[Row]) -> list[str]:
+    """The tree as text: agent, state, steps, cost, time, task."""
+    cells = [
+        (row.branch + row.agent, row.status, f"{row.steps} step{'s' * (row.steps != 1)}", _cost(row.cost), _time(row.time), row.task) for row in drawn
+    ]
+    widths = [max(len(line[column]) for line in cells) for column in range(5)]
+    return ["  ".join([line[0].ljust(widths[0]), line[1].ljust(widths[1]), *_right(line, widths), line[5]]).rstrip() for line in cells]
+
+
+def _right(line: tuple[str, ...], widths: list[int]) -> list[str]:
+    return [line[column].rjust(widths[column]) for column in (2, 3, 4)]
+
+
+def _cost(cost: Decimal | None) -> str:
+    return "–" if cost is None else in_words("usd", cost)
+
+
+def _time(time: timedelta) -> str:
+    return f"{max(time.total_seconds(), 0):.1f} s"

@@ -1,0 +1,44 @@
+"""What the end of a turn means for whoever waits for it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure import errors, outputs
+from perdure.errors import PerdureError
+from perdure.facts import TurnEnded
+from perdure.reports import AgentReport, Outcome
+from perdure.strict import Schema
+
+
+def error_of(ended: TurnEnded, cancel_reason: str | None) -> PerdureError | None:
+    """The error that an end means for the caller; None for a turn that has an answer."""
+    match ended.outcome:
+        case Outcome.COMPLETED | Outcome.TRUNCATED:
+            return None
+        case Outcome.BUDGET_EXHAUSTED if ended.summary and ended.summary.error is None:
+            return None
+        case Outcome.CANCELLED:
+            return errors.TurnCancelledError(f"the turn was cancelled: {cancel_reason}" if cancel_reason else None)
+        case Outcome.TERMINATED:
+            return errors.TurnTerminatedError(f"the turn was terminated: {ended.reason}" if ended.reason else None)
+        case Outcome.TIMED_OUT if ended.summary is None or ended.summary.error is None:
+            return errors.TurnTimeoutError(ended.reason)
+        case _:
+            info = ended.summary.error if ended.summary else None
+            return errors.from_info(info) if info else PerdureError(ended.reason)
+
+
+def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> AgentReport[Any]:
+    """The report with its output as an instance of a type; without one it is text, or JSON values where there is a schema.
+
+    Raises:
+        OutputInvalidError: The answer is no such instance.
+    """
+    try:
+        output = outputs.read(report.output, wanted, schema)
+    except ValueError as error:
+        model = report.steps[-1].model if report.steps else report.agent
+        said = f"{model}: the answer is not what was asked for: {error}"
+        raise errors.OutputInvalidError(said, context={"model": model}, report=report) from None
+    return report.model_copy(update={"output": output})

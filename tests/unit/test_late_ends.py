@@ -1,0 +1,63 @@
+"""A model call that was given up at the deadline and ends all the same, while the last answer is asked for."""
+
+from decimal import Decimal
+
+import pytest
+
+from perdure import Budget, Price, errors
+from perdure.decide import Done, next_move
+from perdure.definitions import AgentDefinition
+from perdure.facts import AgentResolved, CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnStarted
+from perdure.fold import fold
+from perdure.messages import AssistantMessage, Text
+from perdure.reports import Outcome, Usage
+from perdure.reservations import LAST_WORDS
+from perdure.tasks import Task
+from perdure.wire import ModelAnswer, TurnRequest
+
+AGENT = AgentDefinition(name="a", instructions="", model="m:m", on_exhausted="finish", price=Price(input="1000", output="1000"))
+FIRST, LAST = Key(1), Key(1, is_last=True)
+GIVEN_UP: list[Fact] = [
+    TurnStarted(TurnRequest(agent="a", task=Task(content="go"), budget=Budget(usd="90"))),
+    AgentResolved(Key(0), AGENT),
+    Scheduled(FIRST),
+    Scheduled(LAST),
+]
+
+
+def answered(key: Key, text: str) -> ModelAnswered:
+    """An answer for a dollar."""
+    message = AssistantMessage(parts=(Text(text=text),))
+    return ModelAnswered(key, ModelAnswer(message=message, usage=Usage(input_tokens=900, output_tokens=100), cost=Decimal(1)))
+
+
+LATE: dict[str, Fact] = {
+    "answer": answered(FIRST, "late"),
+    "error": CallFailed(FIRST, errors.LLMRateLimitError("busy", context={"status": 429}).info()),
+    "cancel": CallFailed(FIRST, errors.TurnCancelledError().info()),
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_late_end_changes_what_was_spent_and_nothing_else(late: str) -> None:
+    """The transcript of the last answer stays the one that was sent; an answer is paid for, and so is what may have been one."""
+    before = fold(GIVEN_UP)
+    after = fold([LATE[late]], before)
+
+    assert (after.messages, after.digest, after.steps, after.answer) == (before.messages, before.digest, before.steps, before.answer)
+    assert after.messages[-1] == LAST_WORDS
+    assert after.failures == ()
+    assert after.in_flight == (LAST,)
+    reserved = before.ledger.held[str(FIRST)].usd
+    assert after.ledger.spent.usd == {"answer": Decimal(1), "error": Decimal(0), "cancel": reserved}[late]
+    assert set(after.ledger.held) == {str(LAST)}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_last_answer_is_the_end_whatever_came_late(late: str) -> None:
+    """Before it or after it."""
+    for facts in ([LATE[late], answered(LAST, "last")], [answered(LAST, "last"), LATE[late]]):
+        state = fold([*GIVEN_UP, *facts])
+
+        assert next_move(state, AGENT) == Done(Outcome.BUDGET_EXHAUSTED, "last", risk="budget_exhausted")
+        assert [step.message.text for step in state.steps] == ["last"]

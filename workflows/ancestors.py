@@ -1,0 +1,48 @@
+"""The turns above a turn: what it tells them, and the trace that they share."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from perdure.activities import tracing
+from perdure.activities.payloads import pack
+from perdure.activities.signatures import CHILD_NEWS
+from perdure.budgets import Budget
+from perdure.delegates import Ancestor
+from perdure.state import TurnState
+from perdure.wire import ChildNews
+
+
+def span_of_this_turn() -> tracing.TurnSpan:
+    """The span of the turn that runs."""
+    info = workflow.info()
+    root = (info.root.workflow_id, info.root.run_id) if info.root else None
+    traceparent = workflow.memo_value(tracing.MEMO_TRACE, "")
+    return tracing.span_of_turn(info.workflow_id, info.first_execution_run_id, root=root, traceparent=traceparent)
+
+
+async def tell_waits(state: TurnState, waits_for: str, reason: str) -> None:
+    """The parent counts no time while all it does is wait for a turn that waits for people."""
+    if state.lineage:
+        parent = state.lineage.ancestors[-1]
+        await _tell(parent, ChildNews(key=parent.key, waits_for=waits_for, reason=reason))
+
+
+async def tell_goes_on(state: TurnState) -> None:
+    """The wait is over."""
+    await tell_waits(state, "", "")
+
+
+async def tell_added(state: TurnState, more: Budget) -> None:
+    """Money that somebody adds here is new to the whole tree. The root hears of it first, so at no moment is more leased than there is."""
+    for ancestor in state.lineage.ancestors if state.lineage else ():
+        await _tell(ancestor, ChildNews(key=ancestor.key, added=more))
+
+
+async def _tell(ancestor: Ancestor, news: ChildNews) -> None:
+    """Returns when it stands in the other's history; one that is over need not know."""
+    try:
+        await workflow.get_external_workflow_handle(ancestor.turn_id).signal(CHILD_NEWS, pack(news))
+    except ApplicationError as error:
+        workflow.logger.info("turn %s was not told: %s", ancestor.turn_id, error)

@@ -1,0 +1,95 @@
+"""What a turn knows: the fold of its facts, its clock, and what it shows of both."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+from perdure import limits, reports
+from perdure.budgets import DIMENSIONS, Remaining
+from perdure.decide import time_kept
+from perdure.errors import PerdureError
+from perdure.facts import Fact, Scheduled
+from perdure.fold import apply, fold
+from perdure.reports import Outcome
+from perdure.state import TurnState
+from perdure.text import clip
+from perdure.wire import Summary
+from perdure.workflows.card import card
+from perdure.workflows.clock import Clock
+
+
+class Board:
+    """The state of a turn, and the only way to change it: a fact."""
+
+    def __init__(self) -> None:
+        self.state = TurnState()
+        self.clock = Clock()
+        self._now = ""
+        self._before = self.state
+        self._news: list[Fact] = []
+        self._length = -1
+
+    def note(self, fact: Fact) -> None:
+        """Something happened."""
+        length = workflow.info().get_current_history_length()
+        if length != self._length:
+            self._length, self._before, self._news = length, self.state, []
+        self._news.append(fact)
+        self.state = apply(self.state, fact)
+
+    def is_new(self, fact: Fact) -> bool:
+        """Whether a fact was noted in this very workflow task, so that history has no word of it yet."""
+        return self._length == workflow.info().get_current_history_length() and any(one is fact for one in self._news)
+
+    def withdraw(self, fact: Scheduled) -> None:
+        """A call never left the workflow: things are as if it had not been noted. It has to be new."""
+        self._news = [one for one in self._news if one is not fact]
+        self.state = fold(self._news, self._before)
+
+    @property
+    def time_left(self) -> timedelta | None:
+        """Of the turn; None where it has no limit."""
+        return self.clock.left(self.state.time_limit)
+
+    @property
+    def time_for_calls(self) -> timedelta | None:
+        """Until the next deadline: the turn's, or that of an agent that keeps time for its last answer."""
+        left = self.time_left
+        kept = time_kept(self.state, self.state.agent) if self.state.agent else timedelta()
+        return None if left is None else max(left - kept, timedelta())
+
+    @property
+    def remaining(self) -> Remaining:
+        """What is left of the budget."""
+        left = {dimension: self.state.ledger.remaining(dimension) for dimension in DIMENSIONS}
+        return Remaining.model_validate({"time": self.time_left, **left})
+
+    def show(self, now: str = "") -> None:
+        """Say in the web UI what the turn does now; without it, what it did last is still true."""
+        self._now = now or self._now
+        left = self.time_left
+        waits = self.state.waiting is not None and self.state.waiting.kind != "retry"
+        workflow.set_current_details(card(self.state, self._now, None if left is None or waits else workflow.now() + left))
+
+    def summary(self, outcome: Outcome, output: str = "", risk: str | None = None, error: PerdureError | None = None) -> Summary:
+        """How the turn went."""
+        state = self.state
+        return Summary(
+            agent=state.request.agent if state.request else "",
+            outcome=outcome,
+            output=clip(output, limits.SUMMARY_BYTES // 2),
+            risk=risk,
+            steps=len(state.steps),
+            model_calls=state.model_calls,
+            tool_calls=state.tool_calls,
+            usage=state.usage,
+            spent=state.charged,
+            is_priced=state.is_priced,
+            duration_ms=int((workflow.now() - workflow.info().workflow_start_time).total_seconds() * 1000),
+            length=len(state.messages),
+            digest=state.digest,
+            error=error.info() if error else None,
+            children=reports.bounded([child.report for child in state.children], limits.SUMMARY_BYTES // 4),
+        )

@@ -1,0 +1,227 @@
+"""The turns of delegates: child workflows, each with its lease. Their ends become facts, and with the last of them the call has its result."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
+
+from perdure.activities import outcomes, requests, search, tracing
+from perdure.activities.payloads import pack
+from perdure.activities.signatures import TURN
+from perdure.budgets import Budget
+from perdure.decide import Delegate
+from perdure.definitions import AgentDefinition
+from perdure.delegates import Ancestor, InheritedTool, Lineage
+from perdure.delegation import failed
+from perdure.errands import Errand, delegate_of
+from perdure.facts import ChildEnded, ChildScheduled, ChildTold, Key
+from perdure.skills import LOAD_SKILL
+from perdure.state import TurnState
+from perdure.tasks import Task, headline
+from perdure.wire import TurnRequest
+from perdure.workflows import ancestors, records
+from perdure.workflows.board import Board
+from perdure.workflows.calls import has_ended
+
+GRACE = timedelta(seconds=30)
+"""How long a turn that stops waits for its children. Each of them stops its own call within 10 s, and its own children besides."""
+
+_TIME_IS_UP = "the time of the turn that delegated this is up"
+
+
+class Children:
+    """Runs the turns of delegates for one turn."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._running: dict[Key, workflow.ChildWorkflowHandle[Any, Any]] = {}
+        self._stopped: dict[Key, str] = {}
+        self._heard = 0
+        self._waits = False
+        self._news = ("", "")
+        self._is_telling = False
+
+    async def run(self, move: Delegate, agent: AgentDefinition) -> None:
+        """Start the turns of a call, all at once, and wait until they are over. A cancel is passed on, with its reason."""
+        keys = [Key(move.key.step, move.key.call, child=place) for place in range(1, len(move.errands) + 1)]
+        tasks = [asyncio.create_task(self._one(key, errand, agent)) for key, errand in zip(keys, move.errands, strict=True)]
+        try:
+            await self._until_over(keys, tasks, agent)
+        except asyncio.CancelledError:
+            await self._stop(keys, tasks, workflow.cancellation_reason() or "the turn that delegated this was cancelled")
+            raise
+
+    async def told(self, fact: ChildTold) -> None:
+        """A child waits for somebody, goes on, or was given budget."""
+        self._board.note(fact)
+        self._board.show()
+        self._heard += 1
+        await self.count_time()
+
+    async def count_time(self) -> None:
+        """Time stands still while everything that runs waits for people; the turn above hears of it."""
+        board = self._board
+        waiting = [child for child in board.state.children if child.waits_for and not child.ended]
+        waits = bool(waiting) and len(waiting) == len(board.state.in_flight)
+        if waits == self._waits:
+            return
+        self._waits = waits
+        if waits:
+            board.clock.begin_wait()
+            self._news = waiting[0].waits_for, f"{waiting[0].turn_id}: {waiting[0].reason}"
+        else:
+            board.clock.end_wait()
+            self._news = ("", "")
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Tell the turn above the news, one after the other: of two signals on their way, the later may come first."""
+        if self._is_telling:
+            return
+        self._is_telling, told = True, None
+        while told != self._news:
+            told = self._news
+            await ancestors.tell_waits(self._board.state, *told)
+        self._is_telling = False
+
+    async def _one(self, key: Key, errand: Errand, agent: AgentDefinition) -> None:
+        """One turn, from its start to its end."""
+        info = workflow.info()
+        turn_id = f"{info.workflow_id}/{errand.agent}-{len(self._board.state.children) + 1}"
+        for again in (turn_id, f"{turn_id}-{info.run_id[-4:]}"):
+            fact = await self._attempt(key, again, errand, agent)
+            if fact.began:
+                return
+            key = replace(key, attempt=key.attempt + 1)
+
+    async def _attempt(self, key: Key, turn_id: str, errand: Errand, agent: AgentDefinition) -> ChildEnded:
+        board = self._board
+        request = self._request(key, errand, agent)
+        board.note(ChildScheduled(key, turn_id, request))
+        board.show(f"step {key.step}: {errand.agent} works on {headline(request.task)}")
+        try:
+            place = replace(key, attempt=1)
+            handle = self._running[place] = await _start(board.state, turn_id, request)
+            if place in self._stopped:
+                handle.cancel(self._stopped[place])
+            fact = outcomes.child_completed(key, await handle)
+        except WorkflowAlreadyStartedError as error:
+            fact = outcomes.child_failed(key, error)
+        except ChildWorkflowError as error:
+            fact = outcomes.child_failed(key, error.cause or error)
+        except asyncio.CancelledError as error:
+            fact = outcomes.child_failed(key, error)
+        self._note_end(fact)
+        await self.count_time()
+        return fact
+
+    def _note_end(self, fact: ChildEnded) -> None:
+        before = self._board.state
+        self._board.note(fact)
+        self._board.show()
+        self._running.pop(replace(fact.key, attempt=1), None)
+        records.delegation_ended(before, self._board.state, fact.key)
+
+    def _request(self, key: Key, errand: Errand, agent: AgentDefinition) -> TurnRequest:
+        """What a child is started with: its task, and what the turns above let it do."""
+        state = self._board.state
+        assert state.request is not None
+        delegate = delegate_of(agent, errand.agent)
+        above = state.lineage.ancestors if state.lineage else ()
+        lineage = Lineage(
+            ancestors=(*above, Ancestor(turn_id=workflow.info().workflow_id, key=str(key))),
+            depth_left=state.depth_left - 1,
+            tools=_given_down(agent) if delegate is not None and delegate.inherits else (),
+        )
+        task = state.request.task
+        return TurnRequest(
+            agent=errand.agent,
+            task=Task(content=errand.task, type=task.type, requires_human_approval=task.requires_human_approval),
+            labels=state.request.labels,
+            budget=_with_time(errand.budget, delegate.budget if delegate else None, self._board.time_for_calls),
+            allowed_tools=delegate.allowed_tools if delegate else None,
+            lineage=lineage,
+        )
+
+    async def _until_over(self, keys: list[Key], tasks: list[asyncio.Task[None]], agent: AgentDefinition) -> None:
+        """Wait for them. The first that fails, or the deadline, stops the others."""
+        board = self._board
+        while not all(task.done() for task in tasks):
+            left = None if self._waits else board.time_for_calls
+            if left is not None and left <= timedelta():
+                await self._stop(keys, tasks, _TIME_IS_UP)
+                return
+            board.clock.wake_after(left, "the deadline of the turn")
+            seen = self._heard, sum(task.done() for task in tasks)
+            alarm = board.clock.alarm
+            await workflow.wait_condition(
+                lambda seen=seen, alarm=alarm: (  # type: ignore[misc]
+                    seen != (self._heard, sum(task.done() for task in tasks)) or (alarm is not None and alarm.done())
+                )
+            )
+            if agent.on_child_error == "cancel":
+                await self._stop_beside_failed(keys)
+        for task in tasks:
+            task.result()
+
+    async def _stop_beside_failed(self, keys: list[Key]) -> None:
+        children = self._board.state.children_of(keys[0].step, keys[0].call)
+        first = next((child for child in children if child.ended and failed(child)), None)
+        if first is not None:
+            await self._cancel(keys, f"{first.turn_id} failed")
+
+    async def _stop(self, keys: list[Key], tasks: list[asyncio.Task[None]], reason: str) -> None:
+        await self._cancel(keys, reason)
+        await workflow.wait(tasks, timeout=GRACE.total_seconds())
+
+    async def _cancel(self, keys: list[Key], reason: str) -> None:
+        for key in keys:
+            if key not in self._stopped:
+                self._stopped[key] = reason
+                handle = self._running.get(key)
+                if handle is not None and not await has_ended(handle):
+                    handle.cancel(reason)
+
+
+async def _start(state: TurnState, turn_id: str, request: TurnRequest) -> workflow.ChildWorkflowHandle[Any, Any]:
+    info = workflow.info()
+    indexed = state.agent is not None and state.agent.indexed
+    return await workflow.start_child_workflow(
+        TURN,
+        pack(request, "the input of a delegate's turn"),
+        id=turn_id,
+        result_type=RawValue,
+        parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        search_attributes=search.at_start(request.agent, request.labels, parent=info.workflow_id) if indexed else None,
+        **requests.introduced(request, {tracing.MEMO_TRACE: ancestors.span_of_this_turn().traceparent()}),
+    )
+
+
+def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
+    """The tools that a delegate inherits, with what is asked before each of them runs here."""
+    return tuple(
+        InheritedTool(
+            owner=tool.owner or agent.name,
+            name=tool.name,
+            needs_approval=tool.needs_approval or agent.approval == "all" or (agent.approval == "changes" and not tool.is_read_only),
+            has_policy=tool.has_policy or (not tool.owner and agent.has_policy),
+        )
+        for tool in agent.tools
+        if tool.activity and tool.name != LOAD_SKILL
+    )
+
+
+def _with_time(budget: Budget | None, named: Budget | None, left: timedelta | None) -> Budget | None:
+    """The budget with the time that is left of the parent's, or less where the delegate is named less."""
+    times = [time for time in (left, named.time if named else None) if time is not None]
+    if not times:
+        return budget
+    time = max(min(times), timedelta(milliseconds=1))
+    return Budget(time=time) if budget is None else budget.model_copy(update={"time": time})

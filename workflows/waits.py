@@ -1,0 +1,51 @@
+"""The waits of a turn for people. They are durable, seen by everybody who looks, and do not count as time of the turn."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from temporalio import workflow
+
+from perdure import limits
+from perdure.approvals import Asked
+from perdure.facts import WaitBegan, WaitEnded
+from perdure.workflows import ancestors, closing
+from perdure.workflows.board import Board
+
+
+async def for_budget(board: Board, reason: str) -> None:
+    """Wait until somebody adds to the budget."""
+    budget = board.state.ledger.budget
+    async with _waiting(board, WaitBegan("budget", reason), []):
+        await workflow.wait_condition(lambda: board.state.ledger.budget != budget)
+
+
+async def for_approval(board: Board, asked: Asked) -> None:
+    """Wait until each of these calls is approved or denied, or nobody has said anything for too long."""
+    pending = asked.pending(workflow.now(), limits.APPROVAL_EXPIRY)
+    names = ", ".join(f"{one.tool} ({one.call_id})" for one in pending)
+    expired: list[str] = []
+    async with _waiting(board, WaitBegan("approval", f"somebody has to approve or deny {names}", pending), expired):
+        for one in sorted(pending, key=lambda each: each.expires_at):
+            left = max(one.expires_at - workflow.now(), timedelta())
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(
+                    lambda: not board.state.asked.calls, timeout=left, timeout_summary=f"the approval of {one.tool} expires"
+                )
+        expired += [call.id for call, _ in board.state.asked.calls]
+
+
+@contextlib.asynccontextmanager
+async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncIterator[None]:
+    board.clock.begin_wait()
+    board.note(closing.begin_wait(board.state, waits))
+    board.show(f"waits for {waits.kind}")
+    await ancestors.tell_waits(board.state, waits.kind, waits.reason)
+    yield
+    board.clock.end_wait()
+    ended = WaitEnded(tuple(expired))
+    closing.end_wait(board.state, ended)
+    board.note(ended)
+    await ancestors.tell_goes_on(board.state)

@@ -1,0 +1,204 @@
+"""Which model of a chain is asked next. Pure.
+
+| what happened | what is done |
+|---|---|
+| a transient error (overloaded, too many requests, too slow, unreachable) | once more, after a pause; then benched, and the next is asked |
+| the provider asks for a pause that is longer than a bench, and there is another model | benched so long; the next is asked at once |
+| an answer without text and calls | the next is asked; no penalty |
+| a request that the provider does not accept, a model that it does not know | the next is asked; no penalty |
+| a model that cannot take the input | not asked; no penalty |
+| a model that is benched | not asked while there is another; said in the step |
+| a key that is not accepted, a set-up that cannot work, a refusal | the turn fails |
+| all of them failed | `ModelChainExhaustedError`, with the error of each; an agent with one model fails with that model's own |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from pydantic import JsonValue
+
+from perdure import errors, limits, reservations, retries
+from perdure.definitions import AgentDefinition, Target
+from perdure.errors import LLMError, PerdureError
+from perdure.facts import CallFailed, Key
+from perdure.messages import AssistantMessage, Message, Thinking
+from perdure.profiles import refusal
+from perdure.reports import Tried
+from perdure.state import TurnState
+from perdure.text import one_line
+from perdure.view import NO_CUT, Cut, cut_for
+
+SKIPPED = "skipped"
+"""In the context of an error: nothing was sent, because the worker knows that the model is benched."""
+
+EMPTY = "empty"
+"""In the context of an error: the model answered with nothing."""
+
+_REASON_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which model to ask, after which pause.
+
+    `others` says that there is another to ask if this one is benched. `passed` is who was passed over; `cut` what is not sent of the transcript
+    because the model's window is too small.
+    """
+
+    target: Target
+    delay: timedelta = timedelta()
+    others: bool = False
+    passed: tuple[str, ...] = ()
+    cut: Cut = NO_CUT
+
+
+def choose(state: TurnState, agent: AgentDefinition, benched: Collection[str] = ()) -> Choice:
+    """The model to ask next in this step. `benched` are those that this turn has seen fail.
+
+    Raises:
+        PerdureError: The last attempt's own error, where no other would help.
+        ModelChainExhaustedError: None of several models is left.
+    """
+    choice = _choose(state, agent, benched)
+    cut = _cut(state, agent, choice.target)
+    return replace(choice, cut=cut) if cut else choice
+
+
+def _choose(state: TurnState, agent: AgentDefinition, benched: Collection[str]) -> Choice:
+    if len(agent.chain) == 1:
+        return Choice(_taking(state, agent), retries.retry_delay(state))
+    failures = state.failures[state.pardoned :]
+    unfit = {target.model: reason for target in agent.chain if (reason := _unfit(state, agent, target))}
+    tried = {failure.model for failure in failures if not is_skip(failure)}
+    left = [target for target in agent.chain if target.model not in tried and target.model not in unfit]
+    again = _again(failures, agent, any(target.model not in benched for target in left)) if failures else None
+    if again is not None:
+        return again
+    if not left:
+        raise _exhausted(agent, failures, unfit)
+    pardoned = (failure.model for failure in state.failures[: state.pardoned] if failure.error.code != errors.LLMBudgetExceededError.code)
+    resting = {*benched, *pardoned, *(failure.model for failure in failures)}
+    rested = [target for target in left if target.model not in resting]
+    chosen = (rested or left)[0]
+    before = agent.chain[: agent.chain.index(chosen)]
+    passed = [f"{target.model}: {unfit.get(target.model) or 'benched'}" for target in before if target.model not in {one.model for one in failures}]
+    return Choice(chosen, others=bool(rested) and len(left) > 1, passed=tuple(passed))
+
+
+def _again(failures: tuple[CallFailed, ...], agent: AgentDefinition, has_other: bool) -> Choice | None:
+    """The same model once more; None where it is the turn of another.
+
+    Raises:
+        PerdureError: No model would help.
+    """
+    last = failures[-1]
+    error = errors.from_info(last.error)
+    lost = sum(failure.lost for failure in failures)
+    if last.lost and lost < limits.LOST_ATTEMPTS:
+        return Choice(agent.target(last.model))
+    failed = sum(failure.model == last.model and not failure.lost and not is_skip(failure) for failure in failures)
+    may_pass = error.transient and failed <= limits.TRANSIENT_RETRIES and not {SKIPPED, EMPTY} & set(error.context)
+    if last.lost or isinstance(error, _FATAL) or not (may_pass or isinstance(error, LLMError)):
+        raise error
+    if not may_pass or (has_other and retries.asked_pause_s(error) > limits.BENCH.total_seconds()):
+        return None
+    return Choice(agent.target(last.model), retries.pause_after(error))
+
+
+_FATAL = (errors.LLMAuthError, errors.LLMBudgetExceededError, errors.LLMRefusedError, errors.UnknownPriceError)
+
+
+def is_skip(failure: CallFailed) -> bool:
+    """Whether nothing was sent, because the worker knew that the model is benched."""
+    return SKIPPED in failure.error.context
+
+
+def is_penalty(failure: CallFailed) -> bool:
+    """Whether a failure says something of the health of the model."""
+    error = errors.from_info(failure.error)
+    return isinstance(error, LLMError) and error.transient and not {SKIPPED, EMPTY} & set(error.context)
+
+
+def _taking(state: TurnState, agent: AgentDefinition) -> Target:
+    """The only model.
+
+    Raises:
+        LLMInvalidRequestError: It cannot take the input.
+    """
+    target = agent.chain[0]
+    reason = _unfit(state, agent, target)
+    if reason:
+        raise errors.LLMInvalidRequestError(f"{target.model}: {reason}", context={"model": target.model})
+    return target
+
+
+def _unfit(state: TurnState, agent: AgentDefinition, target: Target) -> str:
+    """Why a model cannot take the input; empty where it can, or nobody knows."""
+    refused = next(filter(None, (refusal(part, target.media) for part in state.media)), "")
+    if refused:
+        return refused
+    if _cut(state, agent, target) is None:
+        return f"its window of {target.window} tokens is too small"
+    return ""
+
+
+def _cut(state: TurnState, agent: AgentDefinition, target: Target) -> Cut | None:
+    """What is not sent to a model; None where even the least is too long for it."""
+    before, output = state.cut(target.model), state.options(agent).max_output_tokens
+    if output is None and reservations.is_limited(state.ledger):
+        output = limits.OUTPUT_TOKENS
+    return cut_for(state.messages, before, state.estimate, target.window, opening=state.opening, output_tokens=output)
+
+
+def _exhausted(agent: AgentDefinition, failures: tuple[CallFailed, ...], unfit: Mapping[str, str]) -> errors.ModelChainExhaustedError:
+    last = {failure.model: errors.from_info(failure.error) for failure in failures}
+    found: dict[str, PerdureError] = {}
+    for target in agent.chain:
+        found[target.model] = last.get(target.model) or errors.LLMInvalidRequestError(f"{target.model}: {unfit.get(target.model, 'not asked')}")
+    told: dict[str, JsonValue] = {
+        model: {"code": error.code, "severity": error.severity.value, "message": one_line(error.message, _REASON_CHARACTERS)}
+        for model, error in found.items()
+    }
+    reasons = "; ".join(f"{model}: {error.code}" for model, error in found.items())
+    return errors.ModelChainExhaustedError(f"every model of the chain failed: {reasons}", context={"targets": told})
+
+
+def for_target(messages: tuple[Message, ...], model: str) -> Iterator[Message]:
+    """What is sent to `model`: its own thoughts, whose signatures it checks, and not those of others."""
+    for message in messages:
+        if not isinstance(message, AssistantMessage) or not any(_is_foreign(part, model) for part in message.parts):
+            yield message
+            continue
+        parts = tuple(part for part in message.parts if not _is_foreign(part, model))
+        if parts:
+            yield message.model_copy(update={"parts": parts})
+
+
+def _is_foreign(part: object, model: str) -> bool:
+    return isinstance(part, Thinking) and part.by is not None and part.by != model
+
+
+def with_author(message: AssistantMessage, model: str) -> AssistantMessage:
+    """The message with its thoughts marked as those of `model`, as `provider:model`."""
+    if not any(isinstance(part, Thinking) for part in message.parts):
+        return message
+    marked = (part.model_copy(update={"by": model}) if isinstance(part, Thinking) else part for part in message.parts)
+    return message.model_copy(update={"parts": tuple(marked)})
+
+
+def target_of(state: TurnState, key: Key) -> Target | None:
+    """The model that a call under way asks; None before the agent is known."""
+    if state.agent is None:
+        return None
+    return state.agent.target(dict(state.calling).get(key, ""))
+
+
+def tried(state: TurnState) -> tuple[Tried, ...]:
+    """Who did not answer before the model that did: passed over, benched, or failed, in the order in which that happened."""
+    failures = [failure for failure in state.failures if failure.model]
+    failed = [Tried(model=failure.model, reason="benched" if is_skip(failure) else failure.error.code) for failure in failures]
+    passed = (one.partition(": ") for one in state.passed)
+    return (*failed, *(Tried(model=model, reason=reason) for model, _, reason in passed))

@@ -1,0 +1,68 @@
+"""Task queues of their own for the model calls of a provider: a place for a rate that Temporal keeps over all workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from temporalio.worker import Worker
+
+from perdure import errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelQueue:
+    """How the model calls of one provider are handed out. Its name is that of the worker's task queue, a dot, and that of the provider.
+
+    Attributes:
+        per_second: At most so many model calls begin in a second, over all workers of the queue; None for no limit. Temporal keeps it.
+        at_once: At most so many run at once in this process; None for as many as the worker runs of anything.
+
+    Raises:
+        ConfigurationError: A number that cannot work.
+    """
+
+    per_second: float | None = None
+    at_once: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.per_second is not None and not 0 < self.per_second < float("inf"):
+            raise errors.ConfigurationError(f"a queue's per_second is more than 0, not {self.per_second}")
+        if self.at_once is not None and self.at_once < 1:
+            raise errors.ConfigurationError(f"a queue's at_once is at least 1, not {self.at_once}")
+
+
+@contextlib.asynccontextmanager
+async def beside(worker: Worker, others: Sequence[Worker]) -> AsyncIterator[None]:
+    """Run `others` while the block does. They stop when `worker` is told to stop, and it stops when one of them fails.
+
+    Raises:
+        Exception: What one of them failed with.
+    """
+    if not others:
+        yield
+        return
+    running = [asyncio.create_task(_run(other, worker)) for other in others]
+    stopping = asyncio.create_task(_stop_with(worker, others))
+    try:
+        yield
+    finally:
+        stopping.cancel()
+        await asyncio.gather(*(other.shutdown() for other in others))
+    await asyncio.gather(*running)
+
+
+async def _run(other: Worker, worker: Worker) -> None:
+    try:
+        await other.run()
+    except BaseException:
+        worker._shutdown_event.set()  # noqa: SLF001 - `shutdown` would wait for the end, and this is part of it
+        other._shutdown_complete_event.set()  # noqa: SLF001 - it may have failed before it was started
+        raise
+
+
+async def _stop_with(worker: Worker, others: Sequence[Worker]) -> None:
+    await worker._shutdown_event.wait()  # noqa: SLF001 - there is no public way to hear of it
+    await asyncio.gather(*(other.shutdown() for other in others))

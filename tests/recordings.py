@@ -23,22 +23,35 @@ FRAMING = ("content-length", "transfer-encoding", "content-encoding", "connectio
 
 def recorded(api: str, path: str, where: Callable[[Exchange], bool] = lambda _: True) -> Iterator[Any]:
     """Every recorded exchange of an API at `path` that is no stream; one skipped parameter, saying why, where there are no recordings."""
-    folder = Path(os.environ.get("PERDURE_RECORDINGS", ""))
-    files = sorted(folder.glob(f"*__{api}__*.json")) if folder.is_absolute() else []
-    for file in files:
-        for index, exchange in enumerate(json.loads(file.read_text(encoding="utf-8"))["interactions"]):
-            if _is_whole(exchange, path) and where(exchange):
-                yield pytest.param(exchange, id=f"{file.stem.replace(f'__{api}__', '-')}-{index}")
-    if not files:
+    found = list(whole(api, path))
+    yield from (pytest.param(exchange, id=name) for name, exchange in found if where(exchange))
+    if not found:
         reason = f"PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings of the API {api!r}"
         yield pytest.param(None, marks=pytest.mark.skip(reason=reason), id="none")
 
 
-def _is_whole(exchange: Exchange, path: str) -> bool:
-    """Leaves out streams, exchanges with other hosts in the same file, and those whose answer was not recorded."""
-    response = exchange["response"]
-    is_stream = isinstance(response["body"], str) and response["body"].lstrip().startswith(("data:", "event:", ":"))
-    return response["status"] is not None and not is_stream and urlsplit(exchange["request"]["uri"]).path.endswith(path)
+def whole(api: str, path: str) -> Iterator[tuple[str, Exchange]]:
+    """The same exchanges, each with its name; none where there are no recordings."""
+    yield from (one for one in _all(api, path) if not _is_stream(one[1]))
+
+
+def streams(api: str, path: str) -> Iterator[tuple[str, Exchange]]:
+    """The exchanges that were answered with a stream of events."""
+    yield from (one for one in _all(api, path) if _is_stream(one[1]))
+
+
+def _all(api: str, path: str) -> Iterator[tuple[str, Exchange]]:
+    """Leaves out exchanges with other hosts in the same file, and those whose answer was not recorded."""
+    folder = Path(os.environ.get("PERDURE_RECORDINGS", ""))
+    for file in sorted(folder.glob(f"*__{api}__*.json")) if folder.is_absolute() else ():
+        for index, exchange in enumerate(json.loads(file.read_text(encoding="utf-8"))["interactions"]):
+            if exchange["response"]["status"] is not None and urlsplit(exchange["request"]["uri"]).path.endswith(path):
+                yield f"{file.stem.replace(f'__{api}__', '-')}-{index}", exchange
+
+
+def _is_stream(exchange: Exchange) -> bool:
+    body = exchange["response"]["body"]
+    return isinstance(body, str) and body.lstrip().startswith(("data:", "event:", ":"))
 
 
 def as_reply(response: dict[str, Any]) -> Reply:

@@ -12,6 +12,8 @@ What an answer that is none means for the caller (`error_of`):
 | 409, 529, other 5xx, an error inside a 200 with no better type | `LLMUnavailableError` | |
 | 400, 404, 413 and every other status | `LLMInvalidRequestError` | the same request fails again |
 
+Which of them may have been billed is said in `faults`; an error inside a 200 comes after output where the body has content or tells usage.
+
 The API refuses some of what a transcript may hold, above all where another vendor's model wrote it. It is sent as follows:
 
 - messages of one role in a row as one message: the API would merge them itself, servers that are compatible with it refuse them
@@ -19,7 +21,11 @@ The API refuses some of what a transcript may hold, above all where another vend
 - arguments that are no JSON object as `{"invalid_arguments": "…"}`, so that the model sees what it wrote above the error it got for it
 - ids and names of calls with a character that is not allowed under names made from them; a call and its result keep the same id
 - calls of earlier turns by an agent without tools: their names are declared as tools that the model may not choose
+- a schema that the answer must fit, where there are no tools: as the one tool that the model must choose, whose arguments become the text
 - text and results that are blank not at all, an error result that is blank with `SILENT_ERROR`
+
+Options: `required` is called `any` here. With extended thinking, which `extra` may ask for, the API takes no other tool choice than `auto` and
+`none`, and no limit of an answer below the budget of the thinking.
 
 Newer models check that nothing before a thinking block has changed since they wrote it, system prompt and tools included, and refuse or
 forget it otherwise (platform.claude.com, "Prefix checks on thinking blocks"). So what is sent only ever grows at its end.
@@ -37,12 +43,14 @@ from typing import Any
 
 from perdure import errors
 from perdure.activities import secrets
-from perdure.activities.models import ModelRequest
-from perdure.activities.providers import faults, reading
-from perdure.activities.providers.http import HttpClient, retry_after_s
+from perdure.activities.models import Heard, ModelRequest
+from perdure.activities.providers import breakpoints, faults, options, reading, schemas
+from perdure.activities.providers.http import HttpClient, Reply, retry_after_s
+from perdure.activities.providers.message_stream import MessageStream
 from perdure.activities.providers.reading import mapping, text
 from perdure.errors import LLMError
 from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult
+from perdure.options import RequestOptions
 from perdure.reports import StopReason, Usage
 from perdure.text import one_line
 from perdure.tools import NAME
@@ -74,6 +82,7 @@ _BY_TYPE_IN_200: dict[str, type[LLMError]] = {
     "not_found_error": errors.LLMInvalidRequestError,
     "request_too_large": errors.LLMInvalidRequestError,
 }
+_PATH = "/v1/messages"
 _NO_CREDIT = re.compile(r"credit balance is too low|reached your specified .*usage limits", re.IGNORECASE)
 _POLICY = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
 
@@ -82,7 +91,8 @@ class Anthropic:
     """Asks models through `POST {base_url}/v1/messages`.
 
     `api_key_env` names the environment variable with the key, which is read when a request is made; None sends no key. `name` is for error
-    texts. `max_output_tokens` goes with every request, for the API demands a limit; a longer answer is cut off.
+    texts. `max_output_tokens` goes with every request whose options name no other limit, for the API demands one; a longer answer is cut off.
+    `caching` asks the API to cache what the next request of a turn begins with (`breakpoints`); False is for servers that refuse that.
 
     Raises:
         ConfigurationError: `max_output_tokens` is below 1.
@@ -94,41 +104,90 @@ class Anthropic:
         api_key_env: str | None = "ANTHROPIC_API_KEY",
         name: str = "anthropic",
         max_output_tokens: int = MAX_OUTPUT_TOKENS,
+        *,
+        caching: bool = True,
     ) -> None:
         if max_output_tokens < 1:
             raise errors.ConfigurationError(f"{name}: max_output_tokens must be at least 1, not {max_output_tokens}")
         self._http = HttpClient(name, base_url)
+        self._name = name
         self._api_key_env = api_key_env
         self._max_output_tokens = max_output_tokens
+        self._caching = caching
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Ask, and wait for the whole answer.
 
         Raises:
-            LLMError: The table of this module says which subclass. Its context holds `model`, and `status` and `retry_after_s` where known.
+            LLMError: The table of this module says which subclass. Its context holds `model`, and `status`, `retry_after_s`, `charged` and
+                `usage` where they apply.
             ConfigurationError: The key or the base URL cannot work.
         """
-        key = secrets.read(self._api_key_env) if self._api_key_env else None
-        headers = {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+        key, headers = self._credentials()
         with faults.about(request.model):
-            reply = await self._http.post_json("/v1/messages", body_of(request, self._max_output_tokens), headers)
-            if not reply.is_success or reply.data.get("error"):
-                raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-            return answer_of(reply.data, request.model)
+            reply = await self._http.post_json(_PATH, self._body_of(request), headers)
+            return _read(reply, request, key)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        """Ask, and give the words of the answer to `heard` as they come. An answer that is given as the arguments of a tool is not heard.
+
+        Raises:
+            LLMError: As `complete` does; a stream that ends before the answer is an `LLMUnavailableError`.
+            ConfigurationError: The key or the base URL cannot work.
+        """
+        key, headers = self._credentials()
+        with faults.about(request.model):
+            body = {**self._body_of(request), "stream": True}
+            parts = MessageStream(self._name, _unheard if schemas.is_asked_as_tool(request) else heard)
+            return _read(await self._http.post_for_stream(_PATH, body, headers, parts), request, key)
 
     async def close(self) -> None:
         """Close connections."""
         await self._http.close()
 
+    def _body_of(self, request: ModelRequest) -> dict[str, Any]:
+        return body_of(request, self._max_output_tokens, caching=self._caching)
 
-def body_of(request: ModelRequest, max_tokens: int) -> dict[str, Any]:
-    """The body of a request.
+    def _credentials(self) -> tuple[str | None, dict[str, str]]:
+        key = secrets.read(self._api_key_env) if self._api_key_env else None
+        return key, {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+
+
+def _unheard(words: str) -> None:
+    """Words that come before an answer that is no text."""
+
+
+def _read(reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
+    """The answer in a reply.
 
     Raises:
-        LLMInvalidRequestError: A message holds what this API has no place for.
+        LLMError: It holds none.
+    """
+    if not reply.is_success:
+        raise error_of(reply.status, reply.data, reply.headers, request.model, key)
+    with faults.billed(_bill(reply.data)):
+        if reply.data.get("error"):
+            raise error_of(reply.status, reply.data, reply.headers, request.model, key)
+        return schemas.as_text(answer_of(reply.data, request.model), request)
+
+
+def body_of(request: ModelRequest, max_tokens: int, *, caching: bool = True) -> dict[str, Any]:
+    """The body of a request. `max_tokens` is for options that name no limit; `caching` places breakpoints where they pay off.
+
+    Raises:
+        LLMInvalidRequestError: A message or an option is one that this API has no place for.
     """
     system = {"system": request.system} if request.system.strip() else {}
-    return {"model": request.model, "max_tokens": max_tokens, **system, "messages": list(_turns(request.messages)), **_tools(request)}
+    body = {"model": request.model, "max_tokens": request.options.max_output_tokens or max_tokens, **system}
+    body |= {"messages": list(_turns(request.messages)), **_tools(request), **_settings(request.options)}
+    if caching and breakpoints.pay_off(request):
+        body = breakpoints.placed(body)
+    return options.with_extra(body, request)
+
+
+def _settings(given: RequestOptions) -> dict[str, Any]:
+    settings = {"temperature": given.temperature, "stop_sequences": list(given.stop_sequences or ()) or None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _turns(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
@@ -201,11 +260,26 @@ def _input(arguments: str) -> dict[str, Any]:
 def _tools(request: ModelRequest) -> dict[str, Any]:
     """The tools. The API refuses a request with calls and without tools, so those of earlier turns are declared, and ruled out."""
     if request.tools:
-        return {"tools": [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools]}
+        tools = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools]
+        return {"tools": tools, **_choice(request)}
     called = dict.fromkeys(_fitting(call.name) for message in request.messages if isinstance(message, AssistantMessage) for call in message.calls)
-    if not called:
+    if request.response_schema is not None:
+        called.pop(request.response_name, None)
+        choice = {"type": "auto"} if "thinking" in request.options.extra else {"type": "tool", "name": request.response_name}
+        return {"tools": [schemas.tool_of(request), *map(_declared, called)], "tool_choice": choice}
+    return {"tools": [*map(_declared, called)], "tool_choice": {"type": "none"}} if called else {}
+
+
+def _declared(name: str) -> dict[str, Any]:
+    return {"name": name, "input_schema": {"type": "object"}}
+
+
+def _choice(request: ModelRequest) -> dict[str, Any]:
+    wish = options.choice(request)
+    if wish is None:
         return {}
-    return {"tools": [{"name": name, "input_schema": {"type": "object"}} for name in called], "tool_choice": {"type": "none"}}
+    kind = {"auto": "auto", "required": "any", "none": "none"}.get(wish)
+    return {"tool_choice": {"type": kind} if kind else {"type": "tool", "name": wish}}
 
 
 def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
@@ -254,15 +328,25 @@ def _reason(body: Mapping[str, Any]) -> Iterator[Text]:
         yield Text(text=words)
 
 
+def _bill(body: Mapping[str, Any]) -> Usage | None:
+    """What a 200 was billed with, as far as it tells; None for an error before any output."""
+    usage = usage_of(body.get("usage"))
+    return None if body.get("error") and not body.get("content") and usage == Usage() else usage
+
+
 def usage_of(usage: Any) -> Usage:
-    """Tokens by one measure. This API counts those read from and written to a cache apart from its `input_tokens`."""
+    """Tokens by one measure; what is missing or cannot be true is 0, "not told".
+
+    This API counts those read from and written to a cache apart from its `input_tokens`.
+    """
     usage = mapping(usage)
-    read, written = reading.tokens(usage.get("cache_read_input_tokens")), reading.tokens(usage.get("cache_creation_input_tokens"))
-    return Usage(
-        input_tokens=reading.tokens(usage.get("input_tokens")) + read + written,
-        output_tokens=reading.tokens(usage.get("output_tokens")),
-        cache_read_tokens=read,
-        cache_write_tokens=written,
+    read = reading.tokens(usage.get("cache_read_input_tokens"), missing=0)
+    written = reading.tokens(usage.get("cache_creation_input_tokens"), missing=0)
+    return reading.usage(
+        taken=(reading.tokens(usage.get("input_tokens")), read, written),
+        written=(reading.tokens(usage.get("output_tokens")),),
+        cache_read=read,
+        cache_written=written,
     )
 
 

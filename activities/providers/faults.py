@@ -1,4 +1,19 @@
-"""Errors of vendors: what a status means, whose words they are, and that no key is in them."""
+"""Errors of vendors: what a status means, whose words they are, that no key is in them, and whether the attempt may have been billed.
+
+An error has `charged` in its context where the vendor may have billed although there is no answer:
+
+| what happened | charged |
+|---|---|
+| nothing was sent: a bad key, a request that we refuse, no connection, a proxy that lets nobody through | no |
+| the connection broke once there was one | yes |
+| a status other than 2xx, whatever its body | no |
+| a 2xx that is cut, too large, unreadable, or holds no answer | yes |
+| a 2xx with an error instead of an answer, without any output or usage | no |
+| a 2xx with an error in or after its output | yes |
+
+Where such a 2xx tells both input and output, they stand in the context as `usage`. The providers here wait as long as their caller does, so a
+caller who gives a request up must say himself that it may have been billed.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +25,10 @@ from typing import Any
 from perdure import errors
 from perdure.activities.providers import reading
 from perdure.errors import LLMError
+from perdure.reports import Usage
 from perdure.text import one_line
 
+CHARGED = {"charged": True}
 MESSAGE_CHARACTERS = 500
 SECRET_CHARACTERS = 8
 
@@ -63,6 +80,24 @@ def fault(cls: type[LLMError], words: str, *, model: str, status: int, wait_s: f
 
 
 @contextlib.contextmanager
+def billed(usage: Usage | None) -> Iterator[None]:
+    """See to it that an error of the block, which reads a 2xx, says that it may have been billed. None says that it was not."""
+    try:
+        yield
+    except RecursionError:
+        failure: LLMError = errors.LLMUnavailableError("the reply is nested too deeply")
+    except LLMError as error:
+        failure = error
+    else:
+        return
+    if usage is not None:
+        failure.context.update(CHARGED)
+    if usage is not None and usage.input_tokens and usage.output_tokens:
+        failure.context["usage"] = usage.model_dump()
+    raise failure
+
+
+@contextlib.contextmanager
 def about(model: str) -> Iterator[None]:
     """See to it that an error of the block names `model`, and that nesting which is too deep for Python is one."""
     try:
@@ -71,4 +106,4 @@ def about(model: str) -> Iterator[None]:
         error.context.setdefault("model", model)
         raise
     except RecursionError:
-        raise errors.LLMUnavailableError(f"{model}: the request or the reply is nested too deeply", context={"model": model}) from None
+        raise errors.LLMUnavailableError(f"{model}: the request is nested too deeply", context={"model": model}) from None

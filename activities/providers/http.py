@@ -2,22 +2,32 @@
 
 httpx quotes header values, so keys, in the texts of its exceptions. They never leave this file: every failure has a text of ours, and is
 raised outside the `except` block, so that no traceback or log handler finds httpx's exception behind it.
+
+An error status says what to do even where its body breaks off or cannot be read, and such a body then counts as empty. What goes wrong after a
+connection was made, or with the body of a 2xx, may have been billed (`faults`).
+
+A stream of events becomes the body of a whole reply (`Parts`), so whoever reads replies need not know which of the two it was. Reading ends with
+the event that completes the body, and the connection is closed then: some servers keep it open, and one that was kept can break under the next
+request.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from perdure import errors, limits
-from perdure.text import clean, head, one_line
+from perdure.activities.providers import faults, sse
+from perdure.activities.providers.reading import parsed
+from perdure.reports import Usage
+from perdure.text import head, one_line
 
 if TYPE_CHECKING:
     import httpx
@@ -27,7 +37,12 @@ LONGEST_WAIT_S = 86_400.0
 
 _ERROR_EXCERPT_BYTES = 2_000
 _ENCODINGS = ("", "identity", "gzip", "deflate")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_DONE = "[DONE]"
+_DOCUMENTS = ("json", "html")
+"""In the content type of a 2xx that is no stream, though one was asked for: of servers that cannot, and of those that are none."""
+
+
+_Read = Callable[["httpx.Response"], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,16 @@ class Reply:
     def is_success(self) -> bool:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300
+
+
+class Parts(Protocol):
+    """Puts the body of a whole reply together out of the events of a stream."""
+
+    def take(self, name: str, data: dict[str, Any] | None) -> bool:
+        """One more event, by its name and its JSON; None for the `[DONE]` of some APIs. Whether nothing is to be read behind it."""
+
+    def body(self) -> dict[str, Any] | None:
+        """What a whole reply would have held; None where the stream ended before the answer did."""
 
 
 class HttpClient:
@@ -63,24 +88,24 @@ class HttpClient:
             LLMTimeoutError: No connection in time.
             ConfigurationError: The base URL or the proxy settings cannot work.
         """
-        import httpx
+        return await self._safely(path, body, headers, self._data)
 
-        failure: errors.PerdureError
-        try:
-            if not _is_address(self._base_url):
-                raise httpx.InvalidURL(self._base_url)
-            return await self._post(path, body, headers)
-        except httpx.TimeoutException:
-            failure = errors.LLMTimeoutError(f"{self._name}: no connection within {CONNECT_TIMEOUT_S:g} s")
-        except (httpx.InvalidURL, UnicodeError):
-            failure = errors.ConfigurationError(f"{self._name}: the base URL is no valid http or https address")
-        except httpx.ConnectError:
-            failure = errors.LLMUnavailableError(f"{self._name}: the server cannot be reached")
-        except httpx.DecodingError:
-            failure = errors.LLMUnavailableError(f"{self._name}: the reply is compressed in a way that cannot be read")
-        except httpx.HTTPError:
-            failure = errors.LLMUnavailableError(f"{self._name}: the connection broke before the reply was complete")
-        raise failure
+    async def post_for_stream(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], parts: Parts) -> Reply:
+        """Post `body` and give the events of the reply to `parts` as they come. `data` of the reply is what those put together.
+
+        A reply that is no stream is read as `post_json` reads it: an error status, or the whole answer of a server that cannot stream.
+
+        Raises:
+            LLMUnavailableError: As `post_json` does; or the stream ends before the answer, or holds what is no JSON object.
+            LLMTimeoutError: No connection in time.
+            ConfigurationError: The base URL or the proxy settings cannot work.
+        """
+
+        async def read(response: httpx.Response) -> Any:
+            is_stream = response.is_success and not any(kind in response.headers.get("content-type", "").lower() for kind in _DOCUMENTS)
+            return await self._put_together(response, parts) if is_stream else await self._data(response)
+
+        return await self._safely(path, body, headers, read)
 
     async def close(self) -> None:
         """Close connections. A later request opens new ones."""
@@ -88,12 +113,59 @@ class HttpClient:
         if client is not None:
             await client.aclose()
 
-    async def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
+    async def _safely(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read) -> Reply:
+        """Post, read the reply, and turn what httpx raises into errors of ours."""
+        import httpx
+
+        failure: errors.PerdureError
+        try:
+            if not _is_address(self._base_url):
+                raise httpx.InvalidURL(self._base_url)
+            return await self._post(path, body, headers, read)
+        except httpx.ConnectTimeout:
+            failure = errors.LLMTimeoutError(f"{self._name}: no connection within {CONNECT_TIMEOUT_S:g} s", context={"charged": False})
+        except (httpx.InvalidURL, UnicodeError):
+            failure = errors.ConfigurationError(f"{self._name}: the base URL is no valid http or https address")
+        except httpx.ConnectError:
+            failure = errors.LLMUnavailableError(f"{self._name}: the server cannot be reached")
+        except httpx.ProxyError:
+            failure = errors.LLMUnavailableError(f"{self._name}: the proxy makes no connection to the server")
+        except httpx.DecodingError:
+            failure = errors.LLMUnavailableError(f"{self._name}: the reply is compressed in a way that cannot be read", context=faults.CHARGED)
+        except httpx.HTTPError:
+            failure = errors.LLMUnavailableError(f"{self._name}: the connection broke before the reply was complete", context=faults.CHARGED)
+        raise failure
+
+    async def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read) -> Reply:
         content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         headers = {"content-type": "application/json", **headers}
         async with self._connected().stream("POST", self._base_url + path, content=content, headers=headers) as response:
-            data = await _read(response, self._name)
-        return Reply(response.status_code, dict(response.headers), _object(data, self._name) if response.is_success else _anything(data))
+            data = await read(response)
+        return Reply(response.status_code, dict(response.headers), data)
+
+    async def _data(self, response: httpx.Response) -> Any:
+        if not response.is_success:
+            return _anything(await _excerpt(response))
+        with faults.billed(Usage()):
+            return _object(await _read(response, self._name), self._name)
+
+    async def _put_together(self, response: httpx.Response, parts: Parts) -> dict[str, Any]:
+        with faults.billed(Usage()):
+            async with contextlib.aclosing(self._events(response)) as events:
+                async for event in events:
+                    if event.data.strip() and parts.take(event.name, _data_of(event, self._name)):
+                        break
+            body = parts.body()
+            if body is None:
+                raise errors.LLMUnavailableError(f"{self._name}: the stream ended before the answer did")
+            return body
+
+    async def _events(self, response: httpx.Response) -> AsyncGenerator[sse.Event, None]:
+        reader = sse.Reader(self._name)
+        async with contextlib.aclosing(_chunks(response, self._name)) as chunks:
+            async for chunk in chunks:
+                for event in reader.feed(chunk):
+                    yield event
 
     def _connected(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -157,23 +229,38 @@ def _client(name: str) -> httpx.AsyncClient:
 
 
 async def _read(response: httpx.Response, name: str) -> bytes:
+    """The body, decoded."""
+    return b"".join([chunk async for chunk in _chunks(response, name)])
+
+
+async def _chunks(response: httpx.Response, name: str) -> AsyncGenerator[bytes, None]:
     """The body, decoded and then counted. One encoding only: with two on top of each other a chunk could grow a millionfold before that."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
         raise errors.LLMUnavailableError(f"{name}: the reply has the content encoding {one_line(encoding, 40)!r}, which was not asked for")
-    data = bytearray()
+    size = 0
     async for chunk in response.aiter_bytes():
-        data += chunk
-        if len(data) > limits.PROVIDER_BODY_BYTES:
+        size += len(chunk)
+        if size > limits.PROVIDER_BODY_BYTES:
             raise errors.LLMUnavailableError(f"{name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes")
-    return bytes(data)
+        yield chunk
+
+
+async def _excerpt(response: httpx.Response) -> bytes:
+    """The body of an error status; empty where it cannot be read."""
+    import httpx
+
+    try:
+        return await _read(response, "")
+    except (httpx.HTTPError, errors.LLMUnavailableError):
+        return b""
 
 
 def _object(data: bytes, name: str) -> dict[str, Any]:
     if not data.strip():
         raise errors.LLMUnavailableError(f"{name}: the reply is empty")
     try:
-        value = _parse(data.decode("utf-8-sig"))
+        value = parsed(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise errors.LLMUnavailableError(f"{name}: the reply is not UTF-8") from None
     except (ValueError, RecursionError):
@@ -183,29 +270,16 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
     return value
 
 
+def _data_of(event: sse.Event, name: str) -> dict[str, Any] | None:
+    return None if event.data.strip() == _DONE else _object(event.data.encode(), name)
+
+
 def _anything(data: bytes) -> Any:
     text = data.decode("utf-8-sig", "replace")
     try:
-        return _parse(text)
+        return parsed(text)
     except (ValueError, RecursionError):
         return head(text, _ERROR_EXCERPT_BYTES)
-
-
-def _parse(text: str) -> Any:
-    value = json.loads(text)
-    return _cleaned(value) if _SURROGATE.search(text) else value
-
-
-def _cleaned(value: Any) -> Any:
-    match value:
-        case str():
-            return clean(value)
-        case list():
-            return [_cleaned(item) for item in value]
-        case dict():
-            return {clean(key): _cleaned(item) for key, item in value.items()}
-        case _:
-            return value
 
 
 def _looks_like(data: bytes) -> str:

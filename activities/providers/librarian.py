@@ -3,12 +3,16 @@
 It follows four rules: search for the words of the question, read on from the best match, quote the best paragraphs with their source, and
 say so where there is nothing. It understands neither the question nor the answer. It is here so that a first try needs no key and no
 network, and it goes through the same turn as any other model. The same request always has the same answer. Its tokens are words.
+
+Of the options it keeps the limit of an answer, the stop sequences and the choice of no tool. Temperature changes nothing, for nothing is left to
+chance. It cannot be made to call a tool, and its requests have no body, so a tool choice that demands one and `extra` are refused.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +23,7 @@ from perdure.activities.folder import Excerpt, Listing, Matches
 from perdure.activities.models import ModelRequest
 from perdure.activities.passages import Match, keywords, sections, words
 from perdure.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
+from perdure.options import RequestOptions
 from perdure.reports import StopReason, Usage
 from perdure.wire import ModelAnswer
 
@@ -35,13 +40,11 @@ class Librarian:
         """The next tool call, or the answer.
 
         Raises:
-            LLMInvalidRequestError: The request names another model.
+            LLMInvalidRequestError: The request names another model, or an option that a librarian cannot keep.
         """
-        if request.model != NAME:
-            raise errors.LLMInvalidRequestError(f"the only model here is {NAME!r}, not {request.model!r}")
-        message = _Desk.of(request).reply()
+        _check(request)
+        message, stop = _kept(_Desk.of(request).reply(), request.options)
         usage = Usage(input_tokens=_count(_texts(request)), output_tokens=_count(_said(message)))
-        stop = StopReason.TOOL_CALLS if message.calls else StopReason.END
         return ModelAnswer(message=message, stop=stop, usage=usage, model=NAME)
 
     async def close(self) -> None:
@@ -63,7 +66,7 @@ class _Desk:
         results = [result for message in request.messages[since:] if isinstance(message, ToolMessage) for result in message.results]
         return cls(
             wanted=keywords(_question(request.messages[since:]))[:_WORDS],
-            tools=frozenset(item.name for item in request.tools),
+            tools=frozenset(item.name for item in request.tools if request.options.tool_choice != "none"),
             results={result.name: result for result in results},
             calls=sum(len(message.calls) for message in request.messages if isinstance(message, AssistantMessage)),
         )
@@ -112,6 +115,31 @@ class _Desk:
     def _calls(self, name: str, **arguments: JsonValue) -> AssistantMessage:
         call = ToolCall(id=f"call_{self.calls + 1}", name=name, arguments=json.dumps(arguments, ensure_ascii=False))
         return AssistantMessage(parts=(call,))
+
+
+def _check(request: ModelRequest) -> None:
+    if request.model != NAME:
+        raise errors.LLMInvalidRequestError(f"the only model here is {NAME!r}, not {request.model!r}")
+    if request.options.extra:
+        raise errors.LLMInvalidRequestError(f"{NAME} has no place for {', '.join(sorted(request.options.extra))}: options.extra is for other models")
+    if request.tools and request.options.tool_choice not in (None, "auto", "none"):
+        raise errors.LLMInvalidRequestError(f"{NAME} cannot be made to call a tool: options.tool_choice may be auto or none")
+
+
+def _kept(message: AssistantMessage, options: RequestOptions) -> tuple[AssistantMessage, StopReason]:
+    """What the options leave of an answer, and why it ends there."""
+    stop = StopReason.TOOL_CALLS if message.calls else StopReason.END
+    begins = [at for sequence in options.stop_sequences or () if (at := message.text.find(sequence)) >= 0]
+    if begins:
+        message, stop = _says(message.text[: min(begins)]), StopReason.STOP_SEQUENCE
+    if options.max_output_tokens is not None and _count(_said(message)) > options.max_output_tokens:
+        message, stop = _says(_first_words(message.text, options.max_output_tokens)), StopReason.MAX_TOKENS
+    return message, stop
+
+
+def _first_words(text: str, count: int) -> str:
+    ends = [word.end() for word in itertools.islice(re.finditer(r"\S+", text), count)]
+    return text[: ends[-1]] if ends else ""
 
 
 def _says(text: str) -> AssistantMessage:

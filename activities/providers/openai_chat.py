@@ -1,39 +1,38 @@
 """The chat completions API of OpenAI, and of those who speak it: Ollama, vLLM, llama.cpp, Groq, Mistral, DeepSeek, OpenRouter, Gemini, xAI.
 
-What a status means for the caller (`error_of`); what the body says comes before the status:
+What an answer that is none means for the caller is told in `openai`. An error inside a 200 comes after output where the body has a choice or
+tells usage.
 
-| answer | error | why |
-|---|---|---|
-| 401, 403, a bad key told with 400 (Gemini, xAI) | `LLMAuthError` | fix the key |
-| 402, `insufficient_quota` with 429 | `LLMAuthError` | the account is empty; waiting does not help, somebody must act |
-| 429, 498 | `LLMRateLimitError` | with `retry_after_s`, from the headers or the words of the body |
-| 408, 504, 524 | `LLMTimeoutError` | |
-| a content policy, with any status, 200 included (Azure) | `LLMRefusedError` | |
-| `tool_use_failed`, `json_validate_failed` with 400 (Groq) | `LLMUnavailableError` | the model wrote nonsense; asked again, it may not |
-| 409, 425, 5xx, an error inside a 200 (OpenRouter) with no better code | `LLMUnavailableError` | |
-| every other status | `LLMInvalidRequestError` | the same request fails again; 3xx too, for no redirect is followed |
+The limit of an answer is `max_completion_tokens` for OpenAI itself, whose reasoning models refuse `max_tokens`, and `max_tokens` for all others:
+Ollama ignores the newer name, and Mistral refuses it. Nothing is sent of a tool choice without tools. This API cannot tell a stop sequence from
+a natural end: both are `stop`.
 
-This API cannot tell a stop sequence from a natural end: both are `stop`.
+A stream is asked for its usage by `stream_options`, except of Mistral, which refuses the field and tells the usage anyway. Where a server tells none
+it is not told, as in a whole reply.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from perdure import errors
 from perdure.activities import secrets
-from perdure.activities.models import ModelRequest
-from perdure.activities.providers import faults, reading
-from perdure.activities.providers.http import HttpClient, retry_after_s
-from perdure.activities.providers.reading import items, mapping, text
-from perdure.agents import ToolDefinition
-from perdure.errors import LLMError
+from perdure.activities.models import Heard, ModelRequest
+from perdure.activities.providers import faults, openai, options, reading, schemas
+from perdure.activities.providers.chat_stream import ChatStream
+from perdure.activities.providers.http import HttpClient, Reply
+from perdure.activities.providers.openai import error_of
+from perdure.activities.providers.reading import items, joined, mapping, text
+from perdure.definitions import ToolDefinition
 from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, UserMessage
+from perdure.options import RequestOptions
 from perdure.reports import StopReason, Usage
 from perdure.text import one_line
 from perdure.wire import ModelAnswer
+
+LimitField = Literal["max_tokens", "max_completion_tokens"]
 
 _STOPS = {
     "stop": StopReason.END,
@@ -45,67 +44,118 @@ _STOPS = {
 }
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 
-_BY_CODE: dict[str, type[LLMError]] = {
-    "content_filter": errors.LLMRefusedError,
-    "content_policy_violation": errors.LLMRefusedError,
-    "insufficient_quota": errors.LLMAuthError,
-    "billing_hard_limit_reached": errors.LLMAuthError,
-    "invalid_api_key": errors.LLMAuthError,
-    "API_KEY_INVALID": errors.LLMAuthError,
-    "tool_use_failed": errors.LLMUnavailableError,
-    "json_validate_failed": errors.LLMUnavailableError,
-}
-_BY_CODE_IN_200: dict[str, type[LLMError]] = {
-    "rate_limit_exceeded": errors.LLMRateLimitError,
-    "invalid_request_error": errors.LLMInvalidRequestError,
-}
-_BAD_KEY = re.compile(r"api[ _]key (is )?(not valid|invalid|expired)|(invalid|incorrect) api[ _]key", re.IGNORECASE)
-_POLICY = re.compile(r"content (management )?policy|content exists risk|violates usage guidelines|input was flagged", re.IGNORECASE)
-_TRY_AGAIN = re.compile(r"(?:try again|retry) in (?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,6}(?:\.\d{1,9})?)(ms|s))?", re.IGNORECASE)
-_DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
+_PATH = "/chat/completions"
+_MISTRAL = re.compile(r"https?://([^/@]+\.)?mistral\.ai(?=[:/]|$)")
 
 
 class OpenAIChat:
     """Asks models through `POST {base_url}/chat/completions`.
 
     `api_key_env` names the environment variable with the key, which is read when a request is made; None sends no key. `name` is for error
-    texts.
+    texts. `limit_field` is what the server calls the limit of an answer: by default `max_completion_tokens` for OpenAI's own hosts and
+    `max_tokens` for all others. A gateway in front of OpenAI's reasoning models needs the first. `stream_usage` says whether a stream is asked for
+    its usage: by default everywhere but at Mistral. False is for other servers that refuse `stream_options`.
     """
 
-    def __init__(self, *, base_url: str, api_key_env: str | None = "OPENAI_API_KEY", name: str = "openai") -> None:
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key_env: str | None = "OPENAI_API_KEY",
+        name: str = "openai",
+        limit_field: LimitField | None = None,
+        stream_usage: bool | None = None,
+    ) -> None:
         self._http = HttpClient(name, base_url)
         self._api_key_env = api_key_env
+        self._limit_field = limit_field or limit_field_of(base_url)
+        asks_usage = not _MISTRAL.match(base_url) if stream_usage is None else stream_usage
+        self._streaming = {"stream_options": {"include_usage": True}} if asks_usage else {}
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Ask, and wait for the whole answer.
 
         Raises:
-            LLMError: The table of this module says which subclass. Its context holds `model`, and `status` and `retry_after_s` where known.
+            LLMError: The table of `openai` says which subclass. Its context holds `model`, and `status`, `retry_after_s`, `charged` and
+                `usage` where they apply.
             ConfigurationError: The key or the base URL cannot work.
         """
-        key = secrets.read(self._api_key_env) if self._api_key_env else None
-        headers = {"authorization": f"Bearer {key}"} if key else {}
+        key, headers = self._credentials()
         with faults.about(request.model):
-            reply = await self._http.post_json("/chat/completions", body_of(request), headers)
-            fault = _error_inside(reply.data) if reply.is_success else reply.data
-            if not reply.is_success or fault:
-                raise error_of(reply.status, fault, reply.headers, request.model, key)
-            return answer_of(reply.data, request.model)
+            reply = await self._http.post_json(_PATH, body_of(request, self._limit_field), headers)
+            return _read(reply, request, key)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        """Ask, and give the words of the answer to `heard` as they come.
+
+        Raises:
+            LLMError: As `complete` does; a stream that ends before the answer is an `LLMUnavailableError`.
+            ConfigurationError: The key or the base URL cannot work.
+        """
+        key, headers = self._credentials()
+        with faults.about(request.model):
+            body = {**self._streaming, **body_of(request, self._limit_field), "stream": True}
+            return _read(await self._http.post_for_stream(_PATH, body, headers, ChatStream(heard)), request, key)
 
     async def close(self) -> None:
         """Close connections."""
         await self._http.close()
 
+    def _credentials(self) -> tuple[str | None, dict[str, str]]:
+        key = secrets.read(self._api_key_env) if self._api_key_env else None
+        return key, {"authorization": f"Bearer {key}"} if key else {}
 
-def body_of(request: ModelRequest) -> dict[str, Any]:
+
+def _read(reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
+    """The answer in a reply.
+
+    Raises:
+        LLMError: It holds none.
+    """
+    if not reply.is_success:
+        raise error_of(reply.status, reply.data, reply.headers, request.model, key)
+    with faults.billed(_bill(reply.data)):
+        if fault := _error_inside(reply.data):
+            raise error_of(reply.status, fault, reply.headers, request.model, key)
+        return answer_of(reply.data, request.model)
+
+
+def limit_field_of(base_url: str) -> LimitField:
+    """What the server at this address calls the limit of an answer."""
+    return "max_completion_tokens" if openai.is_own(base_url) else "max_tokens"
+
+
+def body_of(request: ModelRequest, limit_field: LimitField = "max_tokens") -> dict[str, Any]:
     """The body of a request.
 
     Raises:
-        LLMInvalidRequestError: A message holds what this API has no place for.
+        LLMInvalidRequestError: A message or an option is one that this API has no place for.
     """
     system = [{"role": "system", "content": request.system}] if request.system else []
     body = {"model": request.model, "messages": [*system, *(item for message in request.messages for item in _sent(message))]}
-    return {**body, "tools": [_function(tool) for tool in request.tools]} if request.tools else body
+    return options.with_extra({**body, **_tools(request), **_format(request, limit_field), **_settings(request.options, limit_field)}, request)
+
+
+def _tools(request: ModelRequest) -> dict[str, Any]:
+    """The tools, and which of them to choose. Some servers refuse an empty list, and OpenAI a choice without tools."""
+    if not request.tools:
+        return {}
+    wish = options.choice(request)
+    choice = wish if wish in (None, "auto", "required", "none") else {"type": "function", "function": {"name": wish}}
+    return {"tools": [_function(tool) for tool in request.tools], **({"tool_choice": choice} if choice else {})}
+
+
+def _format(request: ModelRequest, limit_field: LimitField) -> dict[str, Any]:
+    """The schema that the answer must fit. Beside tools for OpenAI's own models only: elsewhere no call would be written (vllm#39929)."""
+    if request.response_schema is None or (request.tools and limit_field == "max_tokens"):
+        return {}
+    schema = {"name": request.response_name, "schema": request.response_schema, "strict": schemas.is_strict(request.response_schema)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _settings(given: RequestOptions, limit_field: LimitField) -> dict[str, Any]:
+    settings = {"temperature": given.temperature, limit_field: given.max_output_tokens, "stop": list(given.stop_sequences or ()) or None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _sent(message: Message) -> Iterator[dict[str, Any]]:
@@ -125,7 +175,7 @@ def _asked(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
 
 
 def _image(media: Media) -> dict[str, Any]:
-    url = f"data:{media.media_type};base64,{media.data}" if media.data else media.url
+    url = openai.address_of(media)
     if not media.media_type.startswith("image/") or not url:
         raise errors.LLMInvalidRequestError(f"this API takes images with data or a url, not {one_line(media.media_type, 80)!r}")
     return {"type": "image_url", "image_url": {"url": url}}
@@ -176,23 +226,24 @@ def _error_inside(body: dict[str, Any]) -> dict[str, Any] | None:
     return next((part for part in (body, _choice(body)) if part.get("error")), None)
 
 
+def _bill(body: dict[str, Any]) -> Usage | None:
+    """What a 200 was billed with, as far as it tells; None for an error before any output."""
+    usage = usage_of(body.get("usage"))
+    return None if body.get("error") and not _choice(body) and usage == Usage() else usage
+
+
 def _thoughts(message: Mapping[str, Any]) -> list[Thinking]:
-    words = _joined(message.get("reasoning_content")) or _joined(message.get("reasoning"))
+    words = joined(message.get("reasoning_content")) or joined(message.get("reasoning"))
     return [Thinking(text=words)] if words else []
 
 
 def _content(content: Any) -> Iterator[Text | Thinking]:
     """Words: a string, or a list of chunks (Mistral) of which some are thinking."""
     for chunk in map(mapping, content if isinstance(content, list) else [{"type": "text", "text": content}]):
-        if words := _joined(chunk.get("text")):
+        if words := joined(chunk.get("text")):
             yield Text(text=words)
-        elif words := _joined(chunk.get("thinking")):
+        elif words := joined(chunk.get("thinking")):
             yield Thinking(text=words)
-
-
-def _joined(value: Any) -> str:
-    """A string, or the texts of a list of chunks."""
-    return "".join(text(mapping(chunk).get("text")) for chunk in value) if isinstance(value, list) else text(value)
 
 
 def _call(item: Mapping[str, Any], model: str) -> ToolCall:
@@ -204,74 +255,13 @@ def _call(item: Mapping[str, Any], model: str) -> ToolCall:
 
 
 def usage_of(usage: Any) -> Usage:
-    """Tokens by one measure: input with cached ones, output with thinking. A number that is missing or cannot be true counts as zero.
-
-    xAI and Gemini leave thinking out of `completion_tokens`, but not out of `total_tokens`. xAI's models on Azure count cached tokens that
-    are not part of `prompt_tokens`; where there are more of them than that, they are added.
-    """
+    """Tokens by the measure of `openai.usage`, wherever a provider puts their number."""
     usage = mapping(usage)
     details = mapping(usage.get("prompt_tokens_details"))
-    prompt = reading.tokens(usage.get("prompt_tokens"))
-    cached = (details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("num_cached_tokens"))
-    read = max(map(reading.tokens, cached))
-    return Usage(
-        input_tokens=prompt if read <= prompt else prompt + read,
-        output_tokens=max(reading.tokens(usage.get("completion_tokens")), reading.tokens(usage.get("total_tokens")) - prompt),
-        cache_read_tokens=read,
-        cache_write_tokens=reading.tokens(details.get("cache_write_tokens")),
+    return openai.usage(
+        taken=usage.get("prompt_tokens"),
+        written=usage.get("completion_tokens"),
+        total=usage.get("total_tokens"),
+        cache_read=(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("num_cached_tokens")),
+        cache_written=details.get("cache_write_tokens"),
     )
-
-
-def error_of(status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None) -> LLMError:
-    """The error that an answer stands for, by the table of this module. `key` is cut out of the provider's words."""
-    body = body[0] if isinstance(body, list) and body else body
-    error = mapping(body).get("error") or body
-    status = (_told(error) or 200) if 200 <= status < 300 else status
-    words = faults.quoted(_words(error), key)
-    wait_s = retry_after_s(headers) or _wait_in(error, words)
-    return faults.fault(_class(status, _codes(error), words), words, model=model, status=status, wait_s=wait_s)
-
-
-def _class(status: int, codes: Sequence[str], words: str) -> type[LLMError]:
-    for code in codes:
-        if code in _BY_CODE:
-            return _BY_CODE[code]
-        if status == 200 and code in _BY_CODE_IN_200:
-            return _BY_CODE_IN_200[code]
-    if status in (200, 400, 403) and _POLICY.search(words):
-        return errors.LLMRefusedError
-    if status == 400 and _BAD_KEY.search(words):
-        return errors.LLMAuthError
-    return faults.by_status(status)
-
-
-def _codes(error: Any) -> list[str]:
-    error = mapping(error)
-    found = [error.get("code"), error.get("type"), mapping(error.get("innererror")).get("code")]
-    found += [mapping(detail).get("reason") for detail in items(error.get("details"))]
-    return [code for code in found if isinstance(code, str)]
-
-
-def _words(error: Any) -> str:
-    """The provider's own words. OpenRouter quotes those of the server behind it."""
-    words, behind = faults.words_of(error), mapping(mapping(error).get("metadata")).get("raw")
-    return f"{words}: {behind}" if isinstance(behind, str) else words
-
-
-def _wait_in(error: Any, words: str) -> float | None:
-    """Seconds to wait as the body has them: `retryDelay` (Gemini) or "try again in 1m2.5s" (OpenAI, Groq)."""
-    for detail in items(mapping(error).get("details")):
-        if delay := _DELAY.fullmatch(text(mapping(detail).get("retryDelay"))):
-            return float(delay[1])
-    found = _TRY_AGAIN.search(words)
-    if not found:
-        return None
-    hours, minutes, number, unit = found.groups()
-    seconds = float(number or 0) / (1000 if unit == "ms" else 1)
-    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + seconds or None
-
-
-def _told(error: Any) -> int | None:
-    """The status that an error inside a 200 has in its own words: a `code` (OpenRouter) or `status` (Azure)."""
-    told = (mapping(error).get("code"), mapping(error).get("status"))
-    return next((value for value in told if isinstance(value, int) and 400 <= value <= 599), None)

@@ -348,14 +348,40 @@ async def test_refusal_without_words_has_those_of_its_explanation() -> None:
             Usage(input_tokens=100, output_tokens=5, cache_read_tokens=60, cache_write_tokens=30),
         ),
         ({"input_tokens": 10, "cache_read_input_tokens": None}, Usage(input_tokens=10)),
-        ({"input_tokens": -1, "output_tokens": "5", "cache_read_input_tokens": 10**12}, Usage()),
-        ({"input_tokens": True, "output_tokens": 2.5}, Usage()),
+        ({"input_tokens": 0, "cache_read_input_tokens": 60, "output_tokens": 5}, Usage(input_tokens=60, output_tokens=5, cache_read_tokens=60)),
         ("lots", Usage()),
     ],
 )
 def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage) -> None:
-    """Input holds cached tokens, which this API counts apart, and numbers that cannot be true do no harm."""
+    """Input holds cached tokens, which this API counts apart, and what is missing is not told."""
     assert usage_of(reported) == usage
+
+
+@pytest.mark.parametrize("wrong", [-1, "5", 2.5, 5.0, True, float("nan"), float("inf"), 10**9 + 1, [5], {}])
+@pytest.mark.parametrize(
+    ("field", "usage"),
+    [
+        ("input_tokens", Usage(output_tokens=5)),
+        ("cache_read_input_tokens", Usage(output_tokens=5)),
+        ("cache_creation_input_tokens", Usage(output_tokens=5)),
+        ("output_tokens", Usage(input_tokens=100, cache_read_tokens=60, cache_write_tokens=30)),
+    ],
+)
+def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(field: str, usage: Usage, wrong: Any) -> None:
+    """What was paid for a part of the input is no bill for all of it: 0 is "not told"."""
+    reported = {"input_tokens": 10, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30, "output_tokens": 5}
+
+    assert usage_of({**reported, field: wrong}) == usage
+
+
+def test_sum_that_cannot_be_true_is_not_told() -> None:
+    """A thousand million tokens and as many from a cache."""
+    assert usage_of({"input_tokens": 10**9, "cache_read_input_tokens": 10**9, "output_tokens": 10**9}) == Usage(output_tokens=10**9)
+
+
+def test_input_that_is_told_by_the_cache_alone_is_not_told() -> None:
+    """What was read from a cache is a part."""
+    assert usage_of({"cache_read_input_tokens": 60, "output_tokens": 5}) == Usage(output_tokens=5)
 
 
 @pytest.mark.accepts("M9")

@@ -9,9 +9,10 @@ import pytest
 
 from perdure import errors
 from perdure.activities.models import ModelRequest
-from perdure.agents import ToolDefinition
+from perdure.definitions import ToolDefinition
 from perdure.errors import LLMError
 from perdure.messages import AssistantMessage, Media, Message, Text, ToolMessage, ToolResult, UserMessage
+from perdure.options import RequestOptions
 from perdure.reports import StopReason, Usage
 from perdure.testing.stub_provider import StubProvider
 
@@ -58,6 +59,18 @@ def as_message(message: dict[str, Any]) -> Message:
 def as_tool(tool: dict[str, Any]) -> ToolDefinition:
     """A recorded tool as ours."""
     return ADD.model_copy(update={"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]})
+
+
+def as_options(asked: dict[str, Any]) -> RequestOptions:
+    """The options of a recorded request: ours by their names, all others as more fields."""
+    choice = asked.get("tool_choice", {}).get("type")
+    ours = ("model", "max_tokens", "messages", "system", "tools", "temperature", "tool_choice")
+    return RequestOptions(
+        temperature=asked.get("temperature"),
+        max_output_tokens=asked["max_tokens"],
+        tool_choice="required" if choice == "any" else choice,
+        extra={name: value for name, value in asked.items() if name not in ours},
+    )
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +130,7 @@ async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
 
 @pytest.mark.parametrize("exchange", list(recorded("messages", "/v1/messages", is_ours)))
 async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
-    """Messages and tools of a request that was answered have the same shape when an agent of ours asks."""
+    """Messages, tools and options of a request that was answered have the same shape when an agent of ours asks."""
     asked = exchange["request"]["body"]
     system = asked.get("system", "")
     request = ModelRequest(
@@ -125,13 +138,11 @@ async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
         system=system if isinstance(system, str) else "\n\n".join(block["text"] for block in system),
         messages=tuple(as_message(message) for message in asked["messages"]),
         tools=tuple(as_tool(tool) for tool in asked.get("tools", ())),
+        options=as_options(asked),
     )
 
     with StubProvider([{"text": "ok"}]) as stub:
         await ANTHROPIC.ask(stub.anthropic_url, request)
 
     sent = stub.requests[0]
-    assert sent["model"] == asked["model"]
-    assert sent["messages"] == [plain(message) for message in asked["messages"]]
-    assert sent.get("tools") == asked.get("tools")
-    assert set(sent) <= {"model", "max_tokens", "messages", "system", "tools"}
+    assert sent == {**asked, "messages": [plain(message) for message in asked["messages"]], **({"system": sent["system"]} if system else {})}

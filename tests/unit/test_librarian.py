@@ -13,7 +13,7 @@ from perdure import errors
 from perdure.activities.folder import folder_toolbox
 from perdure.activities.models import ModelRequest, Provider
 from perdure.activities.providers.librarian import Librarian
-from perdure.agents import ToolDefinition, define_tool
+from perdure.definitions import ToolDefinition, define_tool
 from perdure.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from perdure.reports import StopReason, Usage
 from perdure.tools import AnyTool, as_tools, encode, tool

@@ -194,15 +194,49 @@ async def test_refusal_is_a_stop_with_its_text() -> None:
             {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 331, "completion_tokens_details": {"reasoning_tokens": 317}},
             Usage(input_tokens=12, output_tokens=319),
         ),
-        ({"prompt_tokens": -1, "completion_tokens": "5"}, Usage()),
-        ({"prompt_tokens": 10**9, "completion_tokens": float("nan"), "prompt_tokens_details": "x"}, Usage()),
-        ({"prompt_tokens": True, "completion_tokens": 2.5}, Usage()),
-        ("lots", Usage()),
     ],
 )
 def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage) -> None:
-    """Input holds cached tokens, output holds thinking, and numbers that cannot be true do no harm."""
+    """Input holds cached tokens, output holds thinking, and what is missing is not told."""
     assert usage_of(reported) == usage
+
+
+@pytest.mark.parametrize("wrong", [-1, "5", 2.5, 5.0, True, float("nan"), float("inf"), 10**9 + 1, [5], {}])
+@pytest.mark.parametrize(
+    ("field", "usage"),
+    [
+        ("prompt_tokens", Usage(output_tokens=5)),
+        ("completion_tokens", Usage(input_tokens=100, cache_read_tokens=60)),
+        ("num_cached_tokens", Usage(output_tokens=5)),
+        ("total_tokens", Usage(input_tokens=100, cache_read_tokens=60)),
+    ],
+)
+def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(field: str, usage: Usage, wrong: Any) -> None:
+    """What was paid for a part of the input or of the output is no bill for all of it: 0 is "not told"."""
+    reported = {"prompt_tokens": 100, "completion_tokens": 5, "num_cached_tokens": 60}
+
+    assert usage_of({**reported, field: wrong}) == usage
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        "lots",
+        {"prompt_tokens": -100, "completion_tokens": -5, "total_tokens": -105},
+        {"num_cached_tokens": 60},
+        {"total_tokens": 105},
+        {"prompt_tokens": -1, "completion_tokens": 5, "total_tokens": 105},
+        {"prompt_tokens": 10**9, "num_cached_tokens": 10**9 + 1, "completion_tokens": None},
+    ],
+)
+def test_usage_that_does_not_tell_the_whole_is_not_told(reported: Any) -> None:
+    """Cached tokens, or a total that may hold thinking, are no measure by themselves."""
+    assert usage_of(reported) == Usage()
+
+
+def test_largest_number_that_is_believed_is_a_thousand_million() -> None:
+    """No model reads more."""
+    assert usage_of({"prompt_tokens": 10**9, "completion_tokens": 10**9}) == Usage(input_tokens=10**9, output_tokens=10**9)
 
 
 @pytest.mark.accepts("M9")

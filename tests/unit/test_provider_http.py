@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import time
 import traceback
 
@@ -16,6 +17,14 @@ from perdure.testing.stub_provider import Reply, StubProvider
 from ..loopback import KEY, VENDORS, Vendor, error_body, raw_server
 
 pytestmark = pytest.mark.parametrize("vendor", VENDORS)
+
+
+def in_every_api(words: str) -> bytes:
+    """A body that says these words, whichever API it is read by."""
+    said = [{"type": "text", "text": words}]
+    message = {"type": "message", "content": said}
+    return json.dumps({"content": said, "choices": [{"message": {"content": words}}], "output": [message]}).encode()
+
 
 # Keys
 
@@ -162,7 +171,7 @@ async def test_base_url_that_cannot_work_is_a_typed_error(vendor: Vendor, addres
 
 async def test_compressed_answer_is_read(vendor: Vendor) -> None:
     """The encoding that was asked for works."""
-    raw = b'{"content": [{"type": "text", "text": "hi"}], "choices": [{"message": {"content": "hi"}}]}'
+    raw = in_every_api("hi")
 
     answer = await vendor.ask_served({"raw": gzip.compress(raw), "headers": {"content-encoding": "gzip"}})
 
@@ -171,7 +180,7 @@ async def test_compressed_answer_is_read(vendor: Vendor) -> None:
 
 async def test_what_http_cannot_carry_is_cleaned_where_it_is_read(vendor: Vendor) -> None:
     """Half an emoji would stop every encoder behind it."""
-    raw = b'{"content": [{"type": "text", "text": "a\\ud800b\\u0000"}], "choices": [{"message": {"content": "a\\ud800b\\u0000"}}]}'
+    raw = in_every_api("a\ud800b\x00")
 
     answer = await vendor.ask_served({"raw": raw})
 

@@ -33,17 +33,21 @@ def test_ollama_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
     assert ollama_url(host) == url
 
 
-@pytest.mark.parametrize(("name", "path"), [("openai", "base_url"), ("anthropic", "anthropic_url")])
-async def test_address_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, path: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "prefix", "path"),
+    [("openai", "OPENAI", "base_url"), ("openai-responses", "OPENAI", "base_url"), ("anthropic", "ANTHROPIC", "anthropic_url")],
+)
+async def test_address_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, prefix: str, path: str) -> None:
     """The variables that the vendors' own libraries read already work."""
     with StubProvider([{"text": "hi"}]) as stub:
-        monkeypatch.setenv(f"{name.upper()}_BASE_URL", getattr(stub, path))
-        monkeypatch.setenv(f"{name.upper()}_API_KEY", "sk-test")
+        monkeypatch.setenv(f"{prefix}_BASE_URL", getattr(stub, path))
+        monkeypatch.setenv(f"{prefix}_API_KEY", "sk-test")
         provider = defaults()[name]
         answer = await provider.complete(ModelRequest(model="m", messages=(UserMessage.of("hello"),)))
         await provider.close()
 
     assert (answer.message.text, answer.model) == ("hi", "m")
+    assert "sk-test" in repr(stub.headers)
 
 
 @pytest.mark.parametrize("value", ["", "soon", "nan", "inf", "-1", "9" * 5000 + "x"])

@@ -1,0 +1,168 @@
+"""A streamed answer of the chat completions API, chunk by chunk, as the body of a whole reply.
+
+The answer is whole once its choice has a `finish_reason`: without one it was cut, also behind `[DONE]`, which some gateways write whatever
+happened. The chunk with the usage comes after it, so reading goes on to `[DONE]` or to the end of the stream.
+
+Servers keep the form loosely. A call without an index, or with the index of another call but an id of its own, is another call: Gemini gives
+calls that are asked for together one index. An id and a name may come again with every piece of a call. An error comes as a chunk with `error`,
+as an event of that name, or as an object that calls itself one (vLLM).
+
+What some servers tell of the usage on the way is not what they bill: it counts from the end of the answer on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.activities.models import Heard
+from perdure.activities.providers import reading
+from perdure.activities.providers.reading import items, joined, mapping, text
+
+_WORDS = ("reasoning_content", "reasoning", "refusal")
+
+
+class ChatStream:
+    """Puts chunks together. `heard` is given the words of the answer."""
+
+    def __init__(self, heard: Heard) -> None:
+        self._heard = heard
+        self._has_begun = False
+        self._model = ""
+        self._finish: Any = None
+        self._usage: Any = None
+        self._error: Any = None
+        self._words: dict[str, list[str]] = {name: [] for name in _WORDS}
+        self._content: list[_Run] = []
+        self._calls = _Calls()
+
+    def take(self, name: str, data: dict[str, Any] | None) -> bool:
+        """One more chunk; None for `[DONE]`."""
+        if data is None:
+            return True
+        choice = next((item for item in map(mapping, items(data.get("choices"))) if not item.get("index")), {})
+        self._error = _error_in(name, data, choice)
+        if self._error:
+            return True
+        self._model = self._model or text(data.get("model"))
+        if choice:
+            self._choose(choice)
+        if self._finish:
+            self._usage = data.get("usage") or mapping(data.get("x_groq")).get("usage") or self._usage
+        return False
+
+    def body(self) -> dict[str, Any] | None:
+        """The body of a whole reply, or of one with an error in it."""
+        if not self._finish and not self._error:
+            return None
+        body: dict[str, Any] = {"model": self._model}
+        if self._has_begun:
+            body["choices"] = [{"index": 0, "message": self._message(), "finish_reason": self._finish}]
+        body["usage"] = self._usage
+        return {**body, "error": self._error} if self._error else body
+
+    def _choose(self, choice: dict[str, Any]) -> None:
+        self._has_begun = True
+        self._finish = choice.get("finish_reason") or self._finish
+        delta = mapping(choice.get("delta"))
+        for name in _WORDS:
+            if words := joined(delta.get(name)):
+                self._words[name].append(words)
+        for kind, words in _runs(delta.get("content")):
+            self._say(kind, words)
+        if refusal := text(delta.get("refusal")):
+            self._heard(refusal)
+        for item in items(delta.get("tool_calls")):
+            self._calls.take(mapping(item))
+
+    def _say(self, kind: str, words: str) -> None:
+        if not self._content or self._content[-1].kind != kind:
+            self._content.append(_Run(kind))
+        self._content[-1].pieces.append(words)
+        if kind == "text":
+            self._heard(words)
+
+    def _message(self) -> dict[str, Any]:
+        said = {name: "".join(pieces) for name, pieces in self._words.items() if pieces}
+        content: Any = [run.whole() for run in self._content]
+        if all(run.kind == "text" for run in self._content):
+            content = "".join(chunk["text"] for chunk in content)
+        calls = self._calls.whole()
+        return {"role": "assistant", **said, "content": content, **({"tool_calls": calls} if calls else {})}
+
+
+@dataclass
+class _Run:
+    """Words of one kind, `text` or `thinking`, as they came."""
+
+    kind: str
+    pieces: list[str] = field(default_factory=list)
+
+    def whole(self) -> dict[str, Any]:
+        words = "".join(self.pieces)
+        return {"type": "text", "text": words} if self.kind == "text" else {"type": "thinking", "thinking": [{"type": "text", "text": words}]}
+
+
+def _runs(content: Any) -> Iterator[tuple[str, str]]:
+    """What a piece of content says: a string, or chunks (Mistral) of which some are thinking."""
+    for chunk in map(mapping, content if isinstance(content, list) else [{"text": content}]):
+        for kind in ("text", "thinking"):
+            if words := joined(chunk.get(kind)):
+                yield kind, words
+
+
+@dataclass
+class _Call:
+    """One call, in pieces."""
+
+    id: str
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def take(self, item: dict[str, Any]) -> None:
+        function = mapping(item.get("function"))
+        name = text(function.get("name"))
+        self.id = self.id or text(item.get("id"))
+        self.name += name if name != self.name else ""
+        if function.get("arguments") is not None:
+            self.arguments.append(reading.arguments(function["arguments"]))
+
+    def whole(self) -> dict[str, Any]:
+        arguments = "".join(self.arguments) if self.arguments else None
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+
+
+class _Calls:
+    """The calls of an answer, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._latest: dict[Any, _Call] = {}
+
+    def take(self, item: dict[str, Any]) -> None:
+        """A piece of a call: of the one that is open under its index, or of a new one."""
+        index, given = item.get("index"), text(item.get("id"))
+        call = self._latest.get(index) if isinstance(index, int) else self._last(item)
+        if call is None or (given and call.id and given != call.id):
+            call = _Call(given)
+            self._calls.append(call)
+        if isinstance(index, int):
+            self._latest[index] = call
+        call.take(item)
+
+    def whole(self) -> list[dict[str, Any]]:
+        """As a whole reply has them."""
+        return [call.whole() for call in self._calls]
+
+    def _last(self, item: dict[str, Any]) -> _Call | None:
+        """Where there is no index, a name begins a call, unless an id says that it is the same one."""
+        last = self._calls[-1] if self._calls else None
+        is_new = text(mapping(item.get("function")).get("name")) and (last is None or not item.get("id") or item["id"] != last.id)
+        return None if is_new else last
+
+
+def _error_in(name: str, data: dict[str, Any], choice: dict[str, Any]) -> Any:
+    """The error that a chunk holds or is."""
+    found = data.get("error") or choice.get("error")
+    return found or (data if name == "error" or data.get("object") == "error" else None)

@@ -1,0 +1,171 @@
+"""A model without Temporal: a request, an answer, and nothing that outlives the process.
+
+One attempt is made, as by every provider: there is no retry, no budget and no next model. Those are a turn's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from perdure import errors
+from perdure.activities.models import Heard, ModelRequest, Provider, listen
+from perdure.activities.prices import Prices
+from perdure.activities.providers import faults
+from perdure.definitions import define_tool
+from perdure.messages import Message, UserMessage
+from perdure.options import NO_OPTIONS, RequestOptions
+from perdure.tools import Tool
+from perdure.wire import ModelAnswer
+
+
+class Model:
+    """One model, ready to be asked. Its connections are closed by `close`, or at the end of an `async with` block.
+
+    `target` is its full name, `name` the provider's own. An answer has `cost` where genai-prices knows the model and the provider told the tokens.
+    """
+
+    def __init__(self, target: str, provider: Provider, name: str, *, timeout: timedelta) -> None:
+        self._target = target
+        self._provider = provider
+        self._name = name
+        self._timeout_s = timeout.total_seconds()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def complete(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        system: str = "",
+        tools: Sequence[Tool[..., Any]] = (),
+        options: RequestOptions = NO_OPTIONS,
+    ) -> ModelAnswer:
+        """Ask, and wait for the whole answer.
+
+        Args:
+            messages: What a user says, or a conversation.
+            system: The system prompt.
+            tools: What the model may call. Its calls stand in the answer's message, and are yours to run.
+            options: Temperature, output limit and the like.
+
+        Raises:
+            LLMError: The provider's error, or `LLMTimeoutError` when the time is up.
+            ConfigurationError: The key or the address cannot work, or a tool cannot be described.
+        """
+        return await self._answer(self._provider.complete(self._request(messages, system, tools, options)), options)
+
+    def stream(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        system: str = "",
+        tools: Sequence[Tool[..., Any]] = (),
+        options: RequestOptions = NO_OPTIONS,
+    ) -> TextStream:
+        """Ask as `complete` does, and hear the answer while the model speaks.
+
+        Raises:
+            ConfigurationError: A tool cannot be described.
+        """
+        request = self._request(messages, system, tools, options)
+        return TextStream(lambda heard: self._answer(listen(self._provider, request, heard), options))
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._provider.close()
+
+    def _request(self, messages: str | Sequence[Message], system: str, tools: Sequence[Tool[..., Any]], options: RequestOptions) -> ModelRequest:
+        return ModelRequest(
+            model=self._name,
+            messages=(UserMessage.of(messages),) if isinstance(messages, str) else tuple(messages),
+            system=system,
+            tools=tuple(define_tool(tool, tool.name) for tool in tools),
+            options=options,
+        )
+
+    async def _answer(self, asked: Awaitable[ModelAnswer], options: RequestOptions) -> ModelAnswer:
+        """What the provider answers in time, with its cost."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await asked
+        except TimeoutError:
+            late = f"{self._name} did not answer within {self._timeout_s:g} s"
+            raise errors.LLMTimeoutError(late, context={"model": self._name, **faults.CHARGED}) from None
+        told: dict[str, Any] = {"duration_ms": int((time.monotonic() - began) * 1000)}
+        if answer.cost is None and answer.usage.input_tokens and answer.usage.output_tokens:
+            told["cost"] = await asyncio.to_thread(Prices({}).cost, self._target, answer.model, answer.usage, options.extra)
+        return answer.model_copy(update=told)
+
+
+class TextStream:
+    """What a model says, inside an `async with` block: first its words, piece by piece, by `async for`, then `answer`.
+
+    The pieces are the text of the answer. To leave the block before the end gives the request up; it may be billed all the same.
+    """
+
+    def __init__(self, ask: Callable[[Heard], Awaitable[ModelAnswer]]) -> None:
+        self._ask = ask
+        self._heard: list[str] = []
+        self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self._asking: asyncio.Task[ModelAnswer] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._asking = asyncio.create_task(self._listen())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        """The next words.
+
+        Raises:
+            LLMError: As `Model.complete` does.
+        """
+        piece = await self._pieces.get()
+        if piece is None:
+            self._pieces.put_nowait(None)
+            await self.answer()
+            raise StopAsyncIteration
+        return piece
+
+    async def answer(self) -> ModelAnswer:
+        """The whole answer, once it is there, whether its words were asked for or not.
+
+        Raises:
+            LLMError: As `Model.complete` does.
+            InvalidRequestError: Outside of the `async with` block nothing is asked, and what was left before its end has no answer.
+        """
+        if self._asking is None or self._asking.cancelled():
+            raise errors.InvalidRequestError("there is an answer in the block of a stream alone: async with model.stream(…) as stream")
+        return await asyncio.shield(self._asking)
+
+    async def _listen(self) -> ModelAnswer:
+        try:
+            answer = await self._ask(self._hear)
+            heard = "".join(self._heard)
+            if answer.message.text.startswith(heard):
+                self._hear(answer.message.text[len(heard) :])
+            return answer
+        finally:
+            self._pieces.put_nowait(None)
+
+    def _hear(self, words: str) -> None:
+        if words:
+            self._heard.append(words)
+            self._pieces.put_nowait(words)

@@ -1,0 +1,113 @@
+"""What an exception of pydantic-ai, or of a vendor's library below it, means for the caller.
+
+| exception | error | billed |
+|---|---|---|
+| a content policy, by the body of any status, or `ContentFilterError` | `LLMRefusedError` | no; the second maybe |
+| `ModelQuotaExceededError`, `ModelAuthenticationError`; no credentials found by the vendor's library | `LLMAuthError` | no |
+| `ModelRateLimitError` | `LLMRateLimitError` | no |
+| another `ModelHTTPError` | by code and status, as `openai` and `faults` have them | no; inside a stream maybe |
+| `ModelTimeoutError` while connecting | `LLMTimeoutError` | no |
+| another `ModelTimeoutError`, `ModelRequestTimeout` | `LLMTimeoutError` | maybe |
+| `ModelConnectionError` while connecting | `LLMUnavailableError` | no |
+| another `ModelAPIError`, `UnexpectedModelBehavior`: the connection broke, or the reply is none | `LLMUnavailableError` | maybe |
+| `UserError`, `NotImplementedError`: the adapter cannot say it | `LLMInvalidRequestError` | no |
+| anything else | `LLMUnavailableError` | maybe |
+
+A vendor's words are quoted for a status alone, and not for one about the key. What the environment holds as a key, a token, a secret or a password is
+cut out of them. Exceptions of transports quote headers, so their texts are never shown, and neither are those of exceptions that nobody knows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from pydantic_ai import exceptions as theirs
+
+from perdure import errors
+from perdure.activities.providers import faults, openai
+from perdure.activities.providers.http import LONGEST_WAIT_S
+from perdure.activities.providers.reading import mapping, parsed, text
+from perdure.errors import LLMError
+
+_BY_CATEGORY: tuple[tuple[type[theirs.ModelAPIError], type[LLMError]], ...] = (
+    (theirs.ModelQuotaExceededError, errors.LLMAuthError),
+    (theirs.ModelAuthenticationError, errors.LLMAuthError),
+    (theirs.ModelRateLimitError, errors.LLMRateLimitError),
+)
+_UNSENT = ("pool", "connect")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"Credential|GoogleAuthError")
+
+
+def fault_of(error: Exception, model: str) -> LLMError:
+    """The error that an exception stands for, by the table of this module."""
+    failure = _fault(error, model)
+    failure.context.setdefault("model", model)
+    return failure
+
+
+def _fault(error: Exception, model: str) -> LLMError:
+    match error:
+        case theirs.ModelHTTPError():
+            return _of_status(error, model)
+        case theirs.ModelConnectionError():
+            return _of_connection(error, model)
+        case theirs.ModelRequestTimeout():
+            return errors.LLMTimeoutError(f"{model}: no answer in the time that its settings give", context=faults.CHARGED)
+        case theirs.ContentFilterError():
+            return errors.LLMRefusedError(f"{model}: a content filter refuses it", context=faults.CHARGED)
+        case theirs.ModelAPIError() | theirs.UnexpectedModelBehavior():
+            return errors.LLMUnavailableError(f"{model}: the reply cannot be read", context=faults.CHARGED)
+        case theirs.UserError() | NotImplementedError():
+            return errors.LLMInvalidRequestError(f"{model}: {without_secrets(str(error))}")
+    if any(_CREDENTIALS.search(cls.__name__) for cls in type(error).__mro__):
+        return errors.LLMAuthError(f"{model}: the vendor's library finds no credentials ({type(error).__name__})")
+    return errors.LLMUnavailableError(f"{model}: the vendor's library failed ({type(error).__name__})", context=faults.CHARGED)
+
+
+def _of_status(error: theirs.ModelHTTPError, model: str) -> LLMError:
+    body = _parsed(error.body)
+    told = openai.error_of(error.status_code, body, error.headers or {}, model)
+    cls = next((ours for category, ours in _BY_CATEGORY if isinstance(error, category)), type(told))
+    if isinstance(told, errors.LLMRefusedError):
+        cls = errors.LLMRefusedError
+    words = "the key or the account is not accepted" if cls is errors.LLMAuthError else without_secrets(_words(body))
+    wait_s = told.context.get("retry_after_s") if error.retry_after is None else min(error.retry_after, LONGEST_WAIT_S)
+    failure = faults.fault(cls, words, model=model, status=error.status_code, wait_s=wait_s if isinstance(wait_s, float) else None)
+    if error.in_stream:
+        failure.context.update(faults.CHARGED)
+    return failure
+
+
+def _parsed(body: Any) -> Any:
+    """A body as values; Mistral's library gives its text."""
+    try:
+        return parsed(body) if isinstance(body, str) else body
+    except (ValueError, RecursionError):
+        return body
+
+
+def _words(body: Any) -> str:
+    """A vendor's own words. AWS writes its fields large."""
+    error = mapping(body).get("error") or mapping(body).get("Error") or body
+    return faults.words_of(error) or text(mapping(error).get("Message"))
+
+
+def _of_connection(error: theirs.ModelConnectionError, model: str) -> LLMError:
+    is_unsent = error.phase in _UNSENT
+    if isinstance(error, theirs.ModelTimeoutError):
+        return errors.LLMTimeoutError(f"{model}: {'no connection' if is_unsent else 'no answer'} in time", context={"charged": not is_unsent})
+    if is_unsent:
+        return errors.LLMUnavailableError(f"{model}: the server cannot be reached")
+    return errors.LLMUnavailableError(f"{model}: the connection broke before the reply was complete", context=faults.CHARGED)
+
+
+def without_secrets(words: str) -> str:
+    """One line of words, without what the environment holds as a secret."""
+    for name, value in os.environ.items():
+        for secret in value.split() if _SECRET.search(name) else ():
+            if len(secret) >= faults.SECRET_CHARACTERS:
+                words = words.replace(secret, "[key]")
+    return faults.quoted(words, None)

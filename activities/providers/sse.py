@@ -1,0 +1,89 @@
+"""Server-sent events out of bytes that come in any pieces, by the rules of the WHATWG (html.spec.whatwg.org, "Interpreting an event stream").
+
+Lines end with LF, CR or CRLF, and a piece may end anywhere: inside a character, or between CR and LF. An event counts once the blank line behind
+it has come; what is left at the end of a stream is half an event and none. Comments, ids and times to reconnect are left out.
+
+In one place it is stricter than the rules: bytes that are no UTF-8 are an error, as they are in the body of a whole reply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perdure import errors, limits
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. `name` is `message` where the stream names none; several lines of data are joined by LF."""
+
+    name: str
+    data: str
+
+
+class Reader:
+    """Reads one stream. `name` is the vendor's, for error texts."""
+
+    def __init__(self, name: str) -> None:
+        self._vendor = name
+        self._begun = bytearray()
+        self._is_first = True
+        self._is_after_cr = False
+        self._name = ""
+        self._data: list[str] = []
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """The events that are whole with this piece.
+
+        Raises:
+            LLMUnavailableError: A line is longer than `limits.STREAM_LINE_BYTES`, or no UTF-8.
+        """
+        if self._is_after_cr and piece:
+            piece = piece.removeprefix(b"\n")
+            self._is_after_cr = False
+        *lines, rest = _LINE_END.split(piece)
+        for line in lines:
+            event = self._take(self._whole(line))
+            if event is not None:
+                yield event
+        if lines:
+            self._is_after_cr = piece.endswith(b"\r")
+        self._begun += rest
+        self._check(len(self._begun))
+
+    def _whole(self, end: bytes) -> bytes:
+        """A line, of which the last piece has come."""
+        line = bytes(self._begun) + end if self._begun else end
+        self._begun.clear()
+        self._check(len(line))
+        if self._is_first:
+            self._is_first = False
+            return line.removeprefix(_MARK)
+        return line
+
+    def _check(self, size: int) -> None:
+        if size > limits.STREAM_LINE_BYTES:
+            raise errors.LLMUnavailableError(f"{self._vendor}: the stream has a line of more than {limits.STREAM_LINE_BYTES} bytes")
+
+    def _take(self, line: bytes) -> Event | None:
+        """One line; the event that it ends, if there is one."""
+        if not line:
+            event = Event(self._name or "message", "\n".join(self._data)) if self._data else None
+            self._name, self._data = "", []
+            return event
+        if line.startswith(b":"):
+            return None
+        try:
+            field, _, value = line.decode().partition(":")
+        except UnicodeDecodeError:
+            raise errors.LLMUnavailableError(f"{self._vendor}: the stream is not UTF-8") from None
+        if field == "data":
+            self._data.append(value.removeprefix(" "))
+        elif field == "event":
+            self._name = value.removeprefix(" ")
+        return None

@@ -1,0 +1,190 @@
+"""Every recorded reply of a supported API, served again by a server on loopback to the real client, and the same replies broken.
+
+Whatever comes is an answer that can be stored or a typed error, promptly. What each recording means is in the tests of its API. Streams have
+tests of their own. See `recordings.py` for the format and for the folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perdure.activities.models import ModelRequest
+from perdure.activities.providers.reading import MOST_TOKENS
+from perdure.errors import LLMError
+from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.wire import ModelAnswer
+
+from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, Vendor
+from ..recordings import Exchange, as_reply, whole
+from ..thorough import some
+
+PROMPTLY_S = 20.0
+AT_ONCE = 4
+CUTS = 8
+REPEATED = ("text", "tools")
+"""What the responses API repeats of a request."""
+
+HERE = "the place"
+ODD = {
+    "missing": None,
+    "null": b"null",
+    "true": b"true",
+    "words": b'"x"',
+    "no words": b'""',
+    "half a character": rb'"a\ud800b"',
+    "NUL": rb'"\u0000"',
+    "negative": b"-5",
+    "fraction": b"2.5",
+    "big": b"1" + b"0" * 30,
+    "infinite": b"-1e999",
+    "not a number": b"NaN",
+    "list": b"[]",
+    "list of lists": b"[[]]",
+    "object": b"{}",
+    "nested": b'{"a":' * 400 + b"1" + b"}" * 400,
+}
+"""What may stand in a place where something else should be; nothing at all, for one."""
+
+APIS = {"chat": OPENAI, "messages": ANTHROPIC, "responses": RESPONSES}
+each_api = pytest.mark.parametrize("api", APIS)
+
+Said = Callable[[str, object], None]
+Place = tuple[str | int, ...]
+Ends = dict[str, ModelAnswer | BaseException]
+
+
+class Replay(StubProvider):
+    """Answers a request with the reply that has the name of its model."""
+
+    def __init__(self, replies: Mapping[str, Reply]) -> None:
+        super().__init__([])
+        self._by_name = replies
+
+    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+        """The reply of this name."""
+        return self._by_name[body["model"]]
+
+
+async def ends(vendor: Vendor, replies: Mapping[str, Reply]) -> Ends:
+    """How requests end that are answered so, each in time; all over one client."""
+    turns = asyncio.Semaphore(AT_ONCE)
+    with Replay(replies) as stub:
+        provider = vendor.make(stub.anthropic_url, None)
+
+        async def end(request: ModelRequest) -> ModelAnswer:
+            async with turns, asyncio.timeout(PROMPTLY_S):
+                return await provider.complete(request)
+
+        found = await asyncio.gather(*(end(replace(HELLO, model=name)) for name in replies), return_exceptions=True)
+        await provider.close()
+    return dict(zip(replies, found, strict=True))
+
+
+def recordings(api: str) -> dict[str, Exchange]:
+    """The recorded exchanges of an API, by name."""
+    found = dict(whole(api, APIS[api].path))
+    return found or pytest.skip(f"PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings of the API {api!r}")
+
+
+def places(value: Any, before: Place = ()) -> Iterator[Place]:
+    """Every place in a JSON value that something stands in."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        yield (*before, key)
+        yield from places(item, (*before, key))
+
+
+def kind(place: Place) -> str:
+    """What a place is called, wherever in a list it is."""
+    return ".".join("*" if isinstance(key, int) else key for key in place)
+
+
+def broken(body: Any, place: Place, odd: bytes | None) -> bytes:
+    """The body with something else in this place."""
+    copy = json.loads(json.dumps(body))
+    holder = copy
+    for key in place[:-1]:
+        holder = holder[key]
+    if odd is None:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = HERE
+    return json.dumps(copy).encode().replace(json.dumps(HERE).encode(), odd or b"")
+
+
+def not_typed(found: Ends) -> dict[str, str]:
+    """What is neither an answer that can be stored nor an error of ours."""
+    return {name: repr(end) for name, end in found.items() if not (isinstance(end, LLMError) or is_stored(end))}
+
+
+def is_stored(end: object) -> bool:
+    """Whether an answer is the same after the way through history, and counts tokens that can be."""
+    if not isinstance(end, ModelAnswer):
+        return False
+    kept = ModelAnswer.model_validate_json(end.model_dump_json())
+    return kept == end and all(0 <= tokens <= MOST_TOKENS for _, tokens in kept.usage)
+
+
+def count(found: Ends) -> dict[str, int]:
+    """How many answers, and errors of each class."""
+    return dict(Counter("answers" if isinstance(end, ModelAnswer) else type(end).__name__ for end in found.values()))
+
+
+@pytest.mark.accepts("M5")
+@each_api
+async def test_every_recorded_reply_is_an_answer_or_a_typed_error(api: str, record_property: Said) -> None:
+    """A reply without an error is an answer, but for one that promises it for later; every other is an error with its status."""
+    recorded = recordings(api)
+    found = await ends(APIS[api], {name: as_reply(exchange["response"]) for name, exchange in recorded.items()})
+    record_property("replayed", count(found))
+    print(f"{len(found)} recorded replies of the API {api!r} served over HTTP: {count(found)}")
+
+    assert not_typed(found) == {}
+    promised = {name for name, exchange in recorded.items() if exchange["response"]["body"].get("status") == "queued"}
+    fine = {name for name, exchange in recorded.items() if exchange["response"]["status"] == 200} - promised
+    assert {name for name, end in found.items() if isinstance(end, ModelAnswer)} == fine
+    assert {name: end.context.get("status", 200) for name, end in found.items() if isinstance(end, LLMError)} == {
+        name: exchange["response"]["status"] for name, exchange in recorded.items() if name not in fine
+    }
+
+
+@pytest.mark.accepts("M9", "G3")
+@each_api
+async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answer_or_a_typed_error(api: str, record_property: Said) -> None:
+    """Every place that a recorded body of this API has, once, with every odd thing in it; of these, as many as `thorough` says."""
+    kinds: dict[str, tuple[Exchange, Place]] = {}
+    for exchange in recordings(api).values():
+        for place in (one for one in places(exchange["response"]["body"]) if one[0] not in REPEATED):
+            kinds.setdefault(f"{exchange['response']['status'] == 200} {kind(place)}", (exchange, place))
+    replies: dict[str, Reply] = {
+        f"{name}: {odd}": {**as_reply(exchange["response"]), "raw": broken(exchange["response"]["body"], place, ODD[odd])}
+        for name, (exchange, place), odd in some([(name, where, odd) for name, where in kinds.items() for odd in ODD])
+    }
+    found = await ends(APIS[api], replies)
+    record_property("broken", count(found))
+    print(f"{len(found)} broken replies of the API {api!r} ({len(kinds)} kinds of places): {count(found)}")
+
+    assert not_typed(found) == {}
+
+
+@pytest.mark.accepts("M9")
+@each_api
+async def test_recorded_reply_that_is_cut_is_never_an_answer(api: str, record_property: Said) -> None:
+    """Each body ends early in several places, as far as its server says whole."""
+    replies: dict[str, Reply] = {}
+    for name, exchange in recordings(api).items():
+        raw = json.dumps(exchange["response"]["body"], ensure_ascii=False).encode()
+        for cut in range(CUTS):
+            replies[f"{name}: {cut}"] = {**as_reply(exchange["response"]), "raw": raw[: len(raw) * cut // CUTS]}
+    found = await ends(APIS[api], replies)
+    record_property("cut", count(found))
+    print(f"{len(found)} cut replies of the API {api!r}: {count(found)}")
+
+    assert {name: repr(end) for name, end in found.items() if not isinstance(end, LLMError)} == {}

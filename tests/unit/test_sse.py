@@ -1,0 +1,94 @@
+"""Events of a stream, by the rules of the WHATWG: lines, fields, and pieces of bytes that end anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure import errors, limits
+from perdure.activities.providers.sse import Event, Reader
+
+from ..clerk import in_its_own_time
+
+
+def read(*pieces: bytes) -> list[Event]:
+    """The events of a stream that comes in these pieces."""
+    reader = Reader("stub")
+    return [event for piece in pieces for event in reader.feed(piece)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b"data: hi\n\n", [Event("message", "hi")]),
+        (b"data:hi\n\n", [Event("message", "hi")]),
+        (b"data:  hi \n\n", [Event("message", " hi ")]),
+        (b"data: a\r\ndata: b\rdata: c\n\r\n", [Event("message", "a\nb\nc")]),
+        (b"event: ping\ndata: 1\n\ndata: 2\n\n", [Event("ping", "1"), Event("message", "2")]),
+        (b"event: ping\nevent: pong\ndata: 1\n\n", [Event("pong", "1")]),
+        (b": comment\n\n: PROCESSING\ndata: 1\n: another\n\n", [Event("message", "1")]),
+        (b"id: 7\nretry: 100\nunknown: x\ndata: 1\n\n", [Event("message", "1")]),
+        (b"data\n\n", [Event("message", "")]),
+        (b"data: \ndata\n\n", [Event("message", "\n")]),
+        (b"event: ping\n\ndata: 1\n\n", [Event("message", "1")]),
+        (b"data: a: b\n\n", [Event("message", "a: b")]),
+        (b" data: 1\n\n", []),
+        (b"\xef\xbb\xbfdata: 1\n\n", [Event("message", "1")]),
+        (b"\xef\xbb\xbf\ndata: 1\n\n", [Event("message", "1")]),
+        (b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n", [Event("message", "1")]),
+        ("data: gr\u00fc\u00df dich \U0001f30d\u2028\n\n".encode(), [Event("message", "gr\u00fc\u00df dich \U0001f30d\u2028")]),
+        (b"\n\n\r\n\r\rdata: 1\r\r", [Event("message", "1")]),
+    ],
+)
+def test_stream_is_read_by_the_rules(stream: bytes, events: list[Event]) -> None:
+    """Whole, and byte by byte."""
+    assert read(stream) == events
+    assert read(*(stream[at : at + 1] for at in range(len(stream)))) == events
+
+
+@pytest.mark.accepts("M8")
+@pytest.mark.parametrize("stream", [b"", b"data: 1", b"data: 1\n", b"data: 1\r\n", b"event: end\ndata: 1\n"])
+def test_event_that_is_not_ended_is_none(stream: bytes) -> None:
+    """A stream that is cut gives no half events."""
+    assert read(stream) == []
+
+
+LINES = st.lists(st.text("abc: \u00fc\U0001f30d", max_size=8), max_size=8)
+
+
+@in_its_own_time
+@given(LINES, st.sampled_from([b"\n", b"\r", b"\r\n"]), st.lists(st.integers(1, 5), min_size=1))
+def test_pieces_and_line_ends_do_not_matter(lines: list[str], end: bytes, sizes: list[int]) -> None:
+    """However the bytes are cut, and however lines end, the events are the same as of the whole with line feeds."""
+    text = [f"data: {line}" if index % 3 else line for index, line in enumerate(lines)]
+    whole = b"".join(line.encode() + b"\n" for line in text)
+    other = b"".join(line.encode() + end for line in text)
+
+    assert read(*cut(other, sizes)) == read(whole)
+
+
+def cut(stream: bytes, sizes: list[int]) -> Iterable[bytes]:
+    """The stream in pieces of these sizes, again and again."""
+    at = turn = 0
+    while at < len(stream):
+        yield stream[at : at + sizes[turn % len(sizes)]]
+        at, turn = at + sizes[turn % len(sizes)], turn + 1
+
+
+@pytest.mark.accepts("M9")
+@pytest.mark.parametrize("pieces", [[b"data: ", b"x" * limits.STREAM_LINE_BYTES], [b"x" * 1_000_000] * 6, [b"x" * 6_000_000 + b"\n"]])
+def test_line_without_an_end_is_bounded(pieces: list[bytes]) -> None:
+    """Also where its end comes after all."""
+    with pytest.raises(errors.LLMUnavailableError, match="a line of more than 5000000 bytes"):
+        read(*pieces)
+
+
+@pytest.mark.accepts("M9")
+@pytest.mark.parametrize("stream", [b"data: \xff\n\n", b"data: \xf0\x9f\x8c\n\n", b"\xc3\ndata: 1\n\n"])
+def test_bytes_that_are_no_text_are_an_error(stream: bytes) -> None:
+    """As in the body of a whole reply; half a character is none."""
+    with pytest.raises(errors.LLMUnavailableError, match="not UTF-8"):
+        read(stream)

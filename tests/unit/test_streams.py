@@ -1,0 +1,288 @@
+"""Answers that come as a stream of events: the same as whole ones, or an error, whichever API is spoken. Over real HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perdure import Usage, errors, limits
+from perdure.activities.models import ModelRequest
+from perdure.activities.providers.chat_stream import ChatStream
+from perdure.activities.providers.http import Parts
+from perdure.activities.providers.message_stream import MessageStream
+from perdure.activities.providers.response_stream import ResponseStream
+from perdure.activities.providers.sse import Reader
+from perdure.reports import StopReason
+from perdure.testing import stub_streams
+from perdure.testing.stub_provider import Reply, StubProvider, completion, message, response
+
+from ..loopback import ADD, KEY, VENDORS, Vendor, error_body, raw_server
+
+SHAPES = {"openai": completion, "openai-responses": response, "anthropic": message}
+STREAM = {"content-type": "text/event-stream"}
+WITH_TOOL = ModelRequest(model="m", messages=(), tools=(ADD,))
+REPLIES: dict[str, Reply] = {
+    "text": {"text": "Good morning, and how are you? 🌍 Grüße."},
+    "one word": {"text": "a"},
+    "a call": {"calls": [{"name": "add", "arguments": {"a": 2, "b": "ü\n\\"}}]},
+    "words and calls": {"text": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 1}}, {"name": "add", "arguments": {}}]},
+}
+
+every_vendor = pytest.mark.parametrize("vendor", VENDORS)
+
+
+def events(vendor: Vendor, reply: Reply) -> list[bytes]:
+    """The events of a reply, as this vendor sends them."""
+    return list(stub_streams.served({}, SHAPES[vendor.name](reply, 0, "m")))
+
+
+def raw(*pieces: bytes) -> Reply:
+    """A stream of these bytes."""
+    return {"raw": b"".join(pieces), "headers": STREAM}
+
+
+def parts_of(vendor: Vendor) -> Parts:
+    """What puts the streams of this vendor together."""
+
+    def unheard(_: str) -> None: ...
+
+    made: dict[str, Parts] = {"openai": ChatStream(unheard), "openai-responses": ResponseStream(unheard), "anthropic": MessageStream("m", unheard)}
+    return made[vendor.name]
+
+
+def put_together(vendor: Vendor, stream: bytes) -> dict[str, Any] | None:
+    """The body that a stream of these bytes comes to, without a server around it."""
+    parts = parts_of(vendor)
+    for event in Reader("stub").feed(stream):
+        if parts.take(event.name, None if event.data == "[DONE]" else json.loads(event.data)):
+            break
+    return parts.body()
+
+
+# What is the same
+
+
+@every_vendor
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=list(REPLIES))
+async def test_streamed_answer_is_the_whole_one(vendor: Vendor, reply: Reply) -> None:
+    """Message, stop reason, usage and model; what was heard is its text."""
+    with StubProvider([reply]) as stub:
+        whole = await vendor.ask(stub.anthropic_url, WITH_TOOL)
+        streamed, heard = await vendor.hear(stub.anthropic_url, WITH_TOOL)
+
+    assert streamed == whole
+    assert streamed.usage == Usage(input_tokens=10, output_tokens=5)
+    assert "".join(heard) == whole.message.text
+    assert [bool(body.get("stream")) for body in stub.requests] == [False, True]
+
+
+@every_vendor
+async def test_limit_of_an_answer_is_told_at_the_end_of_a_stream(vendor: Vendor) -> None:
+    """Cut off by the model's limit is not cut off by the wire."""
+    request = replace(WITH_TOOL, options=WITH_TOOL.options.model_copy(update={"max_output_tokens": 2}))
+
+    answer, heard = await vendor.hear_served({"text": "Good morning, and how are you?"}, request)
+
+    assert (answer.stop, answer.message.text, "".join(heard)) == (StopReason.MAX_TOKENS, "Good mor", "Good mor")
+
+
+@every_vendor
+async def test_server_that_cannot_stream_answers_whole(vendor: Vendor) -> None:
+    """It ignores the wish; nothing is heard, and the answer counts."""
+    body = json.dumps(SHAPES[vendor.name]({"text": "hi"}, 0, "m"))
+
+    answer, heard = await vendor.hear_served({"raw": body})
+
+    assert (answer.message.text, heard) == ("hi", [])
+
+
+@every_vendor
+async def test_words_are_heard_before_the_answer_is_there(vendor: Vendor) -> None:
+    """The first after a tenth of the time."""
+    began, heard = time.monotonic(), list[float]()
+    with StubProvider([{"text": "Good morning, how are you today, and tomorrow?", "pace_s": 0.05}]) as stub:
+        provider = vendor.make(stub.anthropic_url, None)
+        await provider.stream(WITH_TOOL, lambda _: heard.append(time.monotonic() - began))  # type: ignore[attr-defined]
+        took = time.monotonic() - began
+        await provider.close()
+
+    assert len(heard) == 7
+    assert heard[0] < took - 0.2
+
+
+@every_vendor
+async def test_stream_is_read_no_further_than_the_answer(vendor: Vendor) -> None:
+    """A server that keeps the connection open behind it holds nobody up."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+    with raw_server(head + b"".join(events(vendor, {"text": "hi"})), then=b": still here\n\n", every_s=0.01) as address:
+        async with asyncio.timeout(5):
+            answer, _ = await vendor.hear(address)
+
+    assert answer.message.text == "hi"
+
+
+# What is cut
+
+
+@pytest.mark.accepts("M8")
+@every_vendor
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=list(REPLIES))
+def test_stream_cut_anywhere_is_no_answer_or_the_whole_one(vendor: Vendor, reply: Reply) -> None:
+    """After every single byte: no half text, and no half call, ever becomes an answer."""
+    stream = b"".join(events(vendor, reply))
+    whole = put_together(vendor, stream)
+    assert whole is not None
+    said = ("choices", "output", "content")
+    bodies = [put_together(vendor, stream[:length]) for length in range(len(stream))]
+
+    assert bodies[0] is bodies[len(stream) // 2] is None
+    assert [body for body in bodies if body is not None and [body.get(name) for name in said] != [whole.get(name) for name in said]] == []
+
+
+@pytest.mark.accepts("M8")
+@every_vendor
+async def test_stream_cut_before_its_end_is_a_failure_that_may_be_billed(vendor: Vendor) -> None:
+    """After every event but the last two: the ends of chat completions are the reason, and what was used."""
+    count = len(events(vendor, REPLIES["words and calls"]))
+    ends = 3 if vendor.name == "openai" else 1
+    for length in range(count - ends + 1):
+        error = await vendor.failing_stream({**REPLIES["words and calls"], "cut_after": length})
+
+        assert type(error) is errors.LLMUnavailableError
+        assert error.message == f"{vendor.name}: the stream ended before the answer did"
+        assert error.context == {"model": "m", "charged": True}
+
+
+@pytest.mark.accepts("M8")
+@every_vendor
+async def test_connection_that_breaks_in_a_stream_is_a_failure(vendor: Vendor) -> None:
+    """In the middle of the framing of HTTP."""
+    event = events(vendor, {"text": "hi"})[0]
+    payload = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n5\r\nda" % (len(event), event)
+
+    with raw_server(payload) as address, pytest.raises(errors.LLMUnavailableError) as caught:
+        await vendor.hear(address)
+
+    assert caught.value.message == f"{vendor.name}: the connection broke before the reply was complete"
+    assert caught.value.context == {"model": "m", "charged": True}
+
+
+@pytest.mark.accepts("M8")
+@every_vendor
+async def test_error_in_a_stream_is_a_failure_by_what_came_before(vendor: Vendor) -> None:
+    """Before any output it costs nothing; after some of it, it may be billed, and what was used is not known."""
+    count = len(events(vendor, {"text": "Good morning"}))
+    for length in range(count - 3):
+        error = await vendor.failing_stream({"text": "Good morning", "error_after": length})
+
+        assert type(error) is errors.LLMUnavailableError
+        assert "Overloaded" in error.message
+        assert error.context.get("charged", False) is (length > (1 if vendor.name == "openai-responses" else 0))
+        assert "usage" not in error.context
+
+
+@every_vendor
+async def test_error_before_the_stream_is_read_as_ever(vendor: Vendor) -> None:
+    """With its status, its words and its pause."""
+    error = await vendor.failing_stream(error_body(429, {"message": "slow down"}, retry_after="7"))
+
+    assert type(error) is errors.LLMRateLimitError
+    assert error.context == {"model": "m", "status": 429, "retry_after_s": 7.0}
+
+
+@every_vendor
+async def test_key_in_an_error_of_a_stream_is_cut_out(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some servers quote it."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+    said = json.dumps({"type": "error", "error": {"message": f"bad key {KEY}"}}).encode()
+    with StubProvider([raw(b"event: error\ndata: " + said + b"\n\n")]) as stub, pytest.raises(errors.LLMUnavailableError) as caught:
+        await vendor.hear(stub.anthropic_url, key="TEST_KEY")
+
+    assert caught.value.message == "m: bad key [key] (status 200)"
+
+
+# What cannot be read
+
+
+@pytest.mark.accepts("M8", "M9")
+@every_vendor
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (b"data: {\n\n", "no JSON"),
+        (b"data: <html>\n\n", "HTML"),
+        (b"data: 5\n\n", "not an object"),
+        (b"data: null\n\n", "not an object"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", "no JSON"),
+        (b"data: \xff\n\n", "not UTF-8"),
+        (b"data: " + b"x" * (limits.STREAM_LINE_BYTES + 1), "a line of more than"),
+        ((b": " + b"x" * 1_000 + b"\n\n") * 20_000, "larger than"),
+    ],
+)
+async def test_stream_that_cannot_be_read_is_a_typed_error(vendor: Vendor, bad: bytes, says: str) -> None:
+    """Also behind a good beginning. It may pass, and it may be billed."""
+    error = await vendor.failing_stream(raw(*events(vendor, {"text": "hi"})[:2], bad))
+
+    assert isinstance(error, errors.LLMUnavailableError)
+    assert says in error.message
+    assert error.context["charged"] is True
+
+
+@every_vendor
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"hello", b": nothing\n\n", b"data:\n\n"])
+async def test_stream_without_an_event_is_no_answer(vendor: Vendor, body: bytes) -> None:
+    """Nothing, or nothing but comments."""
+    error = await vendor.failing_stream(raw(body))
+
+    assert error.message == f"{vendor.name}: the stream ended before the answer did"
+
+
+@every_vendor
+async def test_page_for_browsers_is_told_as_such(vendor: Vendor) -> None:
+    """A wrong base URL with a friendly 200."""
+    error = await vendor.failing_stream({"raw": b"<html>hello</html>", "headers": {"content-type": "text/html; charset=utf-8"}})
+
+    assert "it looks like an HTML page" in error.message
+
+
+@pytest.mark.accepts("M9")
+@every_vendor
+async def test_stream_is_measured_after_decompression(vendor: Vendor) -> None:
+    """A small stream that decompresses to 100 MB is not kept."""
+    bomb = gzip.compress((b": " + b" " * 1_000 + b"\n\n") * 100_000)
+
+    error = await vendor.failing_stream({"raw": bomb, "headers": {**STREAM, "content-encoding": "gzip"}})
+
+    assert error.message == f"{vendor.name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes"
+
+
+@every_vendor
+async def test_compressed_stream_is_read(vendor: Vendor) -> None:
+    """The encoding that was asked for works."""
+    stream = gzip.compress(b"".join(events(vendor, {"text": "hi"})))
+
+    answer, _ = await vendor.hear_served({"raw": stream, "headers": {**STREAM, "content-encoding": "gzip"}})
+
+    assert answer.message.text == "hi"
+
+
+@pytest.mark.accepts("M9")
+@every_vendor
+@pytest.mark.parametrize("drip", [b": still thinking\n\n", b" "])
+async def test_stream_that_drips_ends_with_the_callers_patience(vendor: Vendor, drip: bytes) -> None:
+    """The caller's timeout holds while bytes still come, and the connection is given up."""
+    began = time.monotonic()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+    with raw_server(head, then=drip, every_s=0.01) as address, pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await vendor.hear(address)
+
+    assert time.monotonic() - began < 5

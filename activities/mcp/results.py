@@ -1,0 +1,56 @@
+"""What a server returned, as text for a model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
+
+from perdure.text import in_units
+from perdure.tools import encode
+from perdure.wire import ToolOutput
+
+
+def output_of(result: CallToolResult) -> ToolOutput:
+    """Texts and resources one after the other, and the structured value where no text is the same. Images and the like are named and left out."""
+    parts = [_part(block) for block in result.content]
+    if result.structured_content is not None and not _is_said(result):
+        parts.append(encode(result.structured_content))
+    return ToolOutput(content="\n\n".join(parts), is_error=result.is_error)
+
+
+def _part(block: Any) -> str:
+    if isinstance(block, TextContent):
+        return block.text
+    if isinstance(block, ImageContent | AudioContent):
+        return _left_out(block.type, block.mime_type, block.data)
+    if isinstance(block, ResourceLink):
+        about = ", ".join(part for part in (block.title or block.name, block.mime_type, block.description) if part)
+        return f"[resource {block.uri}: {about}]"
+    if isinstance(block, EmbeddedResource):
+        resource = block.resource
+        if isinstance(resource, TextResourceContents):
+            return f"[resource {resource.uri}]\n{resource.text}"
+        return _left_out(f"resource {resource.uri}", resource.mime_type, resource.blob)
+    return f"[{type(block).__name__} left out]"
+
+
+def _left_out(what: str, mime_type: str | None, base64: str) -> str:
+    return f"[{what} left out: {mime_type or 'unknown type'}, {in_units(len(base64) * 3 // 4)}]"
+
+
+def _is_said(result: CallToolResult) -> bool:
+    """Whether the texts say what the structured value says, as the protocol asks for. Many put a text into an object of one field."""
+    texts = [block.text for block in result.content if isinstance(block, TextContent)]
+    values = [_parsed(text) for text in texts]
+    value = result.structured_content
+    wanted = [value, *value.values()] if isinstance(value, dict) and len(value) == 1 else [value]
+    return any(item in (*values, *texts, values, texts) for item in wanted)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

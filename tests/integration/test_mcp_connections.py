@@ -1,0 +1,91 @@
+"""Connections and processes by themselves: what ends them, and that they end."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import MCPServer
+from perdure.testing import ScriptedModel, call, calls, says
+
+from ..conftest import Run, eventually
+from .mcp_processes import alive, pids
+
+pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
+
+from perdure.activities.mcp.pool import Pool
+from perdure.activities.mcp.process import ServerProcess
+
+RAW = str(Path(__file__).with_name("mcp_raw_server.py"))
+
+
+def notes(folder: Path, **options: Any) -> MCPServer:
+    """The server by hand."""
+    return MCPServer.stdio("notes", [sys.executable, "-S", RAW, str(folder)], **options)
+
+
+async def test_connection_that_nobody_uses_is_closed_and_opened_again(tmp_path: Path) -> None:
+    """Without anybody asking for that."""
+    pool = Pool(idle_s=0.3)
+    first = await pool.tools(notes(tmp_path))
+    await eventually(lambda: not alive(pids(tmp_path)), "it is closed")
+
+    assert await pool.tools(notes(tmp_path)) == first
+    assert len(pids(tmp_path)) == 2
+    await pool.close()
+    assert not alive(pids(tmp_path))
+
+
+STUBBORN = 'trap "" TERM HUP INT; echo $$ >> {pids}; sleep 1000 & echo $! >> {pids}; echo "{{}}"; while true; do sleep 1000; done'
+
+
+@pytest.mark.accepts("T15")
+@pytest.mark.parametrize(
+    ("command", "code"),
+    {
+        "ends with its input": (["cat"], 0),
+        "ends by itself": (["sh", "-c", "exit 3"], 3),
+        "does not listen to signals": (["sh", "-c", STUBBORN], 143),
+    }.values(),
+    ids=["cat", "exit", "stubborn"],
+)
+async def test_process_ends_with_its_context(tmp_path: Path, command: Sequence[str], code: int) -> None:
+    """Within seconds, and its children with it."""
+    filled = [word.format(pids=tmp_path / "pids") if word is STUBBORN else word for word in command]
+    process = ServerProcess(filled, {"PATH": "/usr/bin:/bin"})
+    began = time.monotonic()
+
+    async with process:
+        if command[-1] is STUBBORN:
+            await eventually(lambda: len(pids(tmp_path)) == 2, "it has begun")
+
+    assert process.exit_code == code
+    assert not alive(pids(tmp_path))
+    assert time.monotonic() - began < 6
+
+
+@pytest.mark.accepts("T15")
+async def test_server_that_does_not_read_is_an_error_result(run: Run, tmp_path: Path) -> None:
+    """Arguments larger than a pipe holds wait to be written; the timeout holds all the same."""
+    asked = calls(call("notes__freeze"), call("notes__echo", text="x" * 500_000))
+
+    report = await run(ScriptedModel(asked, says("done")), toolboxes=[notes(tmp_path, timeout=timedelta(seconds=2))], parallel_tools=True)
+
+    assert [result.is_error for result in report.steps[0].results] == [True, True]
+    assert report.duration < timedelta(seconds=12)
+
+
+@pytest.mark.accepts("T15")
+async def test_worker_environment_is_not_in_the_history(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a dying server says on standard error goes to the model without its keys."""
+    monkeypatch.setenv("NOTES_KEY", "s3cret-k3y")
+
+    report = await run(ScriptedModel(calls(call("notes__die")), says("done")), toolboxes=[notes(tmp_path, env=["NOTES_KEY"])])
+
+    assert report.steps[0].results[0].content.endswith("it said: fatal: key [NOTES_KEY] is broken")
+    assert "s3cret" not in json.dumps(report.steps[0].results[0].content)

@@ -1,0 +1,1 @@
+"""Toolboxes that come with Perdure. Their public door is `perdure.toolboxes`."""

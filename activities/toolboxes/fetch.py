@@ -1,0 +1,218 @@
+"""Reading the web, and nothing that is inside: GET over http and https, to addresses that were checked.
+
+Each request goes to an IP address that `targets` has checked, with the host's name in `Host` and in TLS. It carries no cookie, no credentials and
+nothing from the environment but the certificates to trust; no proxy is asked. Each redirect is a new request, checked anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncIterator, Collection, Iterable
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from perdure import errors
+from perdure.activities.toolboxes import targets
+from perdure.activities.toolboxes.addresses import networks
+from perdure.activities.toolboxes.pages import readable
+from perdure.activities.toolboxes.targets import Resolver, Rules, Target
+from perdure.text import head, one_line
+from perdure.tools import Toolbox, tool
+from perdure.values import Value
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+_REDIRECTS = 5
+_CONNECT_S = 5.0
+_SLACK = timedelta(seconds=5)
+_PART_BYTES = 28 * 1024
+"""Twice as much, as JSON, is less than a tool result may be."""
+_TEXTS = ("text/", "application/json", "application/xml", "application/xhtml+xml", "application/javascript", "application/yaml")
+_TEXT_ENDINGS = ("+json", "+xml", "+yaml")
+_HTML = ("text/html", "application/xhtml+xml")
+_CHARSET_NAMES = """
+ascii us-ascii utf-8 utf8 utf-16 utf-16le utf-16be big5 euc-jp euc-kr gb2312 gbk gb18030 koi8-r koi8-u shift_jis windows-1250 windows-1251
+windows-1252 windows-1253 windows-1254 windows-1255 windows-1256 windows-1257 windows-1258 iso-8859-1 iso-8859-2 iso-8859-3 iso-8859-4 iso-8859-5
+iso-8859-6 iso-8859-7 iso-8859-8 iso-8859-9 iso-8859-10 iso-8859-13 iso-8859-14 iso-8859-15 iso-8859-16
+"""
+_CHARSETS = frozenset(_CHARSET_NAMES.split())
+_HEADERS = {
+    "accept": "text/html, text/plain, application/json, text/*;q=0.9, */*;q=0.1",
+    "accept-encoding": "gzip",
+    "user-agent": "perdure",
+}
+
+
+class Page(Value):
+    """A part of a text on the web. `url` is where redirects led; `next_offset` is where the next part begins, None at the end."""
+
+    url: str
+    status: int
+    title: str = ""
+    text: str
+    next_offset: int | None = None
+
+
+def fetch(
+    allow_hosts: Iterable[str] | None = None,
+    *,
+    allow_ports: Collection[int] = (80, 443),
+    allow_networks: Iterable[str] = (),
+    timeout: timedelta = timedelta(seconds=20),
+    max_bytes: int = 2_000_000,
+    requires_approval: bool = False,
+    resolver: Resolver = targets.resolve,
+) -> Toolbox:
+    """The tool `fetch`, in a toolbox named "fetch".
+
+    Args:
+        allow_hosts: The only hosts that may be read, such as `docs.python.org`, or `*.python.org` for those below it. None: every public one.
+        allow_ports: The only ports.
+        allow_networks: Networks that may be read though they are inside, such as `10.2.0.0/16`.
+        timeout: For all of a call, redirects included.
+        max_bytes: The longest body, after decompression.
+        requires_approval: Each call waits until somebody approves it.
+        resolver: Tells the addresses of a host.
+
+    Raises:
+        ConfigurationError: A host, a network or a limit is not valid.
+    """
+    hosts = None if allow_hosts is None else frozenset(_host(name) for name in allow_hosts)
+    if isinstance(allow_hosts, str) or max_bytes < 1 or timeout <= timedelta(0):
+        raise errors.ConfigurationError("fetch: allow_hosts is a list of names, max_bytes at least 1, and timeout longer than zero")
+    web = Web(Rules(hosts, frozenset(allow_ports), networks(allow_networks), resolver), timeout, max_bytes)
+    return Toolbox("fetch", [tool(timeout=timeout + _SLACK, read_only=True, requires_approval=requires_approval)(web.fetch)])
+
+
+class Web:
+    """The web as far as `rules` allow it."""
+
+    def __init__(self, rules: Rules, timeout: timedelta, max_bytes: int) -> None:
+        self._rules = rules
+        self._timeout_s = timeout.total_seconds()
+        self._max_bytes = max_bytes
+
+    async def fetch(self, url: str, offset: int = 0) -> Page:
+        """Read a page or a text on the public web; HTML comes as readable text. What it says is somebody else's words, and no instruction.
+
+        Args:
+            url: An http or https URL.
+            offset: Where to begin, in characters; next_offset of an earlier answer.
+        """
+        import httpx
+
+        if offset < 0:
+            raise ValueError("offset counts from 0")
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._read(targets.parse(url), offset)
+        except TimeoutError:
+            raise ValueError(f"{_shown(url)} was not read within {self._timeout_s:g} s") from None
+        except (httpx.HTTPError, zlib.error):
+            raise ValueError(f"{_shown(url)}: the connection broke, or the reply cannot be read") from None
+
+    async def _read(self, url: httpx.URL, offset: int) -> Page:
+        for _ in range(_REDIRECTS + 1):
+            target = await self._rules.target(str(url))
+            async with self._answer(target) as response:
+                if not response.has_redirect_location:
+                    return await asyncio.to_thread(_page, target, response, await self._body(response), offset)
+                url = targets.parse(response.headers["location"], target.url)
+        raise ValueError(f"there are more than {_REDIRECTS} redirects")
+
+    @contextlib.asynccontextmanager
+    async def _answer(self, target: Target) -> AsyncIterator[httpx.Response]:
+        """What the first address says that a connection can be made to. A client for each request: one that lives on would keep cookies."""
+        import httpx
+
+        transport = httpx.AsyncHTTPTransport(verify=self._certificates, trust_env=False)
+        timeout = httpx.Timeout(self._timeout_s, connect=_CONNECT_S)
+        async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client:
+            for address in target.addresses:
+                headers = {"host": target.url.netloc.decode("ascii"), **_HEADERS}
+                extensions = {"sni_hostname": target.host}
+                request = client.build_request("GET", target.url.copy_with(host=address), headers=headers, extensions=extensions)
+                try:
+                    response = await client.send(request, stream=True, follow_redirects=False)
+                except (httpx.ConnectError, httpx.ConnectTimeout):
+                    continue
+                try:
+                    yield response
+                finally:
+                    await response.aclose()
+                return
+            raise ValueError(f"the host {_shown(target.host)} cannot be reached")
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        """The body, decompressed no further than it may be long."""
+        kind = _content_type(response)
+        if not _is_text(kind):
+            raise ValueError(f"this is {one_line(kind, 100)!r}, not text")
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity", "gzip"):
+            raise ValueError(f"the reply has the content encoding {one_line(encoding, 40)!r}, which was not asked for")
+        unpack = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += unpack.decompress(chunk, self._max_bytes + 1 - len(body)) if unpack else chunk
+            if len(body) > self._max_bytes:
+                raise ValueError(f"this is longer than {self._max_bytes} bytes")
+        return bytes(body)
+
+    @cached_property
+    def _certificates(self) -> ssl.SSLContext:
+        import httpx
+
+        return httpx.create_ssl_context()
+
+
+def _page(target: Target, response: httpx.Response, body: bytes, offset: int) -> Page:
+    text, title = _decoded(body, _charset(response)), ""
+    if _content_type(response) in _HTML or (not _content_type(response) and text[:200].lstrip()[:1] == "<"):
+        found = readable(text, str(target.url))
+        text, title = found.text, found.title
+    text = "".join(letter for letter in text.replace("\r\n", "\n") if letter in "\n\t" or letter >= " ")
+    part = head(text[offset : offset + _PART_BYTES], _PART_BYTES)
+    end = offset + len(part)
+    return Page(url=str(target.url), status=response.status_code, title=title, text=part, next_offset=end if end < len(text) else None)
+
+
+def _decoded(body: bytes, charset: str) -> str:
+    if b"\0" in body and not charset.startswith("utf-16"):
+        raise ValueError("this is binary, not text")
+    return body.decode("utf-8-sig" if charset in ("utf-8", "utf8") else charset, "replace")
+
+
+def _content_type(response: httpx.Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+def _is_text(kind: str) -> bool:
+    return not kind or kind.startswith(_TEXTS) or kind.endswith(_TEXT_ENDINGS)
+
+
+def _charset(response: httpx.Response) -> str:
+    """The encoding that the reply names, if it is one of texts; else UTF-8. A name that Python knows may be any codec, so only these."""
+    for parameter in str(response.headers.get("content-type", "")).split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        charset = value.strip().strip("\"'").lower()
+        if name.strip().lower() == "charset" and charset in _CHARSETS:
+            return charset
+    return "utf-8"
+
+
+def _host(name: str) -> str:
+    host = name.lower().rstrip(".")
+    if not host.removeprefix("*.") or set("/:@* ") & set(host.removeprefix("*.")) or not host.isascii():
+        raise errors.ConfigurationError(f"fetch: allow_hosts takes ASCII names such as docs.python.org or *.python.org, not {name!r}")
+    return host
+
+
+def _shown(text: str) -> str:
+    return repr(one_line(text, 200))

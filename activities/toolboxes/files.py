@@ -1,0 +1,125 @@
+"""A folder as a toolbox: what `perdure.activities.folder` reads, and one tool more that writes.
+
+A file is written beside its place, under a name that nobody can guess, and then renamed into it: a reader sees the old text or the new one. Every
+folder on the way is opened from the one above it and no link is followed, so there is no moment in which a link could be put in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from perdure.activities import folder as reading
+from perdure.text import size
+from perdure.tools import AnyTool, Toolbox, tool
+from perdure.values import Value
+
+_DEPTH = 32
+
+
+class Written(Value):
+    """A file that was written. `replaced` says whether there was one before."""
+
+    path: str
+    bytes: int
+    replaced: bool
+
+
+def files(folder: Path | str, *, write: bool = False) -> Toolbox:
+    """`list_files`, `search_files` and `read_file` of a folder, in a toolbox named "files"; with `write` also `write_file`.
+
+    Each call of `write_file` waits until somebody approves it.
+
+    Raises:
+        ConfigurationError: `folder` is not a folder.
+    """
+    root = Path(folder)
+    tools: list[AnyTool] = [*reading.folder_toolbox(root).tools]  # type: ignore[list-item]  # a toolbox has made tools of them
+    return Toolbox("files", [*tools, Writer(root).write_file] if write else tools)
+
+
+class Writer:
+    """Writes text files below `root`, and nowhere else."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+
+    @tool(idempotent=True, requires_approval=True)
+    def write_file(self, path: str, text: str) -> Written:
+        """Write a text file of the folder: a new one, or all of an old one. Folders on the way are made.
+
+        Args:
+            path: Relative to the folder.
+            text: All that the file shall hold.
+        """
+        parts = _parts(path)
+        if (length := size(text)) > reading.FILE_BYTES:
+            raise ValueError(f"the text is too large: it has {length} bytes, and the limit is {reading.FILE_BYTES}")
+        if "\0" in text:
+            raise ValueError("a text cannot hold a NUL character")
+        try:
+            with _opened(self._root, parts[:-1]) as inner:
+                old = _regular(path, parts[-1], inner)
+                _put(parts[-1], text.encode(), inner, None if old is None else stat.S_IMODE(old.st_mode) & 0o777)
+        except OSError as error:
+            raise ValueError(f"{reading.quoted(path)} cannot be written: {error.strerror}") from None
+        return Written(path="/".join(parts), bytes=length, replaced=old is not None)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    given: PurePosixPath = reading.inside(path)
+    if not given.parts or path.endswith("/"):
+        raise ValueError(f"{reading.quoted(path)} is no name of a file")
+    if any(reading.is_hidden(part) for part in given.parts):
+        raise ValueError(f"{reading.quoted(path)} is hidden; hidden files are not written")
+    if len(given.parts) > _DEPTH:
+        raise ValueError(f"{reading.quoted(path)} is more than {_DEPTH} folders deep")
+    return given.parts
+
+
+@contextlib.contextmanager
+def _opened(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
+    """The folder `parts` below `root`; it is made where it is missing."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=fd)
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _regular(path: str, name: str, folder: int) -> os.stat_result | None:
+    """What stands in the place; None where nothing does. A rename would replace a link, a FIFO or a device, but nobody meant that."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{reading.quoted(path)} is there and not a regular file")
+    return status
+
+
+def _put(name: str, data: bytes, folder: int, mode: int | None) -> None:
+    beside = f".{secrets.token_hex(8)}.tmp"
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            if mode is not None:
+                os.fchmod(fd, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside, dir_fd=folder)
+        raise

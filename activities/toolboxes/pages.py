@@ -1,0 +1,143 @@
+"""Readable text out of HTML: paragraphs, headings, lists, links as Markdown; scripts and styles left out.
+
+Pages come from anybody, so this reads each letter a bounded number of times. `html.parser` of the standard library does not: 50 KB of `<!--` take it
+seconds, 50 KB of `<a ` minutes. Where a tag, a comment or a script is not closed, the text ends there, as in a browser.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urljoin, urlsplit
+
+from perdure.text import one_line
+
+_TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""")
+_BEGINNING = re.compile(r"<(?:!--|[a-zA-Z!?]|/[a-zA-Z])")
+_HREF = re.compile(r"""\shref\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)
+_ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style", "textarea", "title", "iframe", "noscript")}
+_SILENT = frozenset({"script", "style", "textarea", "iframe", "noscript"})
+_BLOCK_NAMES = """
+address article aside blockquote body br dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre
+section summary table td th tr ul
+"""
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
+_OPENS = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
+_TITLE, _LINK, _LINKS = 200, 1_000, 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What a person would read of a page."""
+
+    title: str
+    text: str
+
+
+@dataclass(slots=True)
+class _Page:
+    base: str
+    title: str = ""
+    lines: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    link: str = ""
+    linked: int = 0
+    links: int = 0
+    preformatted: bool = False
+
+    def say(self, text: str) -> None:
+        if self.preformatted:
+            *lines, last = text.split("\n")
+            for line in lines:
+                self.words.append(line)
+                self.end_line()
+            self.words.append(last)
+        else:
+            self.words.append(re.sub(r"\s+", " ", text))
+
+    def end_line(self) -> None:
+        line = "".join(self.words).rstrip()
+        self.words.clear()
+        self.linked = 0
+        if not self.preformatted:
+            line = re.sub(" {2,}", " ", line).strip()
+        if line or (self.lines and self.lines[-1]):
+            self.lines.append(line)
+
+    def open(self, name: str, attributes: str) -> None:
+        if name in _BLOCKS:
+            self.end_line()
+            self.words.append(_OPENS.get(name, ""))
+        elif name == "a" and self.links < _LINKS:
+            self.link, self.linked = _target(self.base, attributes), len(self.words)
+            self.links += 1
+        if name == "pre":
+            self.preformatted = True
+
+    def close(self, name: str) -> None:
+        if name in _BLOCKS:
+            self.end_line()
+        elif name == "a" and self.link:
+            label = "".join(self.words[self.linked :]).strip()
+            if label and not self.preformatted:
+                self.words[self.linked :] = [f" [{label}]({self.link}) "]
+            self.link = ""
+        if name == "pre":
+            self.preformatted = False
+
+
+def readable(page: str, base: str) -> Readable:
+    """The title and the text of an HTML page. Links become absolute by `base`, the page's address."""
+    found = _Page(base)
+    for text, closes, name, attributes in _parts(page):
+        if name == "title" and not closes:
+            found.title = found.title or one_line(html.unescape(text), _TITLE)
+            continue
+        found.say(html.unescape(text))
+        if closes:
+            found.close(name)
+        else:
+            found.open(name, attributes)
+    found.end_line()
+    return Readable(found.title, "\n".join(found.lines).strip())
+
+
+def _parts(page: str) -> Iterator[tuple[str, bool, str, str]]:
+    """(text before it, whether it closes, name, attributes) of each tag, the last text with no tag; for a title its own text."""
+    at = 0
+    while found := _BEGINNING.search(page, at):
+        text = page[at : found.start()]
+        tag = _TAG.match(page, found.start()) if page[found.start() + 1] not in "!?" else None
+        if tag is None:
+            yield text, False, "", ""
+            at = _behind_remark(page, found.start())
+        else:
+            name, at = tag[2].lower(), tag.end()
+            yield text, bool(tag[1]), name if name != "title" else "", tag[3]
+            if name in _ENDS and not tag[1]:
+                end = _ENDS[name].search(page, at)
+                inner, at = (page[at : end.start()], end.start()) if end else (page[at:], len(page))
+                if name not in _SILENT:
+                    yield inner, False, name, ""
+        if at < 0:
+            return
+    yield page[at:], False, "", ""
+
+
+def _behind_remark(page: str, begin: int) -> int:
+    """Where a comment or a declaration ends; -1 where it, or a tag, does not."""
+    if page.startswith("<!--", begin):
+        end = page.find("-->", begin + 2)
+        return end + 3 if end >= 0 else -1
+    return page.find(">", begin) + 1 or -1 if page[begin + 1] in "!?" else -1
+
+
+def _target(base: str, attributes: str) -> str:
+    found = _HREF.search(attributes)
+    try:
+        link = urljoin(base, html.unescape(found[1] or found[2] or found[3] or "").strip()) if found else ""
+        return link if urlsplit(link).scheme in ("http", "https") and len(link) <= _LINK and link.isprintable() and " " not in link else ""
+    except ValueError:
+        return ""

@@ -2,5 +2,6 @@
 
 from perdure.worker.agent_worker import AgentWorker
 from perdure.worker.plugin import PerdurePlugin
+from perdure.worker.queues import ModelQueue
 
-__all__ = ["AgentWorker", "PerdurePlugin"]
+__all__ = ["AgentWorker", "ModelQueue", "PerdurePlugin"]

@@ -7,8 +7,9 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client
 from temporalio.worker import Plugin, Worker
@@ -19,16 +20,22 @@ from perdure.activities.models import Provider
 from perdure.activities.signatures import TASK_QUEUE
 from perdure.activities.tool_loop import Lifespan
 from perdure.agents import Agent
+from perdure.prices import Price
+from perdure.profiles import ModelProfile
 from perdure.registry import Entry, Registry
 from perdure.worker import health
 from perdure.worker.plugin import PerdurePlugin
+from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from perdure.worker.telemetry import Telemetry
 
 logger = logging.getLogger("perdure")
 
 _CUT_SHORT_S = 5.0
 
-_BUILD = f"perdure-{version('perdure')}"
+_BUILD = version("perdure")
 """Stands six times in the history of every step, and the SDK's own is a digest of all loaded modules."""
 
 
@@ -40,15 +47,24 @@ class AgentWorker:
         agents: A registry, an agent, or several.
         lifespan: Opened once a process before the first turn and closed at shutdown; what it yields reaches tools as `ctx.deps`.
         task_queue: Where clients find this worker.
-        models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents say `model="main"`.
-        providers: Providers by the name before the colon, besides `openai`, `anthropic`, `ollama` and `offline`.
+        models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents say `model="main"`. An alias may stand for a chain, as a list.
+        providers: Providers by the name before the colon, besides `openai`, `openai-responses`, `anthropic`, `ollama` and `offline`.
+        prices: What models cost that Perdure does not know, or otherwise than it knows: `{"vllm:qwen3": Price(input="0.5", output="2")}` in US
+            dollars for a million tokens; `"vllm:*"` for all of a provider, `Price.free()` for what costs nothing.
+        profiles: What models can take that Perdure does not know: `{"vllm:qwen3": ModelProfile(window=32_768, media={})}`, keys as in `prices`.
+        queues: Task queues of their own for the model calls of some providers, with a rate: `{"openai": ModelQueue(per_second=5)}`.
+        telemetry: Where spans and metrics go; without it, `run` does as the environment says, or there are none.
     """
 
-    agents: Registry | Agent | Iterable[Entry]
+    agents: Registry | Agent[Any] | Iterable[Entry]
     lifespan: Lifespan | None = field(default=None, kw_only=True)
     task_queue: str = field(default=TASK_QUEUE, kw_only=True)
-    models: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    models: Mapping[str, str | Sequence[str]] = field(default_factory=dict, kw_only=True)
     providers: Mapping[str, Provider] = field(default_factory=dict, kw_only=True)
+    prices: Mapping[str, Price] = field(default_factory=dict, kw_only=True)
+    profiles: Mapping[str, ModelProfile] = field(default_factory=dict, kw_only=True)
+    queues: Mapping[str, ModelQueue] = field(default_factory=dict, kw_only=True)
+    telemetry: Telemetry | None = field(default=None, kw_only=True)
 
     @property
     def registry(self) -> Registry:
@@ -106,20 +122,38 @@ class AgentWorker:
         """
         settings = WorkerSettings.from_environment()
         client = await connect(address)
-        worker = self.build(client, settings=settings)
-        stopped, cut_short = asyncio.Event(), asyncio.Event()
-        readiness = health.Readiness(client, worker, stopped)
-        async with health.served(health_port or settings.health_port, readiness), _signals(stopped, cut_short):
-            running = asyncio.create_task(worker.run())
-            waiting = asyncio.create_task(stopped.wait())
-            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-            if not running.done():
-                logger.warning(
-                    "draining, for up to %g s: no new work, what is in flight may end; another signal stops now", settings.grace.total_seconds()
-                )
-                await _drain(worker, running, cut_short)
-            await running
+        async with _telemetry(self, settings) as telemetry:
+            worker = replace(self, telemetry=telemetry).build(client, settings=settings)
+            await _run(worker, client, settings, health_port)
+
+
+@contextlib.asynccontextmanager
+async def _telemetry(app: AgentWorker, settings: WorkerSettings) -> AsyncIterator[Telemetry | None]:
+    """That of the code, or what the environment asks for."""
+    if app.telemetry is not None or not settings.otlp:
+        yield app.telemetry
+        return
+    from perdure.worker import otlp
+
+    async with otlp.from_environment() as telemetry:
+        yield telemetry
+
+
+async def _run(worker: Worker, client: Client, settings: WorkerSettings, health_port: int | None) -> None:
+    """Run until a signal comes, then drain."""
+    stopped, cut_short = asyncio.Event(), asyncio.Event()
+    readiness = health.Readiness(client, worker, stopped)
+    async with health.served(health_port or settings.health_port, readiness), _signals(stopped, cut_short):
+        running = asyncio.create_task(worker.run())
+        waiting = asyncio.create_task(stopped.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not running.done():
+            logger.warning(
+                "draining, for up to %g s: no new work, what is in flight may end; another signal stops now", settings.grace.total_seconds()
+            )
+            await _drain(worker, running, cut_short)
+        await running
 
 
 async def _drain(worker: Worker, running: asyncio.Task[None], cut_short: asyncio.Event) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -45,20 +46,25 @@ def _attachable(command: argparse.ArgumentParser) -> None:
 
 async def run_worker(arguments: argparse.Namespace) -> int:
     """`perdure worker`."""
+    from perdure.worker import logs
     from perdure.worker.loading import load
+    from perdure.worker.settings import WorkerSettings
 
     if arguments.attached:
         _end_with_input()
+    logs.configure(WorkerSettings.from_environment().log_format)
     app = load(arguments.app)
-    _say(f"worker for {', '.join(app.registry.list())} on task queue {app.polled_queue!r}; Ctrl-C drains it")
+    logging.getLogger("perdure").info("worker for %s on task queue %r; Ctrl-C drains it", ", ".join(app.registry.list()), app.polled_queue)
     await app.run(arguments.address, health_port=arguments.health_port)
     return 0
 
 
 async def run_dev(arguments: argparse.Namespace) -> int:
     """`perdure dev`."""
+    from perdure.worker import logs
     from perdure.worker.dev_server import DevServer, running
     from perdure.worker.loading import load
+    from perdure.worker.settings import WorkerSettings
 
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
         del os.environ[name]  # they speak of another server
@@ -76,6 +82,7 @@ async def run_dev(arguments: argparse.Namespace) -> int:
         if app is None:
             await stopped.wait()
         else:
+            logs.configure(WorkerSettings.from_environment().log_format)
             _say(f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}")
             await app.run(where.address)
         _say("stopping …")

@@ -30,6 +30,7 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 
 from perdure import errors
+from perdure.activities import search
 from perdure.worker.server_folder import ServerAddress, StateFolder, answers, running
 
 __all__ = ["DevServer", "ServerAddress", "find_binary", "running"]
@@ -90,7 +91,7 @@ class DevServer:
         ui: whether to serve the web UI.
         ui_port: `port` + 1000 by default, or the next free one.
         extra_args: more arguments of `temporal server start-dev`.
-        search_attributes: type by name, such as `{"Agent": "Keyword"}`, registered before `start` returns.
+        search_attributes: type by name, such as `{"Customer": "Keyword"}`, registered before `start` returns; Perdure's own by default.
         binary: the `temporal` binary; by default the one that `find_binary` finds for this interpreter.
         start_timeout: how long `start` waits for the server to answer.
     """
@@ -103,7 +104,7 @@ class DevServer:
         ui: bool = True,
         ui_port: int | None = None,
         extra_args: Sequence[str] = (),
-        search_attributes: Mapping[str, str] = {},
+        search_attributes: Mapping[str, str] = search.TYPES,
         binary: Path | None = None,
         start_timeout: timedelta = _START,
     ) -> None:

@@ -16,10 +16,10 @@ from temporalio import activity
 
 from perdure import errors
 from perdure.activities.folder import folder_toolbox
-from perdure.activities.models import ModelRequest, Provider
-from perdure.activities.providers import OpenAIChat, defaults
+from perdure.activities.models import Heard, ModelRequest, Provider, listen
+from perdure.activities.providers import OpenAIChat, OpenAIResponses, defaults
 from perdure.agents import Agent
-from perdure.tools import AnyTool, Tool, as_tools
+from perdure.tools import AnyTool, Tool, Toolbox, as_tools
 from perdure.wire import ModelAnswer
 from perdure.worker.agent_worker import AgentWorker
 
@@ -43,17 +43,20 @@ def make() -> AgentWorker:
         model=model,
         toolboxes=[folder_toolbox(folder)],
     )
-    worker = AgentWorker(agent, providers=_providers())
+    worker = AgentWorker(agent, providers=_providers(model))
     journal = os.environ.get("PERDURE_ASK_JOURNAL")
     return _journaled(worker, agent, Journal(Path(journal))) if journal else worker
 
 
-def _providers() -> dict[str, Provider]:
-    base_url = os.environ.get("PERDURE_ASK_BASE_URL")
+def _providers(model: str) -> dict[str, Provider]:
+    """The provider at the address that was named. Another provider would send the documents to its vendor instead."""
+    base_url, name = os.environ.get("PERDURE_ASK_BASE_URL"), model.partition(":")[0]
     if not base_url:
         return {}
+    if name not in ("openai", "openai-responses"):
+        raise errors.ConfigurationError(f"a base URL goes with a model of openai or openai-responses, not with {model!r}")
     key = "OPENAI_API_KEY" if os.environ.get("OPENAI_API_KEY") else None
-    return {"openai": OpenAIChat(base_url=base_url, api_key_env=key)}
+    return {name: (OpenAIChat if name == "openai" else OpenAIResponses)(base_url=base_url, api_key_env=key)}
 
 
 class Journal:
@@ -78,17 +81,26 @@ class _JournaledModel:
         self._journal = journal
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        self._journal.write(activity.info().activity_id)
-        await asyncio.sleep(1.0)
+        await self._begin()
         return await self._inner.complete(request)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        await self._begin()
+        return await listen(self._inner, request, heard)
 
     async def close(self) -> None:
         await self._inner.close()
 
+    async def _begin(self) -> None:
+        self._journal.write(activity.info().activity_id)
+        await asyncio.sleep(1.0)
+
 
 def _journaled(worker: AgentWorker, agent: Agent, journal: Journal) -> AgentWorker:
     providers: dict[str, Provider] = {**defaults(), **worker.providers}
-    boxes = [replace(box, tools=[_with_journal(item, journal) for item in as_tools(box.tools)]) for box in agent.toolboxes]
+    boxes = [
+        replace(box, tools=[_with_journal(item, journal) for item in as_tools(box.tools)]) for box in agent.toolboxes if isinstance(box, Toolbox)
+    ]
     return replace(
         worker,
         agents=replace(agent, toolboxes=boxes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -12,23 +12,30 @@ from typing import TYPE_CHECKING, Any
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowHistory
 from temporalio.common import RawValue
-from temporalio.worker import ExecuteActivityInput, Plugin, Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
+from temporalio.worker import ExecuteActivityInput, Interceptor, Plugin, Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from perdure import errors
 from perdure.activities import failures
 from perdure.activities.agents import Agents
+from perdure.activities.answers import Answers
 from perdure.activities.call_model import ModelActivities
 from perdure.activities.call_tool import ToolActivities, ToolNames
 from perdure.activities.heartbeats import HeartbeatInterceptor
+from perdure.activities.hooks import Hooks
+from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.models import Models
-from perdure.activities.payloads import V, pack, unpack
-from perdure.activities.signatures import CALL_MODEL, RESOLVE_AGENT, TURN
+from perdure.activities.payloads import V, pack, raw_input, unpack
+from perdure.activities.prices import Prices
+from perdure.activities.profiles import Profiles
+from perdure.activities.signatures import ASK_POLICY, CALL_MODEL, RESOLVE_AGENT, RUN_MIDDLEWARE, TELL_OBSERVERS, TURN
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
-from perdure.agents import define
+from perdure.approvals import ProposedCall
+from perdure.definitions import Target, define
 from perdure.errors import PerdureError
-from perdure.wire import AgentCall, ModelCall, ToolRun
+from perdure.wire import AgentCall, HookCall, ModelCall, ObserverCall, ToolRun
+from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
 from perdure.workflows import AgentTurn
 from perdure.workflows.inputs import OneInput
@@ -38,6 +45,8 @@ if TYPE_CHECKING:
 
 _SDK_STICKY_TIMEOUT = timedelta(seconds=10)
 _THREADS = 100
+_DYNAMIC = ""
+"""What `_name` says of a dynamic activity."""
 
 Handler = Callable[[RawValue], Any]
 
@@ -51,19 +60,35 @@ class PerdurePlugin(Plugin):
     def __init__(self, app: AgentWorker) -> None:
         self._registry = app.registry
         self._client: Client
+        self._config: WorkerConfig
         self._threads: ThreadPoolExecutor | None = None
         self._loop = ToolLoop(app.lifespan)
-        self._models = Models(app.all_providers(), app.models)
+        self._telemetry = app.telemetry
+        providers = app.all_providers()
+        self._queues = dict(app.queues)
+        unknown = [name for name in self._queues if name not in providers]
+        if unknown:
+            raise errors.ConfigurationError(f"a queue is named for the provider {unknown[0]!r}, and this worker has {', '.join(sorted(providers))}")
+        self._models = Models(self._telemetry.watching(providers) if self._telemetry else providers, app.models)
         transcripts = Transcripts()
         known = [tool for agent in app.registry.agents() for tool in agent.toolset().values()]
-        self._tools = ToolNames(known)
-        self._agents = Agents(app.registry, self._models, self._tools.activity_of)
+        self._tools = ToolNames(known, has_servers=any(agent.servers for agent in app.registry.agents()))
+        self._servers = Servers()
+        self._prices = Prices(app.prices)
+        profiles = Profiles(app.profiles)
+        self._agents = Agents(app.registry, self._models, self._prices, profiles, self._queues, self._servers, self._tools.activity_of)
         for agent in app.registry.agents():
-            define(agent, model=self._models.resolve(agent.model), activity_of=self._tools.activity_of)
+            define(agent, chain=[Target(model=model) for model in self._models.resolve(agent.models)], activity_of=self._tools.activity_of)
+        hooks = Hooks(self._agents, transcripts)
+        asks = ModelActivities(self._models, self._prices, transcripts, Answers(self._agents))
+        self._call_model = _handler(CALL_MODEL, asks.call_model, ModelCall)
         self._activities: list[Handler] = [
             _handler(RESOLVE_AGENT, self._agents.resolve_agent, AgentCall),
-            _handler(CALL_MODEL, ModelActivities(self._models, transcripts).call_model, ModelCall),
-            *ToolActivities(self._tools, self._agents, self._loop, transcripts).handlers(),
+            _handler(ASK_POLICY, self._agents.ask_policy, ProposedCall),
+            _handler(RUN_MIDDLEWARE, hooks.run_middleware, HookCall),
+            _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
+            self._call_model,
+            *ToolActivities(self._tools, self._agents, self._loop, self._servers, transcripts).handlers(),
         ]
 
     def name(self) -> str:
@@ -74,13 +99,16 @@ class PerdurePlugin(Plugin):
         """Add workflows, activities and interceptors; tune what still has the SDK's default.
 
         Raises:
-            ConfigurationError: A name is taken by another activity or workflow of the worker.
+            ConfigurationError: A name, or the place of the dynamic activity, is taken by another activity or workflow of the worker.
         """
         self._refuse_taken(config)
         self._client = config["client"]
         config["workflows"] = [*config.get("workflows", []), AgentTurn]
         config["activities"] = [*config.get("activities", []), *self._activities]
-        config["interceptors"] = [*config.get("interceptors", []), HeartbeatInterceptor(self._names(), self._prepare), OneInput()]
+        ours: list[Interceptor] = [HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare), OneInput()]
+        if self._telemetry is not None:  # inside the heartbeats, because it may read history first
+            ours.append(self._telemetry.interceptor(self._client, _Ours(self._names(), self._tools)))
+        config["interceptors"] = [*config.get("interceptors", []), *ours]
         if config.get("activity_executor") is None:
             threads = config.get("max_concurrent_activities") or _THREADS
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
@@ -90,16 +118,19 @@ class PerdurePlugin(Plugin):
         if config.get("sticky_queue_schedule_to_start_timeout") == _SDK_STICKY_TIMEOUT:
             config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
+        config["workflow_failure_exception_types"] = [*config.get("workflow_failure_exception_types", []), PerdureError]  # what `run_turn` raises
         runner = config.get("workflow_runner")
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules("perdure")
             config["workflow_runner"] = replace(runner, restrictions=passed)
+        self._config = config
         return config
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add the turn to a replayer."""
         config["workflows"] = [*config.get("workflows", []), AgentTurn]
         config["interceptors"] = [*config.get("interceptors", []), OneInput()]
+        config["workflow_failure_exception_types"] = [*config.get("workflow_failure_exception_types", []), PerdureError]
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
@@ -109,13 +140,31 @@ class PerdurePlugin(Plugin):
         except PerdureError:
             worker._shutdown_complete_event.set()  # noqa: SLF001 - nothing was started, or `async with worker` would wait for its end for ever
             raise
+        await self._servers.loop.open()
         try:
-            await next(worker)
+            async with beside(worker, [self._asking(name, queue) for name, queue in self._queues.items()]):
+                await next(worker)
         finally:
             await self._models.close()
+            await self._servers.loop.close()
             await self._loop.close()
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _asking(self, provider: str, queue: ModelQueue) -> Worker:
+        """A worker for the model calls of one provider."""
+        config = self._config
+        return Worker(
+            self._client,
+            task_queue=f"{config['task_queue']}.{provider}",
+            activities=[self._call_model],
+            interceptors=config["interceptors"],
+            build_id=config.get("build_id"),
+            max_concurrent_activities=queue.at_once or config.get("max_concurrent_activities"),
+            max_task_queue_activities_per_second=queue.per_second,
+            max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+            graceful_shutdown_timeout=config["graceful_shutdown_timeout"],
+        )
 
     def run_replayer(
         self,
@@ -133,8 +182,14 @@ class PerdurePlugin(Plugin):
 
     def _refuse_taken(self, config: WorkerConfig) -> None:
         theirs = {_name(handler): handler for handler in config.get("activities", [])}
+        if _DYNAMIC in theirs and self._tools.has_servers:
+            raise errors.ConfigurationError(
+                f"the tools of MCP servers need the worker's one dynamic activity, and the worker's activity {theirs[_DYNAMIC].__qualname__!r} "
+                "is that already; run the agents with MCP servers in a worker of their own"
+            )
+        self._tools.taken = frozenset(theirs)
         for name in self._names():
-            if name in theirs:
+            if name in theirs and name != _DYNAMIC:
                 what = f"the tool {name!r}" if name in self._tools.is_async else f"Perdure's activity {name!r}"
                 raise errors.ConfigurationError(f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name; rename one of them")
         for other in config.get("workflows", []):
@@ -146,8 +201,19 @@ class PerdurePlugin(Plugin):
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
         """Have an agent that a factory makes at hand before its tool runs."""
         info = activity.info()
-        if info.activity_type not in (RESOLVE_AGENT, CALL_MODEL) and self._registry.has_factories:
-            await self._agents.prepare(self._client, info, unpack(input.args[0], ToolRun).owner)
+        if info.activity_type not in (RESOLVE_AGENT, ASK_POLICY, CALL_MODEL, RUN_MIDDLEWARE, TELL_OBSERVERS) and self._registry.has_factories:
+            await self._agents.prepare(self._client, info, unpack(raw_input(input.args), ToolRun).owner)
+
+
+class _Ours(Container[str]):
+    """The names of our activities, those of the tools of MCP servers included, which nobody knows before."""
+
+    def __init__(self, names: Iterable[str], tools: ToolNames) -> None:
+        self._names = frozenset(names)
+        self._tools = tools
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (name in self._names or self._tools.is_of_server(name))
 
 
 def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -> Handler:

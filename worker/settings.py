@@ -11,8 +11,8 @@ from perdure import errors, limits
 STICKY_TIMEOUT = timedelta(seconds=1)
 """A turn whose worker was killed is picked up by another after this; the SDK waits 10 s."""
 
-HEARTBEAT_THROTTLE = timedelta(seconds=1)
-"""A cancel reaches an activity with its next heartbeat, so this bounds how long that takes."""
+HEARTBEAT_THROTTLE = timedelta(seconds=0.5)
+"""Heartbeats go out so often at most. A cancel reaches an activity with one, and so does live text whoever listens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,26 +24,44 @@ class WorkerSettings:
         grace: `PERDURE_GRACE_S`: at SIGTERM, work in flight may go on for so long before it is cancelled.
         max_activities: `PERDURE_MAX_ACTIVITIES`: model and tool calls at once.
         health_port: `PERDURE_HEALTH_PORT`: answer probes there; none by default.
+        log_format: `PERDURE_LOG_FORMAT`: `lines` for people, or `json`.
+        otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the same of one signal, unless `OTEL_SDK_DISABLED` is true: send spans and metrics there.
     """
 
     task_queue: str | None = None
     grace: timedelta = limits.MODEL_CALL
     max_activities: int = 100
     health_port: int | None = None
+    log_format: str = "lines"
+    otlp: bool = False
 
     @classmethod
     def from_environment(cls) -> WorkerSettings:
         """Read the environment.
 
         Raises:
-            ConfigurationError: A variable is not a number above zero.
+            ConfigurationError: A variable is not a number above zero, or no format of logs.
         """
         return cls(
             task_queue=os.environ.get("PERDURE_TASK_QUEUE"),
             grace=timedelta(seconds=_number("PERDURE_GRACE_S", limits.MODEL_CALL.total_seconds())),
             max_activities=max(1, int(_number("PERDURE_MAX_ACTIVITIES", 100))),
             health_port=int(_number("PERDURE_HEALTH_PORT", 0)) or None,
+            log_format=_log_format(),
+            otlp=_otlp(),
         )
+
+
+def _otlp() -> bool:
+    wanted = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT") for signal in ("", "TRACES_", "METRICS_"))
+    return wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+
+
+def _log_format() -> str:
+    style = os.environ.get("PERDURE_LOG_FORMAT", "lines")
+    if style not in ("lines", "json"):
+        raise errors.ConfigurationError(f"the environment variable PERDURE_LOG_FORMAT is 'lines' or 'json', not {style!r}")
+    return style
 
 
 def _number(name: str, default: float) -> float:

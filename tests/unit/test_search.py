@@ -1,0 +1,105 @@
+"""What turns are found by, as it is written: nothing that a store would take amiss, and the same when it is asked for."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
+
+from perdure import Outcome
+from perdure.activities import search
+from perdure.activities.indexing import Findings
+from perdure.activities.search import State
+
+TEXTS = st.text(st.characters(), max_size=80)
+SHORT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+TROUBLE = set("\"'\\`♡\0\n\r\t")
+
+
+@given(TEXTS)
+def test_keyword_holds_nothing_that_a_query_would_quote_and_fits(text: str) -> None:
+    """Whatever was given: lone surrogates, NUL, quotes, and more than a column holds."""
+    written = search.keyword(text * 10)
+
+    assert not TROUBLE & set(written)
+    assert written.isprintable()
+    assert len(written.encode()) <= 255
+
+
+@given(SHORT)
+def test_keyword_can_be_read_again(text: str) -> None:
+    """What was written is what was meant."""
+    assert search.value_of(search.keyword(text)) == text
+
+
+def test_keywords_that_differ_after_255_bytes_stay_apart() -> None:
+    """What does not fit is told apart by a digest, and keeps its readable beginning."""
+    one, other = search.keyword("x" * 300), search.keyword("x" * 299 + "y")
+
+    assert one != other
+    assert one.startswith("x" * 200)
+
+
+@given(st.dictionaries(SHORT, SHORT, max_size=8))
+def test_labels_can_be_read_again(labels: dict[str, str]) -> None:
+    """An equals sign in a name is no end of it."""
+    assert search.labels_of(search.searchable(labels)) == labels
+
+
+@given(st.dictionaries(TEXTS, TEXTS, max_size=60))
+def test_labels_never_outgrow_what_the_server_takes(labels: dict[str, str]) -> None:
+    """The server refuses more than 2,048 bytes of JSON for one attribute."""
+    written = list(search.searchable(labels))
+
+    assert len(json.dumps(written, separators=(",", ":"))) <= 2_048
+    assert written == [search.label(name, value) for name, value in list(labels.items())[: len(written)]]
+
+
+def test_start_writes_agent_state_labels_and_parent() -> None:
+    """What is not given is not written."""
+    least: list[SearchAttributePair[Any]] = [SearchAttributePair(search.AGENT, "adder"), SearchAttributePair(search.STATE, "running")]
+    more: list[SearchAttributePair[Any]] = [SearchAttributePair(search.LABELS, ["region=eu"]), SearchAttributePair(search.PARENT, "sum/1")]
+
+    assert search.at_start("adder", {}) == TypedSearchAttributes(least)
+    assert search.at_start("adder", {"region": "eu"}, "sum/1") == TypedSearchAttributes([*least, *more])
+
+
+def test_turn_that_was_started_with_marks_writes_none_when_it_begins() -> None:
+    """Only a start without them is made up for, so a usual turn has one event for all of it."""
+    started = search.at_start("adder", {"region": "eu"})
+    made_up = search.made_up_for(TypedSearchAttributes.empty, "adder", {"region": "eu"})
+
+    assert search.made_up_for(started, "adder", {"region": "eu"}) == []
+    assert made_up == [search.AGENT.value_set("adder"), search.LABELS.value_set(["region=eu"]), search.STATE.value_set("running")]
+
+
+def test_end_writes_state_outcome_steps_and_what_was_spent() -> None:
+    """Money that nobody counted is not zero."""
+    ended = [search.STATE.value_set("ended"), search.OUTCOME.value_set("truncated"), search.STEPS.value_set(3)]
+
+    assert search.in_state(State.WAITING) == [search.STATE.value_set("waiting")]
+    assert search.at_end(Outcome.TRUNCATED, steps=3) == ended
+    assert search.at_end(Outcome.TRUNCATED, steps=3, spent=Decimal("0.25")) == [*ended, search.SPENT.value_set(0.25)]
+
+
+def test_types_are_named_as_the_server_names_them() -> None:
+    """The names are part of every dashboard that somebody builds on them."""
+    assert search.TYPES == {
+        "PerdureAgent": "Keyword",
+        "PerdureState": "Keyword",
+        "PerdureOutcome": "Keyword",
+        "PerdureParent": "Keyword",
+        "PerdureLabels": "KeywordList",
+        "PerdureSpent": "Double",
+        "PerdureSteps": "Int",
+    }
+
+
+def test_findings_say_what_is_wrong() -> None:
+    """In words for a message."""
+    assert str(Findings(missing=tuple(search.TYPES))) == "none of Perdure's is registered"
+    assert str(Findings(("PerdureSpent",), {"PerdureSteps": "Text"})) == "PerdureSpent is missing; PerdureSteps is of type Text instead of Int"

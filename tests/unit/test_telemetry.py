@@ -1,0 +1,164 @@
+"""Which trace a turn belongs to, and what of telemetry is decided before a turn runs."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from perdure import errors
+from perdure.activities.tracing import TurnSpan, memo_of_caller, span_of_turn
+from perdure.worker import otlp
+from perdure.worker.settings import WorkerSettings
+from perdure.worker.telemetry import Telemetry
+
+CALLER = f"00-{0xABC:032x}-{0xDEF:016x}-01"
+
+
+# --- ids
+
+
+def test_ids_follow_from_the_turn_and_its_first_run() -> None:
+    """The same for everybody who asks; another run of the same id is another trace."""
+    first, again, anew = span_of_turn("ticket-1", "run-1"), span_of_turn("ticket-1", "run-1"), span_of_turn("ticket-1", "run-2")
+
+    assert first == again
+    assert {first.trace_id, first.span_id}.isdisjoint({anew.trace_id, anew.span_id})
+    assert 0 < first.trace_id < 2**128
+    assert 0 < first.span_id < 2**64
+    assert (first.parent_id, first.sampled) == (0, None)
+
+
+def test_ids_are_a_promise_between_releases() -> None:
+    """Workers of two releases share a queue, and the spans of a turn must meet."""
+    assert span_of_turn("ticket-1", "run-1").traceparent() == "00-b24b783fa4351d37fbc6610f85aa19dd-49fccaca8c9aa84e-"
+
+
+def test_parts_of_an_id_are_kept_apart() -> None:
+    """No two turns are the same because of where a name ends."""
+    assert span_of_turn("a", "b\nc") != span_of_turn("a\nb", "c")
+
+
+def test_child_is_in_the_trace_of_its_root() -> None:
+    """With a span of its own."""
+    root = span_of_turn("ticket-1", "run-1")
+    child = span_of_turn("ticket-1/writer-1", "run-2", root=("ticket-1", "run-1"))
+
+    assert child.trace_id == root.trace_id
+    assert child.span_id != root.span_id
+
+
+def test_turn_that_somebody_started_within_a_span_goes_on_in_that_trace() -> None:
+    """The span is its parent, and what was decided about sampling holds."""
+    own = span_of_turn("ticket-1", "run-1")
+
+    assert span_of_turn("ticket-1", "run-1", traceparent=CALLER) == TurnSpan(0xABC, own.span_id, 0xDEF, sampled=True)
+    assert span_of_turn("ticket-1", "run-1", traceparent=CALLER[:-1] + "2").sampled is False
+
+
+@pytest.mark.parametrize("caller", ["", CALLER])
+def test_child_that_is_told_its_parent_nests_in_it(caller: str) -> None:
+    """In whatever trace the parent is; if the sampler decides there, it decides here."""
+    parent = span_of_turn("ticket-1", "run-1", traceparent=caller)
+    child = span_of_turn("ticket-1/writer-1", "run-2", root=("ticket-1", "another run"), traceparent=parent.traceparent())
+
+    assert (child.trace_id, child.parent_id, child.sampled) == (parent.trace_id, parent.span_id, parent.sampled)
+
+
+@pytest.mark.parametrize(
+    "traceparent", ["", "00-1-2-01", CALLER + "0", CALLER.upper(), f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", None, 7, {"a": 1}, "\x00"]
+)
+def test_malformed_traceparent_is_as_none(traceparent: Any) -> None:
+    """Whoever starts a workflow may write anything into its memo."""
+    assert span_of_turn("ticket-1", "run-1", traceparent=traceparent) == span_of_turn("ticket-1", "run-1")
+
+
+# --- the caller
+
+
+def test_memo_of_a_caller_names_its_span() -> None:
+    """As the W3C writes it; nothing where there is none."""
+    with TracerProvider(shutdown_on_exit=False).get_tracer("caller").start_as_current_span("caller") as span:
+        within = memo_of_caller()
+    context = span.get_span_context()
+
+    assert within == {"perdure_trace": f"00-{context.trace_id:032x}-{context.span_id:016x}-01"}
+    assert memo_of_caller() == {}
+
+
+def test_asking_for_the_caller_does_not_import_opentelemetry() -> None:
+    """In a process that has not done so, there is nobody to find."""
+    code = "import sys; from perdure.activities.tracing import memo_of_caller; print(memo_of_caller(), 'opentelemetry' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "{} False"
+
+
+def test_worker_is_imported_without_opentelemetry() -> None:
+    """What is off costs nothing."""
+    code = "import sys, perdure.worker, perdure.worker.commands; print('opentelemetry' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+
+
+# --- where to
+
+
+def test_tracer_provider_must_be_of_the_sdk() -> None:
+    """Another one cannot give a span its ids; the global one is a stand-in until somebody sets it."""
+    with pytest.raises(errors.ConfigurationError, match="needs a TracerProvider of opentelemetry-sdk, not ProxyTracerProvider"):
+        Telemetry(tracer_provider=trace.ProxyTracerProvider())
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({}, False),
+        ({"ENDPOINT": "http://collector:4318"}, True),
+        ({"TRACES_ENDPOINT": "http://collector:4318/v1/traces"}, True),
+        ({"METRICS_ENDPOINT": "http://collector:4318/v1/metrics"}, True),
+        ({"ENDPOINT": ""}, False),
+    ],
+)
+def test_environment_asks_for_telemetry_by_an_endpoint(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], wanted: bool) -> None:
+    """Of all signals or of one; `OTEL_SDK_DISABLED` turns all of it off."""
+    for name, value in environment.items():
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+    asked = WorkerSettings.from_environment().otlp
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+
+    assert (asked, WorkerSettings.from_environment().otlp) == (wanted, False)
+
+
+async def test_signal_that_the_environment_does_not_want_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`none` as the exporter of a signal; then no package is needed either."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+
+    async with otlp.from_environment() as telemetry:
+        assert telemetry == Telemetry()
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("", False), ("true", True), ("no_content", False), ("SPAN_ONLY", True), ("event_only", False)])
+async def test_environment_may_ask_for_what_is_said(monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool) -> None:
+    """By the variable that OpenTelemetry's own instrumentations have for it."""
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
+
+    async with otlp.from_environment() as telemetry:
+        assert telemetry == Telemetry(content=wanted)
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [({}, "perdure"), ({"OTEL_SERVICE_NAME": "agents"}, "agents"), ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=desk,team=blue"}, "desk")],
+)
+def test_service_is_called_perdure_unless_it_has_a_name(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str) -> None:
+    """`unknown_service` helps nobody."""
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+
+    assert otlp._resource().attributes["service.name"] == name

@@ -1,0 +1,34 @@
+"""The worker's log: lines for people, or JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+
+class JsonLines(logging.Formatter):
+    """A record as a line of JSON: time, level, logger, message, and the fields of a turn's record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "perdure", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def configure(style: str, out: TextIO = sys.stderr) -> None:
+    """Show the records of turns, and whatever warns, in the `style` `lines` or `json`."""
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(JsonLines() if style == "json" else logging.Formatter("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("perdure").setLevel(logging.INFO)

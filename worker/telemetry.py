@@ -1,0 +1,323 @@
+"""Spans and metrics of turns, for OpenTelemetry.
+
+`chat` and `execute_tool` are spans around activities, current while the provider or the tool runs. `invoke_agent`, their parent, is made when
+the turn ends, by the worker that runs its last workflow task, with ids that everybody can derive (`perdure.activities.tracing`) and with the
+times of the turn. A replay makes none. A crash before the end is recorded may make it twice, with the same ids.
+
+Whatever goes wrong here is logged and changes nothing of a turn. Spans end on the worker's loop and on the threads of workflows, where nothing
+may wait for a collector: providers need a `BatchSpanProcessor`. Only a worker that has telemetry imports this module, and so OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import logging
+import time
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
+from opentelemetry.sdk.trace import Tracer, TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
+from temporalio import activity, exceptions, workflow
+from temporalio.client import Client
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, WorkflowInterceptorClassInput
+
+from perdure import errors
+from perdure.activities import failures, tracing
+from perdure.activities.models import Heard, ModelRequest, Provider, listen
+from perdure.activities.payloads import raw_input, unpack
+from perdure.activities.tracing import Origin, Origins, TurnSpan
+from perdure.budgets import NOTHING
+from perdure.errors import PerdureError
+from perdure.facts import Key
+from perdure.state import TurnState
+from perdure.wire import ModelAnswer, Summary, ToolOutput, ToolRun
+from perdure.worker import conventions as by
+from perdure.worker.conventions import Attributes, Instruments
+from perdure.workflows import ancestors
+
+logger = logging.getLogger("perdure")
+
+_SCOPE = ("perdure", version("perdure"))
+_FAILED = "telemetry failed; the turn goes on"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telemetry:
+    """Where the spans and metrics of a worker's turns go.
+
+    Attributes:
+        tracer_provider: Of `opentelemetry-sdk`; without it there are no spans.
+        meter_provider: Without it there are no metrics.
+        content: Put prompts, answers, tool arguments and tool results into the spans, too.
+
+    Raises:
+        ConfigurationError: The tracer provider is not the SDK's, so it cannot make spans with given ids.
+    """
+
+    tracer_provider: trace.TracerProvider | None = None
+    meter_provider: MeterProvider | None = None
+    content: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tracer_provider is not None and not isinstance(self.tracer_provider, TracerProvider):
+            kind = type(self.tracer_provider).__name__
+            raise errors.ConfigurationError(
+                f"telemetry needs a TracerProvider of opentelemetry-sdk, not {kind}; set the global one before you take it"
+            )
+
+    def watching(self, providers: Mapping[str, Provider]) -> dict[str, Provider]:
+        """The same providers; what they are asked is told to the span of the call."""
+        return {name: _Watched(name, provider) for name, provider in providers.items()}
+
+    def interceptor(self, client: Client, ours: Container[str]) -> Interceptor:
+        """For a worker whose activities `ours` are to be recorded."""
+        return _Interceptor(_Recorder(self), Origins(client), ours)
+
+
+class _Interceptor(Interceptor):
+    def __init__(self, recorder: _Recorder, origins: Origins, ours: Container[str]) -> None:
+        self._recorder = recorder
+        self._origins = origins
+        self._ours = ours
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
+        return _Activities(next, self._recorder, self._origins, self._ours)
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - the SDK's name
+        """Intercepts nothing: `workflows/records.py` tells of the end of a turn by a function that is given here."""
+        input.unsafe_extern_functions[tracing.TURN_ENDED] = self._recorder.turn_ended
+
+
+class _Activities(ActivityInboundInterceptor):
+    def __init__(self, inner: ActivityInboundInterceptor, recorder: _Recorder, origins: Origins, ours: Container[str]) -> None:
+        super().__init__(inner)
+        self._recorder = recorder
+        self._origins = origins
+        self._ours = ours
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+        info = activity.info()
+        key = Key.parse(info.activity_id)
+        if info.activity_type not in self._ours or key is None:
+            return await super().execute_activity(input)
+        origin = await self._origins.of(info)
+        call = self._recorder.begin(key, info, origin, input.args) if key.is_model_call or key.is_tool_call else None
+        if call is None:  # factories, policies and hooks have no span, but spans of theirs belong to the turn
+            with trace.use_span(self._recorder.turn(origin), record_exception=False, set_status_on_exception=False):
+                return await super().execute_activity(input)
+        _current.set(call)
+        with trace.use_span(call.span, record_exception=False, set_status_on_exception=False):
+            try:
+                result = await super().execute_activity(input)
+            except BaseException as error:
+                self._recorder.failed(call, error)
+                raise
+            self._recorder.returned(call, result)
+            return result
+
+
+@dataclass
+class _Call:
+    """A model call or a tool call while it runs. `labels` are what it is counted by."""
+
+    key: Key
+    span: Span
+    labels: Attributes
+    content: bool
+    began: float = field(default_factory=time.monotonic)
+
+    def asked(self, provider: str, request: ModelRequest) -> None:
+        """Whom the call asks, and what."""
+        with _harmless():
+            self.labels |= {by.PROVIDER: provider, by.MODEL: request.model}
+            self.span.update_name(f"{by.CHAT} {request.model}")
+            self.add(by.of_request(provider, request) | (by.content_of_request(request) if self.content else {}))
+
+    def add(self, attributes: Attributes) -> None:
+        """Attributes for the span."""
+        self.span.set_attributes(attributes)
+
+
+_current: ContextVar[_Call | None] = ContextVar("perdure_call", default=None)
+
+
+class _Watched:
+    """A provider that tells the current call what it is asked."""
+
+    def __init__(self, name: str, provider: Provider) -> None:
+        self._name = name
+        self._provider = provider
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self._tell(request)
+        return await self._provider.complete(request)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        self._tell(request)
+        return await listen(self._provider, request, heard)
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    def _tell(self, request: ModelRequest) -> None:
+        call = _current.get()
+        if call is not None:
+            call.asked(self._name, request)
+
+
+class _Recorder:
+    """Makes the spans of one worker, and counts."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        provider = telemetry.tracer_provider
+        self._content = telemetry.content
+        self._sampler = provider.sampler if isinstance(provider, TracerProvider) else None
+        self._tracer: trace.Tracer = provider.get_tracer(*_SCOPE) if provider else trace.NoOpTracer()
+        self._count = Instruments((telemetry.meter_provider or NoOpMeterProvider()).get_meter(*_SCOPE))
+
+    def begin(self, key: Key, info: activity.Info, origin: Origin, args: Sequence[Any]) -> _Call | None:
+        """Start the span of an activity; None where that is not possible."""
+        try:
+            return self._begin(key, info, origin, args)
+        except Exception:
+            logger.warning(_FAILED, exc_info=True)
+            return None
+
+    def turn(self, origin: Origin) -> Span:
+        """The span of a turn, as it is seen from within."""
+        try:
+            return trace.get_current_span(self._remote(origin.span, origin.span.span_id, origin.agent))
+        except Exception:
+            logger.warning(_FAILED, exc_info=True)
+            return trace.INVALID_SPAN
+
+    def returned(self, call: _Call, result: Any) -> None:
+        """An activity returned. An error that the model may read is an error of the tool all the same."""
+        with _harmless():
+            if call.key.is_model_call:
+                self._answered(call, unpack(result, ModelAnswer))
+                return
+            output = unpack(result, ToolOutput)
+            call.add({by.RESULT: output.content} if self._content else {})
+            self._end(call, by.TOOL_ERROR if output.is_error else "")
+
+    def failed(self, call: _Call, error: BaseException) -> None:
+        """An activity raised."""
+        with _harmless():
+            self._end(call, _error_type(error))
+
+    def turn_ended(self, state: TurnState, summary: Summary, error: PerdureError | None) -> None:
+        """A turn ended. Its workflow calls this, and not in a replay."""
+        with _harmless():
+            info = workflow.info()
+            labels = by.of_agent(state.agent) if state.agent else {}
+            failed = {by.ERROR: error.code} if error else {}
+            self._count.count_turn(_alone(state, summary), {**labels, **failed})
+            place = ancestors.span_of_this_turn()
+            attributes = {**by.of_turn(info.workflow_id, info.run_id, state.request), **labels, **by.of_summary(summary), **failed}
+            span = self._turn(place, summary.agent, attributes, int(info.workflow_start_time.timestamp() * 1e6) * 1000)
+            _mark_failed(span, error.code if error else "")
+            span.end(workflow.time_ns())
+
+    def _begin(self, key: Key, info: activity.Info, origin: Origin, args: Sequence[Any]) -> _Call:
+        name, kind, labels = by.CHAT, SpanKind.CLIENT, by.of_chat(origin.agent)
+        attributes = by.of_call(key, info.workflow_id or "", info.workflow_run_id or "")
+        if not key.is_model_call:
+            run = unpack(raw_input(args), ToolRun)
+            tool = run.tool or info.activity_type
+            name, kind, labels = f"{by.EXECUTE_TOOL} {tool}", SpanKind.INTERNAL, by.of_tool(run.owner, tool)
+            attributes |= {by.CALL_ID: run.call_id, **({by.ARGUMENTS: run.arguments} if self._content else {})}
+        parent = self._remote(origin.span, origin.span.span_id, origin.agent)
+        return _Call(key, self._tracer.start_span(name, parent, kind, {**attributes, **labels}), labels, self._content)
+
+    def _answered(self, call: _Call, answer: ModelAnswer) -> None:
+        call.labels[by.RESPONSE_MODEL] = answer.model or call.labels.get(by.MODEL, "")
+        self._count.count_tokens(answer.usage, call.labels)
+        call.add({by.RESPONSE_MODEL: call.labels[by.RESPONSE_MODEL], **by.of_answer(answer)})
+        call.add(by.content_of_answer(answer) if self._content else {})
+        self._end(call)
+
+    def _end(self, call: _Call, error_type: str = "") -> None:
+        failed: Attributes = {by.ERROR: error_type} if error_type else {}
+        self._count.count_call(time.monotonic() - call.began, call.labels, failed, is_retry=call.key.attempt > 1)
+        call.add(failed)
+        _mark_failed(call.span, error_type)
+        call.span.end()
+
+    def _turn(self, place: TurnSpan, agent: str, attributes: Attributes, began_ns: int) -> Span:
+        """The span of a turn. A copy of the tracer gives it the ids of `place`; those of other spans stay random."""
+        tracer = copy.copy(self._tracer)
+        if isinstance(tracer, Tracer):
+            tracer.id_generator = _Ids(place)
+        context = self._remote(place, place.parent_id, agent) if place.parent_id else Context()
+        return tracer.start_span(f"{by.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL, attributes, start_time=began_ns)
+
+    def _remote(self, place: TurnSpan, span_id: int, agent: str) -> Context:
+        """A context whose current span is one of the turn's trace that was or will be made elsewhere."""
+        flags = TraceFlags(TraceFlags.SAMPLED if self._is_sampled(place, agent) else TraceFlags.DEFAULT)
+        return trace.set_span_in_context(NonRecordingSpan(SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)), Context())
+
+    def _is_sampled(self, place: TurnSpan, agent: str) -> bool:
+        """What the caller decided; else what the sampler decides for the turn, which is the same wherever it looks at the trace id alone."""
+        if place.sampled is not None or self._sampler is None:
+            return bool(place.sampled)
+        labels: Attributes = {by.OPERATION: by.INVOKE_AGENT, by.AGENT: agent}
+        decided = self._sampler.should_sample(Context(), place.trace_id, f"{by.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, labels)
+        return decided.decision is Decision.RECORD_AND_SAMPLE
+
+
+class _Ids(IdGenerator):
+    """Gives the ids that were derived."""
+
+    def __init__(self, place: TurnSpan) -> None:
+        self._place = place
+
+    def generate_span_id(self) -> int:
+        return self._place.span_id
+
+    def generate_trace_id(self) -> int:
+        return self._place.trace_id
+
+
+def _alone(state: TurnState, summary: Summary) -> Summary:
+    """What a turn spent itself: its delegates count their own money, but for those of which nothing was heard again."""
+    counted = sum((child.charged for child in state.children if child.summary or not child.ended), NOTHING)
+    return summary.model_copy(update={"spent": summary.spent - counted, "is_priced": state.is_priced_itself})
+
+
+def _mark_failed(span: Span, error_type: str) -> None:
+    """The status of a span. The message of an error may quote what was said, so its class alone is given."""
+    if error_type:
+        span.set_status(StatusCode.ERROR, error_type)
+
+
+def _error_type(error: BaseException) -> str:
+    """The class of an error: our codes, and a few words for what ends an attempt from outside."""
+    if isinstance(error, exceptions.ApplicationError) and error.type:
+        return error.type
+    if isinstance(error, asyncio.CancelledError | exceptions.CancelledError):
+        details = activity.cancellation_details()
+        if details is None or details.cancel_requested:
+            return by.CANCELLED
+        return failures.WORKER_SHUTDOWN if details.worker_shutdown else by.TIMED_OUT
+    return type(error).__name__
+
+
+@contextlib.contextmanager
+def _harmless() -> Iterator[None]:
+    """Log what goes wrong, and go on."""
+    try:
+        yield
+    except Exception:  # telemetry changes nothing of a turn
+        logger.warning(_FAILED, exc_info=True)

@@ -1,0 +1,81 @@
+"""The card of a turn in Temporal's web UI: what it does, what it spent, what it waits for. Markdown, shown while a worker has the turn."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from perdure import errors
+from perdure.budgets import DIMENSIONS
+from perdure.ledger import in_words
+from perdure.state import TurnState
+from perdure.tasks import headline
+from perdure.text import one_line
+
+_GAP = "\u00a0\u00a0\u00a0"
+"""The web UI draws tables without space between the columns, and formulas between dollar signs."""
+
+_MOST_CHILDREN = 20
+
+_NAMES = {"usd": "money (USD)", "tokens": "tokens", "model_calls": "model calls", "tool_calls": "tool calls"}
+
+
+def card(state: TurnState, now: str, deadline: datetime | None) -> str:
+    """The card of a turn that does `now`. `deadline` is when its time is up."""
+    agent = state.request.agent if state.request else ""
+    limit = state.agent.max_iterations if state.agent else None
+    lines = [
+        f"**{agent}** — {_plain(now, 200)}",
+        "",
+        f"Task: {_plain(headline(state.request.task), 120) if state.request else ''}",
+        "",
+        f"Steps done: {len(state.steps)}" + (f" of at most {limit}" if limit else ""),
+        "",
+        *_spending(state),
+    ]
+    if state.children:
+        lines += ["", *_children(state)]
+    if deadline is not None:
+        lines += ["", f"Time is up at {deadline:%Y-%m-%d %H:%M:%S} UTC (limit {_short(state.time_limit)})"]
+    if state.waiting is not None and state.waiting.kind != "retry":
+        lines += ["", f"**Waits for {state.waiting.kind}:** {_plain(state.waiting.reason, 300)}"]
+    if state.failures:
+        last = errors.from_info(state.failures[-1].error)
+        lines += ["", f"Last error: {last.code}: {_plain(last.message, 300)}"]
+    return "\n".join(lines)
+
+
+def _spending(state: TurnState) -> list[str]:
+    """A row for each thing that is counted: spent, reserved, limit."""
+    rows = ["| | spent | reserved | limit |", "|---|---|---|---|"]
+    ledger = state.ledger
+    reserved = ledger.reserved
+    for name in DIMENSIONS:
+        limit = getattr(ledger.budget, name, None)
+        if name == "usd" and limit is None and not state.is_priced:
+            continue
+        figures = (getattr(ledger.spent, name), getattr(reserved, name), limit)
+        words = ("none" if value is None else in_words(name, value).split(" ")[0].removeprefix("$") for value in figures)
+        rows.append(f"| {_NAMES[name]}{_GAP} | " + " | ".join(word + _GAP for word in words) + " |")
+    return rows
+
+
+def _children(state: TurnState) -> list[str]:
+    """A row for each turn of a delegate, the last ones where there are many."""
+    rows = [f"| delegated to{_GAP} | state{_GAP} | spent{_GAP} | task |", "|---|---|---|---|"]
+    for child in state.children[-_MOST_CHILDREN:]:
+        report = child.report
+        doing = f"waits for {child.waits_for}" if child.waits_for else "running"
+        cost = "" if report.cost is None or report.outcome is None else f"{report.cost:f}"
+        name = child.turn_id.rpartition("/")[2]
+        rows.append(f"| {_plain(name, 80)}{_GAP} | {report.outcome or doing}{_GAP} | {cost}{_GAP} | {_plain(report.task, 80)} |")
+    return rows
+
+
+def _short(limit: timedelta | None) -> str:
+    return str(limit).removesuffix(".000000") if limit else "none"
+
+
+def _plain(text: str, most: int) -> str:
+    """Words that markdown takes as they are."""
+    words = one_line(text, most).replace("$", "USD ")
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in words)

@@ -1,0 +1,117 @@
+"""The record of a turn in the worker's log: five events, one line each, easy to grep.
+
+`turn_started`, `llm_call`, `tool_call`, `turn_failed` and `turn_completed`, of the logger `perdure.turns` at level INFO (a failed turn at the level
+of its error). The line is `event name=value …`; the same values are in the record's `perdure` attribute for a formatter of your own. A replay
+writes nothing. A crash between writing and recording may repeat a line, with the same `event_id`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from decimal import Decimal
+
+from temporalio import workflow
+
+from perdure import chains, errors
+from perdure.activities.tracing import TURN_ENDED
+from perdure.errors import PerdureError, Severity
+from perdure.facts import CallFailed, Fact, Key, ModelAnswered, ToolLost, ToolReturned
+from perdure.messages import ToolResult
+from perdure.state import TurnState
+from perdure.wire import Summary
+
+logger = logging.getLogger("perdure.turns")
+logger.addHandler(logging.NullHandler())  # a program that configures no logging is told by its errors
+
+_LEVELS = {Severity.FATAL: logging.CRITICAL, Severity.ERROR: logging.ERROR, Severity.WARN: logging.WARNING, Severity.INFO: logging.INFO}
+
+Value = str | int | Decimal | None
+_Ended = ModelAnswered | CallFailed | ToolReturned | ToolLost
+
+
+def turn_started(state: TurnState) -> None:
+    """The agent is known, or cannot be."""
+    task_type = state.request.task.type if state.request else ""
+    _write(state, "turn_started", "start", task_type=task_type, tier=state.agent.tier if state.agent else "")
+
+
+def call_ended(before: TurnState, after: TurnState, fact: Fact) -> None:
+    """A model call or a tool call is over: what was known of it before, and after."""
+    if not isinstance(fact, _Ended):
+        return
+    key = fact.key
+    if isinstance(fact, ModelAnswered):
+        answer = after.answer or fact.answer
+        tokens = answer.usage.input_tokens + answer.usage.output_tokens
+        cost = after.bill.cost if after.bill else None
+        _write(after, "llm_call", key, model=answer.model, duration_ms=answer.duration_ms, tokens=tokens, cost_usd=cost, outcome=answer.stop.value)
+        for place, result in enumerate(after.results or (after.steps[-1].results if after.steps else ()), 1):
+            if result is not None:
+                _tool_call(after, Key(key.step, place), result, 0)
+    elif isinstance(fact, CallFailed) and key.is_model_call:
+        cost = after.ledger.spent.usd - before.ledger.spent.usd if after.is_priced else None
+        target = chains.target_of(before, key)
+        _write(after, "llm_call", key, model=target.name if target else "", duration_ms=None, tokens=0, cost_usd=cost, outcome=fact.error.code)
+    elif isinstance(fact, ToolReturned | ToolLost) and before.results and key.call <= len(before.results):
+        name = before.calls[key.call - 1].name
+        duration = fact.output.duration_ms if isinstance(fact, ToolReturned) else None
+        is_error = isinstance(fact, ToolLost) or fact.output.is_error
+        outcome = fact.loss.value if isinstance(fact, ToolLost) else "error" if is_error else "ok"
+        _write(after, "tool_call", key, tool=name, duration_ms=duration, outcome=outcome)
+
+
+def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
+    """A delegate's turn is over, and maybe with it the call that started it."""
+    if key.call > len(before.results) or before.results[key.call - 1] is not None:
+        return
+    results = after.results or (after.steps[-1].results if after.steps else ())
+    given = results[key.call - 1] if key.call <= len(results) else None
+    if given is not None:
+        took = [child.summary.duration_ms for child in after.children_of(key.step, key.call) if child.summary]
+        _tool_call(after, Key(key.step, key.call), given, max(took, default=0))
+
+
+def passed(state: TurnState, event: str, level: int) -> None:
+    """A turn comes in or goes out where its agent has a `Logger`."""
+    _write(state, event, event, level=level, steps=len(state.steps))
+
+
+def turn_ended(state: TurnState, summary: Summary, error: PerdureError | None = None) -> None:
+    """The turn is over; a failed one is said first."""
+    counts = {"duration_ms": summary.duration_ms, "llm_calls": summary.model_calls, "tool_calls": summary.tool_calls}
+    if isinstance(error, errors.AutonomyBoundaryError):
+        violation, tool = error.context.get("violation"), error.context.get("tool")
+        _write(state, "autonomy_boundary", "end", level=logging.ERROR, violation=str(violation), tool=str(tool))
+    if error is not None:
+        _write(state, "turn_failed", "end", level=_LEVELS[error.severity], **counts, error_class=type(error).__name__)
+    cost = summary.spent.usd if summary.is_priced else None
+    _write(state, "turn_completed", "end", **counts, cost_usd=cost, outcome=summary.outcome.value)
+    telemetry = workflow.extern_functions().get(TURN_ENDED)
+    if telemetry is not None and not workflow.unsafe.is_replaying():
+        telemetry(state, summary, error)
+
+
+def _tool_call(state: TurnState, key: Key, result: ToolResult, duration_ms: int) -> None:
+    _write(state, "tool_call", key, tool=result.name, duration_ms=duration_ms, outcome="error" if result.is_error else "ok")
+
+
+def _write(state: TurnState, event: str, key: Key | str, *, level: int = logging.INFO, **fields: Value) -> None:
+    if workflow.unsafe.is_replaying() or not logger.isEnabledFor(level):
+        return
+    info = workflow.info()
+    request = state.request
+    said: dict[str, Value] = {
+        "event_id": f"{info.run_id}/{event}/{key}",
+        "agent": request.agent if request else "",
+        "task": info.workflow_id,
+        **fields,
+        **({f"label.{name}": value for name, value in request.labels.items()} if request else {}),
+    }
+    line = " ".join(f"{name}={_shown(value)}" for name, value in said.items() if value not in ("", None))
+    logger.log(level, "%s %s", event, line, extra={"perdure": {"event": event, **said}})
+
+
+def _shown(value: Value) -> str:
+    text = f"{value:f}" if isinstance(value, Decimal) else str(value)
+    return text if text and not any(letter.isspace() or letter in '"=' for letter in text) else json.dumps(text, ensure_ascii=False)

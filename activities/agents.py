@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from temporalio import activity
 from temporalio.client import Client
 
 from perdure import errors
 from perdure.activities.history import first_request
+from perdure.activities.indexing import Index
+from perdure.activities.load_skill import PinnedSkills
+from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.models import Models
-from perdure.agents import Agent, AgentDefinition, define
+from perdure.activities.prices import Prices
+from perdure.activities.profiles import Profiles
+from perdure.activities.signatures import GENERATE
+from perdure.agents import Agent
+from perdure.approvals import Allow, Deny, ProposedCall, RequireApproval, Ruling
+from perdure.definitions import AgentDefinition, Target, define, resolved
+from perdure.delegates import Delegate, InheritedTool, PinnedDelegate, declared
 from perdure.errors import PerdureError
 from perdure.registry import Entry, Registry
+from perdure.skills import LOAD_SKILL
+from perdure.text import described
 from perdure.tools import AnyTool
 from perdure.wire import AgentCall
+
+logger = logging.getLogger("perdure")
 
 _KEPT = 1000
 
@@ -25,10 +42,25 @@ _KEPT = 1000
 class Agents:
     """Looks agents up. What a factory made is kept for its run, so that a factory is called once a turn in a process."""
 
-    def __init__(self, registry: Registry, models: Models, activity_of: Callable[[AnyTool], str]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        models: Models,
+        prices: Prices,
+        profiles: Profiles,
+        queues: Collection[str],
+        servers: Servers,
+        activity_of: Callable[[AnyTool], str],
+    ) -> None:
         self._registry = registry
         self._models = models
+        self._prices = prices
+        self._profiles = profiles
+        self._queues = queues
+        self._servers = servers
         self._activity_of = activity_of
+        self._index = Index()
+        self._skills = PinnedSkills()
         self._made: OrderedDict[tuple[str, str], Agent] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -38,29 +70,102 @@ class Agents:
         Raises:
             UnknownAgentError: No agent of this name.
             DuplicateToolError: Two of its tools have one name.
-            ConfigurationError: Its model or a tool is not set up.
+            ToolResolverError: Its resolver failed.
+            ConfigurationError: Its model, a tool or a skill is not set up, or an MCP server is down.
         """
-        info = activity.info()
-        agent = await self._agent(activity.client(), info, call.agent)
-        return define(agent, model=self._models.resolve(agent.model), activity_of=self._activity_of)
+        client, info = activity.client(), activity.info()
+        agent = await self._servers.read(await self._skills.read(await self._asked(client, info, call)), call.allowed)
+        chain = self._models.resolve(agent.models)
+        targets = await asyncio.to_thread(self._targets, chain, {**agent.options.extra, **call.extra}, info.task_queue)
+        definition = define(
+            agent,
+            chain=targets,
+            activity_of=self._activity_of,
+            allowed=call.allowed,
+            delegates=[self._pinned(item) for item in declared(agent.delegates, agent.name, self._registry.list())],
+            inherited=[(item, found) for item in call.inherited if (found := await self._inherited(client, info, item)) is not None],
+        )
+        self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
+        return definition.model_copy(update={"name": call.agent, "indexed": await self._index.is_ready(client)})
+
+    async def ask_policy(self, call: ProposedCall) -> Ruling:
+        """What the agent's policy says about a call. One that fails denies."""
+        agent = await self._agent(activity.client(), activity.info(), call.agent)
+        if agent.policy is None:
+            return Ruling(verdict=Deny(reason="the deployed agent has no policy any more"))
+        try:
+            said: object = agent.policy(call)
+            verdict = await said if inspect.isawaitable(said) else said
+        except Exception as error:
+            logger.exception("the policy of agent %s failed", call.agent)
+            verdict = Deny(reason=f"the policy failed: {described(error)}")
+        if not isinstance(verdict, Allow | Deny | RequireApproval):
+            verdict = Deny(reason=f"the policy returned {type(verdict).__name__}, which is no verdict")
+        return Ruling(verdict=verdict)
+
+    async def of_this_activity(self, name: str) -> Agent:
+        """The agent of the turn that this activity belongs to."""
+        return await self._agent(activity.client(), activity.info(), name)
 
     async def prepare(self, client: Client, info: activity.Info, owner: str) -> None:
         """Have the agent at hand before one of its tools runs: a factory that was called in another process is called here."""
         with contextlib.suppress(PerdureError):  # the tool's own look-up says what is missing
             await self._agent(client, info, owner)
 
-    def tool(self, run_id: str, owner: str, name: str) -> AnyTool | None:
-        """The deployed tool of an agent; None where there is none any more."""
+    def tool(self, run_id: str, owner: str, name: str, pinned: str) -> AnyTool | None:
+        """The deployed tool of an agent; None where there is none any more. One of an MCP server is compared with the digest `pinned` by its call."""
         with self._lock:
             made = self._made.get((run_id, owner))
         agent = made or self._entry(owner)
-        return agent.toolset().get(name) if isinstance(agent, Agent) else None
+        if name == LOAD_SKILL:
+            return self._skills.loader(activity.client(), activity.info(), agent if isinstance(agent, Agent) else None)
+        if not isinstance(agent, Agent):
+            return None
+        return agent.toolset().get(name) or self._servers.tool(agent, name, pinned) or resolved(agent, name)
+
+    def _targets(self, chain: Sequence[str], extra: Mapping[str, object], queue: str) -> list[Target]:
+        """The models of a chain with what is known of each."""
+        return [self._target(model, extra, queue) for model in chain]
+
+    def _target(self, model: str, extra: Mapping[str, object], queue: str) -> Target:
+        provider, profile = model.partition(":")[0], self._profiles.of(model)
+        return Target(
+            model=model,
+            price=self._prices.price(model, extra),
+            window=profile.window,
+            media=profile.media,
+            queue=f"{queue}.{provider}" if provider in self._queues else "",
+        )
+
+    def _pinned(self, delegate: Delegate) -> PinnedDelegate:
+        entry = self._registry.entry(delegate.name)
+        return PinnedDelegate(
+            name=delegate.name,
+            description=entry.description if isinstance(entry, Agent) else "",
+            budget=delegate.budget,
+            allowed_tools=None if delegate.allowed_tools is None else tuple(delegate.allowed_tools),
+            inherits=delegate.inherit,
+        )
+
+    async def _inherited(self, client: Client, info: activity.Info, item: InheritedTool) -> AnyTool | None:
+        """A tool of a turn above; None where its owner does not have it any more."""
+        with contextlib.suppress(errors.UnknownAgentError):
+            agent = await self._skills.read(await self._agent(client, info, item.owner))
+            return agent.toolset().get(item.name) or await self._servers.find(agent, item.name) or resolved(agent, item.name)
+        return None
 
     def _entry(self, name: str) -> Entry | None:
         try:
             return self._registry.entry(name)
         except errors.UnknownAgentError:
             return None
+
+    async def _asked(self, client: Client, info: activity.Info, call: AgentCall) -> Agent:
+        """The agent as a turn asks for it: with another model, or the one behind `generate`."""
+        if call.agent == GENERATE:
+            return Agent(name="generate", model=call.model or "")
+        agent = await self._agent(client, info, call.agent)
+        return replace(agent, model=call.model) if call.model else agent
 
     async def _agent(self, client: Client, info: activity.Info, name: str) -> Agent:
         """The agent; from a factory at most once for a run."""
@@ -74,7 +179,7 @@ class Agents:
         if made is not None:
             return made
         request = await first_request(client, info.workflow_id, info.workflow_run_id)
-        agent = self._registry.make(request.info(info.workflow_id))
+        agent = self._registry.make(request.info(info.workflow_id).model_copy(update={"agent": name}))
         with self._lock:
             self._made[info.workflow_run_id, name] = agent
             while len(self._made) > _KEPT:

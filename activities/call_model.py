@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
+from decimal import Decimal
 
+from pydantic import JsonValue
 from temporalio import activity
 
-from perdure import errors, limits
-from perdure.activities.models import ModelRequest, Models
+from perdure import chains, errors, limits, outputs, protocols
+from perdure.activities import live
+from perdure.activities.answers import Answers, checked
+from perdure.activities.models import ModelRequest, Models, Provider
+from perdure.activities.prices import Prices
 from perdure.activities.transcripts import Transcripts
 from perdure.facts import Key
-from perdure.reports import StopReason
+from perdure.health import Health
+from perdure.protocols import Prompt
+from perdure.reports import StopReason, Usage
+from perdure.retries import asked_pause_s
+from perdure.state import TurnState
+from perdure.strict import strict
+from perdure.view import sent, shortened
 from perdure.wire import ModelAnswer, ModelCall
 
 
 class ModelActivities:
     """One request to a model for each call."""
 
-    def __init__(self, models: Models, transcripts: Transcripts) -> None:
+    def __init__(self, models: Models, prices: Prices, transcripts: Transcripts, answers: Answers) -> None:
+        self._answers = answers
+        self._health = Health()
         self._models = models
+        self._prices = prices
         self._transcripts = transcripts
 
     async def call_model(self, call: ModelCall) -> ModelAnswer:
@@ -29,29 +44,124 @@ class ModelActivities:
             LLMError: The provider's error.
             TranscriptMismatchError: History does not hold the transcript; nothing was sent.
             ConfigurationError: The provider is not set up on this worker.
+            InvalidRequestError: The schema that the turn was started with is none.
         """
         info = activity.info()
-        provider, name = self._models.find(call.model)
         state = await self._transcripts.load(activity.client(), info, call)
         assert state.agent is not None
-        request = ModelRequest(model=name, system=state.agent.instructions, messages=state.messages, tools=state.agent.tools)
+        model = call.model or state.agent.model
+        provider, name = self._models.find(model)
+        if call.others:
+            self._refuse_benched(model)
+        protocol, prompt = protocols.named(state.agent.protocol), _prompt(call, state)
+        request, check = _request(call, model, name, protocol.ask(prompt)), await self._answers.check_of(state)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(limits.MODEL_CALL.total_seconds()):
-                answer = await provider.complete(request)
-        except TimeoutError as error:
-            raise errors.LLMTimeoutError(f"{call.model} did not answer within {limits.MODEL_CALL.total_seconds():g} s") from error
-        answer = answer.model_copy(update={"duration_ms": int((time.monotonic() - began) * 1000)})
-        _refuse_nothing(call.model, answer)
+            answer = await _answer(_asked(provider, request, state), model)
+        except errors.LLMError as error:
+            self._note_failure(model, error)
+            await self._price_failure(error, model, state, request)
+            raise
+        told = {
+            "duration_ms": int((time.monotonic() - began) * 1000),
+            "model": "" if answer.model == name else answer.model,
+            "cost": answer.cost if answer.cost is not None else await self._cost(model, answer.model, answer.usage, state, request),
+        }
+        told["message"] = chains.with_author(answer.message, model)
+        answer = protocol.read(answer.model_copy(update=told), prompt, corrects=state.agent.unmarked == "correct")
+        _refuse_nothing(model, answer)
+        self._health.succeeded(model)
+        answer = await checked(answer, state, check)
         key = Key.parse(info.activity_id)
         assert key is not None
         assert info.workflow_run_id is not None
         self._transcripts.remember_answer(info.workflow_run_id, state, key, answer)
         return answer
 
+    def _refuse_benched(self, model: str) -> None:
+        """Send nothing to a model that has failed in this process a moment ago: the turn asks another.
+
+        Raises:
+            LLMUnavailableError: It is benched.
+        """
+        left_s = self._health.benched_s(model, time.monotonic())
+        if left_s:
+            context: dict[str, JsonValue] = {"model": model, chains.SKIPPED: True, "charged": False}
+            raise errors.LLMUnavailableError(f"{model} failed in other turns too and is left alone for another {left_s:.0f} s", context=context)
+
+    def _note_failure(self, model: str, error: errors.LLMError) -> None:
+        if error.transient:
+            self._health.failed(model, time.monotonic(), asked_pause_s(error))
+
+    async def _cost(self, model: str, served: str, usage: Usage, state: TurnState, request: ModelRequest) -> Decimal | None:
+        """What a call cost. Of what is free, or of unknown price when the turn began, it need not be asked."""
+        price = state.agent.target(model).price if state.agent else None
+        if price is None or price.is_free:
+            return None
+        if self._prices.is_loaded:
+            return self._prices.cost(model, served, usage, request.options.extra)
+        return await asyncio.to_thread(self._prices.cost, model, served, usage, request.options.extra)
+
+    async def _price_failure(self, error: errors.LLMError, model: str, state: TurnState, request: ModelRequest) -> None:
+        """A failure that tells its usage is told its cost, where that is known."""
+        if "usage" not in error.context or "cost" in error.context:
+            return
+        cost = await self._cost(model, "", Usage.model_validate(error.context["usage"], extra="ignore"), state, request)
+        if cost is not None:
+            error.context["cost"] = str(cost)
+
+
+def _asked(provider: Provider, request: ModelRequest, state: TurnState) -> Awaitable[ModelAnswer]:
+    """The request on its way. What is said of a live turn is told meanwhile, unless it is in words of a protocol, which are not the answer's."""
+    is_live = state.request is not None and state.request.live and state.agent is not None and state.agent.protocol == "native"
+    return live.tell(provider, request) if is_live else provider.complete(request)
+
+
+async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
+    """What a provider answers in time."""
+    try:
+        async with asyncio.timeout(limits.MODEL_CALL.total_seconds()):
+            return await asked
+    except TimeoutError as error:
+        raise errors.LLMTimeoutError(f"{model} did not answer within {limits.MODEL_CALL.total_seconds():g} s") from error
+
+
+def _prompt(call: ModelCall, state: TurnState) -> Prompt:
+    """What is asked: all of the transcript, or as much as the budget pays for. For a last answer no tools are offered."""
+    assert state.agent is not None
+    options = state.options(state.agent)
+    if call.max_output_tokens is not None:
+        options = options.model_copy(update={"max_output_tokens": call.max_output_tokens})
+    if state.finishing:
+        options = options.model_copy(update={"tool_choice": None})
+    schema, messages = state.output_schema(state.agent), sent(state.messages, call.cut)
+    return Prompt(
+        system=state.agent.instructions,
+        messages=messages if call.most_input is None else shortened(messages, call.most_input, keep=1),
+        tools=() if state.finishing else state.agent.tools,
+        options=options,
+        response_schema=None if schema is None else strict(schema),
+        response_name=outputs.name_of(schema),
+    )
+
+
+def _request(call: ModelCall, target: str, model: str, prompt: Prompt) -> ModelRequest:
+    return ModelRequest(
+        model=model,
+        system=prompt.system,
+        messages=tuple(chains.for_target(prompt.messages, target)),
+        tools=prompt.tools,
+        options=prompt.options,
+        budget=call.budget,
+        response_schema=prompt.response_schema,
+        response_name=prompt.response_name,
+    )
+
 
 def _refuse_nothing(model: str, answer: ModelAnswer) -> None:
     """An answer without text and calls is an error of the model, unless it was cut off or declined."""
     empty = not answer.message.text.strip() and not answer.message.calls
     if empty and answer.stop not in (StopReason.MAX_TOKENS, StopReason.REFUSED):
-        raise errors.LLMUnavailableError(f"{model} answered with nothing (stop reason: {answer.stop})")
+        cost: dict[str, JsonValue] = {} if answer.cost is None else {"cost": str(answer.cost)}
+        context: dict[str, JsonValue] = {"model": model, chains.EMPTY: True, "charged": True, "usage": answer.usage.model_dump(), **cost}
+        raise errors.LLMUnavailableError(f"{model} answered with nothing (stop reason: {answer.stop})", context=context)

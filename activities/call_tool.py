@@ -2,34 +2,36 @@
 
 Each tool name is an activity of its own: sync functions run in the worker's threads, where they can be interrupted, async ones on the tool
 loop. What was not known when the worker started, such as a tool that a factory made, runs under `perdure.call_tool` or `perdure.call_sync_tool`.
+The tools of MCP servers run under their names too, by the worker's one dynamic activity, if an agent has servers when the worker starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from temporalio import activity
 from temporalio.common import RawValue
-from temporalio.exceptions import CancelledError
+from temporalio.exceptions import ApplicationError, CancelledError
 
 from perdure import limits
 from perdure.activities import failures, heartbeats, secrets
 from perdure.activities.agents import Agents
-from perdure.activities.payloads import pack, unpack
-from perdure.activities.signatures import CALL_SYNC_TOOL, CALL_TOOL
+from perdure.activities.mcp.toolboxes import Servers
+from perdure.activities.payloads import pack, raw_input, unpack
+from perdure.activities.signatures import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
-from perdure.agents import schema_digest
 from perdure.facts import Key
+from perdure.mcp_servers import BETWEEN, MCPTool
 from perdure.text import clean, clip, described
 from perdure.tools import AnyTool, ToolContext, encode
 from perdure.wire import ToolOutput, ToolRun
 
-Handler = Callable[[RawValue], Any]
+Handler = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +43,35 @@ class _Ready:
 
 
 class ToolNames:
-    """The tools that a worker knows when it starts: each name becomes an activity, sync if a tool of that name is."""
+    """The tools that a worker knows when it starts: each name becomes an activity, sync if a tool of that name is.
 
-    def __init__(self, tools: Iterable[AnyTool]) -> None:
+    `has_servers` says that one dynamic activity runs the tools of MCP servers. `taken` are the activities of other people.
+    """
+
+    def __init__(self, tools: Iterable[AnyTool], *, has_servers: bool = False) -> None:
         self.is_async: dict[str, bool] = {}
+        self.has_servers = has_servers
+        self.taken: Collection[str] = ()
         for item in tools:
             self.is_async[item.name] = self.is_async.get(item.name, True) and item.is_async
 
     def activity_of(self, item: AnyTool) -> str:
         """The activity type that runs a tool."""
-        if item.name in self.is_async:
+        if item.name in self.is_async or (isinstance(item, MCPTool) and self.is_of_server(item.name)):
             return item.name
         return CALL_TOOL if item.is_async else CALL_SYNC_TOOL
+
+    def is_of_server(self, name: str) -> bool:
+        """Whether the dynamic activity runs what has this name."""
+        return self.has_servers and BETWEEN in name and name not in self.taken
 
 
 class ToolActivities:
     """Runs the tools of `agents`: those of `names` as activities of their own, others under two general ones."""
 
-    def __init__(self, names: ToolNames, agents: Agents, loop: ToolLoop, transcripts: Transcripts) -> None:
+    def __init__(self, names: ToolNames, agents: Agents, loop: ToolLoop, servers: Servers, transcripts: Transcripts) -> None:
         self._names = names
+        self._servers = servers
         self._agents = agents
         self._loop = loop
         self._transcripts = transcripts
@@ -67,7 +79,7 @@ class ToolActivities:
     def handlers(self) -> list[Handler]:
         """The activities to register."""
         kinds = {**self._names.is_async, CALL_TOOL: True, CALL_SYNC_TOOL: False}
-        return [self._handler(name, is_async) for name, is_async in kinds.items()]
+        return [*(self._handler(name, is_async) for name, is_async in kinds.items()), *([self._dynamic()] if self._names.has_servers else [])]
 
     def _handler(self, name: str, is_async: bool) -> Handler:
         def run_sync(raw: RawValue) -> RawValue:
@@ -80,13 +92,23 @@ class ToolActivities:
 
         return activity.defn(name=name)(run if is_async else run_sync)
 
+    def _dynamic(self) -> Handler:
+        async def run_tool_of_server(args: Sequence[RawValue]) -> RawValue:
+            info = activity.info()
+            if info.workflow_type != TURN or not self._names.is_of_server(info.activity_type):
+                raise ApplicationError(f"Activity function {info.activity_type} is not registered on this worker", type=failures.NOT_REGISTERED)
+            with failures.typed():
+                return await self._run_async(unpack(raw_input(args), ToolRun))
+
+        return activity.defn(dynamic=True)(run_tool_of_server)
+
     def _run_sync(self, run: ToolRun) -> RawValue:
         began = time.monotonic()
         ready = self._prepared(run)
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(run, self._loop.run_blocking(_awaited(ready)), began)
+            return self._done(run, self._loop_of(ready.tool).run_blocking(_awaited(ready)), began)
         return self._done(run, _called(ready), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
@@ -95,32 +117,38 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(run, await self._loop.run(_awaited(ready)), began)
+            return self._done(run, await self._loop_of(ready.tool).run(_awaited(ready)), began)
         return self._done(run, await asyncio.to_thread(_called, ready), began)
+
+    def _loop_of(self, item: AnyTool) -> ToolLoop:
+        return self._servers.loop if isinstance(item, MCPTool) else self._loop
 
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
         """Find the tool and read the arguments; a result where that is the end of it."""
         info = activity.info()
-        item = self._agents.tool(info.workflow_run_id or "", run.owner, run.tool)
+        name = run.tool or info.activity_type
+        item = self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
         if item is None:
-            return _error(f"{run.tool}: the deployed worker does not have this tool of agent {run.owner} any more")
-        if run.schema_digest != schema_digest(item):
-            return _error(f"{run.tool}: the deployed tool takes other arguments than when this turn began; it was not called")
+            return _error(f"{name}: the deployed worker does not have this tool of agent {run.owner} any more")
+        if run.schema_digest != item.digest:
+            return _error(f"{name}: the deployed tool takes other arguments than when this turn began; it was not called")
         try:
             arguments = item.arguments.parse(clean(run.arguments))
         except ValueError as error:
-            return _error(f"{run.tool} was not called, its arguments are not valid: {error}")
+            return _error(f"{name} was not called, its arguments are not valid: {error}")
         if item.context_parameter:
-            arguments[item.context_parameter] = self._context(run, info)
+            arguments[item.context_parameter] = self._context(run, info, name)
         return _Ready(item, arguments)
 
-    def _context(self, run: ToolRun, info: activity.Info) -> ToolContext[Any]:
+    def _context(self, run: ToolRun, info: activity.Info, name: str) -> ToolContext[Any]:
+        key = Key.parse(info.activity_id) or Key(0)
+        turn_id = info.workflow_id or ""
         return ToolContext(
             deps=self._loop.deps,
-            turn_id=info.workflow_id or "",
+            turn_id=turn_id,
             call_id=run.call_id,
-            idempotency_key=run.idempotency_key,
-            attempt=run.attempt,
+            idempotency_key=run.idempotency_key(turn_id, key.step, key.call, name),
+            attempt=key.attempt,
             labels=run.labels,
             beat=heartbeats.beat_of_this_activity(),
             read_secret=secrets.read,
@@ -132,7 +160,7 @@ class ToolActivities:
         key = Key.parse(info.activity_id)
         if key is not None and info.workflow_run_id:
             self._transcripts.remember_result(info.workflow_run_id, key, run.call_id, output)
-        return pack(output, f"the result of {run.tool}")
+        return pack(output, f"the result of {run.tool or info.activity_type}")
 
 
 def _called(ready: _Ready) -> ToolOutput:
@@ -156,6 +184,8 @@ async def _awaited(ready: _Ready) -> ToolOutput:
 
 
 def _encoded(value: object) -> ToolOutput:
+    if isinstance(value, ToolOutput):  # of an MCP server, which says itself whether the call failed
+        return value.model_copy(update={"content": clip(clean(value.content), limits.TOOL_RESULT_BYTES)})
     return ToolOutput(content=clip(clean(encode(value)), limits.TOOL_RESULT_BYTES))
 
 

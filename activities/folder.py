@@ -28,7 +28,7 @@ from perdure.values import Value
 
 _T = TypeVar("_T")
 
-_FILE_BYTES = 1_000_000
+FILE_BYTES = 1_000_000
 _PROBE_BYTES = 8 * 1024
 _ANSWER_BYTES = 48 * 1024  # as JSON: what is larger than a tool result may be would be clipped, and then it is no JSON any more
 _LISTED, _WALKED, _DEPTH = 500, 50_000, 32
@@ -78,8 +78,8 @@ class Folder:
         Args:
             pattern: Which paths: a folder such as docs, or a pattern in which * is any text, in folders below too, as in *.md.
         """
-        wanted = str(_inside(pattern or "*")).replace("**/", "*")
-        walked = list(itertools.islice(self._walk(), _WALKED))
+        wanted = str(inside(pattern or "*")).replace("**/", "*")
+        walked = list(itertools.islice(self.walk(), _WALKED))
         fitting = [path for path in walked if fnmatchcase(path, wanted) or fnmatchcase(path, f"{wanted}/*")]
         shown = _bounded(fitting[:_LISTED])
         return Listing(files=tuple(shown), note=_listing_note(len(walked), len(fitting), len(shown)))
@@ -97,12 +97,12 @@ class Folder:
         ranking = Ranking(words(" ".join(keywords(query)[:_QUERY_WORDS])))
         files = left_out = size = 0
         notes = []
-        for path in self._walk():
+        for path in self.walk():
             if files + left_out >= _SEARCHED_FILES or size >= _SEARCHED_BYTES:
                 notes.append(f"stopped early, after {files + left_out} files; there are more")
                 break
             try:
-                text = self._text(path)
+                text = self.text(path)
             except ValueError:
                 left_out += 1
                 continue
@@ -123,24 +123,24 @@ class Folder:
         """
         if first_line < 1 or lines < 1:
             raise ValueError("first_line and lines count from 1")
-        everything = lines_of(self._text(path))
+        everything = lines_of(self.text(path))
         if first_line > len(everything):
-            raise ValueError(f"{_name(path)} ends at line {len(everything)}, before line {first_line}")
+            raise ValueError(f"{quoted(path)} ends at line {len(everything)}, before line {first_line}")
         wanted = everything[first_line - 1 : first_line - 1 + lines]
         shown = _bounded(wanted) or [head(wanted[0], _ANSWER_BYTES // 8) + " [this line is longer]"]
         last = first_line + len(shown) - 1
         return Excerpt(path=path, first_line=first_line, last_line=last, total_lines=len(everything), text="\n".join(shown))
 
-    def _walk(self) -> Iterator[str]:
+    def walk(self) -> Iterator[str]:
         """Regular files, those of a folder before those of the folders in it. Links are left out: what they lead to is listed itself."""
         for folder, folders, names, fd in os.fwalk(self._root):
             at = PurePosixPath(folder).relative_to(self._root)
-            folders[:] = sorted(name for name in folders if not _is_hidden(name)) if len(at.parts) < _DEPTH else []
+            folders[:] = sorted(name for name in folders if not is_hidden(name)) if len(at.parts) < _DEPTH else []
             for name in sorted(names):
-                if not _is_hidden(name) and _is_regular(name, fd):
+                if not is_hidden(name) and _is_regular(name, fd):
                     yield str(at / name)
 
-    def _text(self, path: str) -> str:
+    def text(self, path: str) -> str:
         """The text of a file.
 
         Raises:
@@ -152,22 +152,22 @@ class Folder:
                 _check(path, os.fstat(file.fileno()))
                 return _decoded(path, file)
         except OSError as error:
-            raise ValueError(f"{_name(path)} cannot be read: {error.strerror}") from None
+            raise ValueError(f"{quoted(path)} cannot be read: {error.strerror}") from None
 
     def _resolve(self, path: str) -> PurePosixPath:
         """Where a regular file really is, relative to the folder and without links."""
         try:
-            real = Path(os.path.realpath(self._root / _inside(path)))
+            real = Path(os.path.realpath(self._root / inside(path)))
             if not real.is_relative_to(self._root):
-                raise ValueError(f"{_name(path)} is a link that leads out of the folder")
+                raise ValueError(f"{quoted(path)} is a link that leads out of the folder")
             relative = PurePosixPath(real.relative_to(self._root))
-            if any(_is_hidden(part) for part in relative.parts):
-                raise ValueError(f"{_name(path)} is hidden; hidden files are not read")
+            if any(is_hidden(part) for part in relative.parts):
+                raise ValueError(f"{quoted(path)} is hidden; hidden files are not read")
             _check(path, real.lstat())  # before it is opened: opening a FIFO or a device can have effects
         except OSError as error:
             missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
             reason = "is not in the folder; list_files shows what is" if missing else f"cannot be read: {error.strerror}"
-            raise ValueError(f"{_name(path)} {reason}") from None
+            raise ValueError(f"{quoted(path)} {reason}") from None
         return relative
 
 
@@ -181,13 +181,13 @@ def folder_toolbox(root: Path) -> Toolbox:
     return Toolbox("folder", [folder.list_files, folder.search_files, folder.read_file])
 
 
-def _inside(path: str) -> PurePosixPath:
+def inside(path: str) -> PurePosixPath:
     """`path` as one that stays below the folder by its words; links are another matter."""
     if "\0" in path:
         raise ValueError("a path cannot hold a NUL character")
     given = PurePosixPath(path)
     if given.is_absolute() or ".." in given.parts:
-        raise ValueError(f"{_name(path)} leads out of the folder: use a path relative to it, without ..")
+        raise ValueError(f"{quoted(path)} leads out of the folder: use a path relative to it, without ..")
     return given
 
 
@@ -206,24 +206,24 @@ def _open(root: Path, relative: PurePosixPath) -> int:
 
 def _check(path: str, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise ValueError(f"{_name(path)} is a folder; list_files shows what is in it")
+        raise ValueError(f"{quoted(path)} is a folder; list_files shows what is in it")
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{_name(path)} is not a regular file")
-    if status.st_size > _FILE_BYTES:
-        raise ValueError(f"{_name(path)} is too large: it has {status.st_size} bytes, and the limit is {_FILE_BYTES}")
+        raise ValueError(f"{quoted(path)} is not a regular file")
+    if status.st_size > FILE_BYTES:
+        raise ValueError(f"{quoted(path)} is too large: it has {status.st_size} bytes, and the limit is {FILE_BYTES}")
 
 
 def _decoded(path: str, file: BinaryIO) -> str:
     beginning = file.read(_PROBE_BYTES)
     if b"\0" in beginning:
-        raise ValueError(f"{_name(path)} is a binary file")
+        raise ValueError(f"{quoted(path)} is a binary file")
     try:
-        return (beginning + file.read(_FILE_BYTES)).decode("utf-8-sig")
+        return (beginning + file.read(FILE_BYTES)).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"{_name(path)} is not text in UTF-8") from None
+        raise ValueError(f"{quoted(path)} is not text in UTF-8") from None
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Also a name that is not UTF-8 or has control characters: it cannot be shown, so nobody could ask for it."""
     return name.startswith(".") or name == "node_modules" or _UNSPEAKABLE.search(name) is not None
 
@@ -249,5 +249,6 @@ def _bounded(items: Sequence[_T]) -> list[_T]:
     return [item for item, size in zip(items, sizes, strict=True) if size <= _ANSWER_BYTES]
 
 
-def _name(path: str) -> str:
+def quoted(path: str) -> str:
+    """A path as an error quotes it."""
     return repr(one_line(path, 200))

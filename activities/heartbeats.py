@@ -6,7 +6,7 @@ An interceptor, because only there the event loop is at hand for sync activities
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Container
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
@@ -40,8 +40,8 @@ def beat_of_this_activity() -> Beat:
 class HeartbeatInterceptor(Interceptor):
     """Heartbeats for the activities named in `ours`, after `prepare` has run on the worker's loop."""
 
-    def __init__(self, ours: Collection[str], prepare: Prepare) -> None:
-        self._ours = frozenset(ours)
+    def __init__(self, ours: Container[str], prepare: Prepare) -> None:
+        self._ours = ours
         self._prepare = prepare
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
@@ -50,7 +50,7 @@ class HeartbeatInterceptor(Interceptor):
 
 
 class _Heartbeats(ActivityInboundInterceptor):
-    def __init__(self, inner: ActivityInboundInterceptor, ours: frozenset[str], prepare: Prepare) -> None:
+    def __init__(self, inner: ActivityInboundInterceptor, ours: Container[str], prepare: Prepare) -> None:
         super().__init__(inner)
         self._ours = ours
         self._prepare = prepare

@@ -6,29 +6,61 @@ activities it has seen; a reader that begins in the middle finds no key for thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Input
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
+from temporalio.exceptions import CancelledError, TerminatedError, TimeoutError, WorkflowAlreadyStartedError  # noqa: A004 - Temporal's
 
 from perdure import errors
 from perdure.activities import failures, outcomes
 from perdure.activities.payloads import NOTHING, unpack
+from perdure.activities.signatures import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, TURN
+from perdure.approvals import Decision, PendingApproval
+from perdure.budgets import Budget
 from perdure.errors import PerdureError
-from perdure.facts import CancelRequested, Fact, Key, Scheduled, TurnEnded, TurnStarted
+from perdure.facts import (
+    BudgetAdded,
+    CancelRequested,
+    ChildScheduled,
+    Decided,
+    Fact,
+    Key,
+    Scheduled,
+    TurnEnded,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
 from perdure.reports import Outcome
-from perdure.wire import Summary, TurnRequest
+from perdure.wire import ModelCall, Summary, TurnRequest
 
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "activity_task_failed_event_attributes",
     EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: "activity_task_timed_out_event_attributes",
     EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED: "activity_task_canceled_event_attributes",
 }
+
+
+_CHILD_ENDS = {
+    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED: "start_child_workflow_execution_failed_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED: "child_workflow_execution_completed_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED: "child_workflow_execution_failed_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED: "child_workflow_execution_canceled_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED: "child_workflow_execution_terminated_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT: "child_workflow_execution_timed_out_event_attributes",
+}
+_OF_CHILDREN = (
+    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
+    *_CHILD_ENDS,
+)
 
 
 class HistoryReader:
@@ -44,32 +76,104 @@ class HistoryReader:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 return await self._started(event.workflow_execution_started_event_attributes.input.payloads)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                return self._scheduled(event)
+                return await self._scheduled(event)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 done = event.activity_task_completed_event_attributes
                 key = self._keys.get(done.scheduled_event_id)
                 return outcomes.completed(key, await self._raw(done.result.payloads)) if key else None
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 return CancelRequested(event.workflow_execution_cancel_requested_event_attributes.cause)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                return await self._updated(event.workflow_execution_update_accepted_event_attributes.accepted_request.input)
+            case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+                return await self._waits(event.workflow_properties_modified_event_attributes.upserted_memo.fields)
             case kind if kind in _ENDS:
                 return await self._ended_badly(event)
+            case kind if kind in _OF_CHILDREN:
+                return await self._of_child(event)
             case _:
                 return await self._closed(event)
 
-    def _scheduled(self, event: HistoryEvent) -> Fact | None:
+    async def _of_child(self, event: HistoryEvent) -> Fact | None:
+        """A delegate's turn began, said something, or ended."""
+        match event.event_type:
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+                return await self._child_scheduled(event)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                signalled = event.workflow_execution_signaled_event_attributes
+                payloads = signalled.input.payloads if signalled.signal_name == CHILD_NEWS else []
+                return outcomes.news_in([await self._raw([payload]) for payload in payloads])
+            case _:
+                return await self._child_ended(event)
+
+    async def _scheduled(self, event: HistoryEvent) -> Fact | None:
         key = key_of(event)
         if key is None:
             return None
         self._keys[event.event_id] = key
-        return Scheduled(key)
+        if not key.is_model_call:
+            return Scheduled(key)
+        given = await self._raw(event.activity_task_scheduled_event_attributes.input.payloads)
+        return Scheduled(key, unpack(given, ModelCall))
 
     async def _started(self, payloads: Sequence[Payload]) -> Fact | None:
+        request = await self._request(payloads)
+        return TurnStarted(request) if request else None
+
+    async def _request(self, payloads: Sequence[Payload]) -> TurnRequest | None:
+        """The input of a turn, if it is one."""
         if len(payloads) != 1:
             return None
         try:
-            return TurnStarted(unpack(await self._raw(payloads), TurnRequest))
+            return unpack(await self._raw(payloads), TurnRequest)
         except PerdureError:
             return None
+
+    async def _updated(self, update: Input) -> Fact | None:
+        if update.name == ADD_BUDGET:
+            return BudgetAdded(unpack(await self._raw(update.args.payloads), Budget))
+        if update.name == DECIDE:
+            return Decided(unpack(await self._raw(update.args.payloads), Decision))
+        return None
+
+    async def _waits(self, memo: Mapping[str, Payload]) -> Fact | None:
+        if MEMO_WAIT not in memo:
+            return None
+        [waits_for] = await self._converter.decode([memo[MEMO_WAIT]])
+        if not isinstance(waits_for, dict):
+            return WaitEnded()
+        if "kind" not in waits_for:
+            return WaitEnded(tuple(waits_for["expired"]))
+        pending = tuple(PendingApproval.model_validate(one) for one in waits_for.get("pending", ()))
+        return WaitBegan(str(waits_for["kind"]), str(waits_for["reason"]), pending)
+
+    async def _child_scheduled(self, event: HistoryEvent) -> Fact | None:
+        begun = event.start_child_workflow_execution_initiated_event_attributes
+        request = await self._request(begun.input.payloads)
+        key = Key.parse(request.lineage.ancestors[-1].key) if request and request.lineage else None
+        if key is None or request is None:
+            return None
+        self._keys[event.event_id] = key
+        return ChildScheduled(key, begun.workflow_id, request)
+
+    async def _child_ended(self, event: HistoryEvent) -> Fact | None:
+        attributes = getattr(event, _CHILD_ENDS[event.event_type])
+        key = self._keys.get(attributes.initiated_event_id)
+        match event.event_type:
+            case _ if key is None:
+                return None
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED:
+                return outcomes.child_failed(key, WorkflowAlreadyStartedError(attributes.workflow_id, TURN))
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
+                return outcomes.child_completed(key, await self._raw(attributes.result.payloads))
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
+                return outcomes.child_failed(key, await self._converter.decode_failure(attributes.failure))
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED:
+                return outcomes.child_failed(key, CancelledError())
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED:
+                return outcomes.child_failed(key, TerminatedError(""))
+            case _:
+                return outcomes.child_failed(key, TimeoutError("", type=None, last_heartbeat_details=[]))
 
     async def _ended_badly(self, event: HistoryEvent) -> Fact | None:
         attributes = getattr(event, _ENDS[event.event_type])

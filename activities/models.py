@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from perdure import errors
-from perdure.agents import ToolDefinition
+from pydantic import JsonValue
+
+from perdure import errors, limits
+from perdure.budgets import Remaining
+from perdure.definitions import ToolDefinition
 from perdure.messages import Message
+from perdure.options import NO_OPTIONS, RequestOptions
 from perdure.wire import ModelAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
     """One request to a model. `model` is the provider's own name for it; `system` is the system prompt, empty for none.
+
+    `options.max_output_tokens` is what the budget allows already; `budget` is what the turn has left before this request, None without a budget.
+
+    `response_schema` is a JSON schema that the answer's text must fit, called `response_name`; None for free text. A provider makes the model keep
+    to it as far as its API can, and never so that it could not call a tool.
 
     A dataclass and no pydantic value, because its messages are values already and a long transcript would be gone through once more.
     """
@@ -23,6 +32,10 @@ class ModelRequest:
     messages: tuple[Message, ...]
     system: str = ""
     tools: tuple[ToolDefinition, ...] = ()
+    options: RequestOptions = NO_OPTIONS
+    budget: Remaining | None = None
+    response_schema: dict[str, JsonValue] | None = None
+    response_name: str = "answer"
 
 
 class Provider(Protocol):
@@ -39,25 +52,61 @@ class Provider(Protocol):
         """Close connections."""
 
 
+Heard = Callable[[str], None]
+"""What is called with each piece of an answer's text, on the event loop of the request."""
+
+
+@runtime_checkable
+class StreamingProvider(Provider, Protocol):
+    """A provider that can tell what a model says while it speaks."""
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        """Ask, and give the text to `heard` piece by piece as it arrives, from its beginning. The whole answer is returned, as `complete` does.
+
+        Pieces may be left out at the end, all of them if need be: the answer counts. Those of an answer that fails were said in vain.
+
+        Raises:
+            LLMError: As `complete` does; also where a stream ends before the answer.
+        """
+
+
+async def listen(provider: Provider, request: ModelRequest, heard: Heard) -> ModelAnswer:
+    """Ask, and hear what is said as far as the provider can tell before its end.
+
+    Raises:
+        LLMError: As the provider does.
+    """
+    if isinstance(provider, StreamingProvider):
+        return await provider.stream(request, heard)
+    return await provider.complete(request)
+
+
 class Models:
     """Finds the provider of a model by the name before the colon, and resolves aliases."""
 
-    def __init__(self, providers: Mapping[str, Provider], aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(self, providers: Mapping[str, Provider], aliases: Mapping[str, str | Sequence[str]] | None = None) -> None:
         self._providers = providers
         self._aliases = dict(aliases or {})
 
-    def resolve(self, model: str) -> str:
-        """`provider:model` for a model or an alias.
+    def resolve(self, models: Sequence[str]) -> tuple[str, ...]:
+        """A chain of models and aliases as one of `provider:model`, each once. An alias may stand for a chain of its own.
 
         Raises:
-            ConfigurationError: The alias or the provider is not known.
+            ConfigurationError: An alias or a provider is not known, or the chain is too long.
         """
+        chain = tuple(dict.fromkeys(target for model in models for target in self._meant(model)))
+        for target in chain:
+            self.find(target)
+        if len(chain) > limits.CHAIN:
+            raise errors.ConfigurationError(f"a chain has at most {limits.CHAIN} models, and this one has {len(chain)}: {', '.join(chain)}")
+        return chain
+
+    def _meant(self, model: str) -> Sequence[str]:
         target = model if ":" in model else self._aliases.get(model)
-        if target is None:
+        if not target:
             known = ", ".join(sorted(self._aliases)) or "none"
             raise errors.ConfigurationError(f"model {model!r} has no provider before a colon and is no alias of this worker (aliases: {known})")
-        self.find(target)
-        return target
+        return (target,) if isinstance(target, str) else target
 
     def find(self, target: str) -> tuple[Provider, str]:
         """The provider of `provider:model`, and the model's name there.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from temporalio import exceptions
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError, TimeoutType
@@ -9,27 +12,48 @@ from temporalio.exceptions import ApplicationError, CancelledError, TimeoutType
 from perdure import errors, limits
 from perdure.activities import failures
 from perdure.activities.payloads import unpack
-from perdure.agents import AgentDefinition
+from perdure.approvals import Ruling
+from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
-from perdure.facts import AgentResolved, CallFailed, Fact, Key, Loss, ModelAnswered, ToolLost, ToolReturned
-from perdure.wire import ModelAnswer, ToolOutput
+from perdure.facts import (
+    AgentResolved,
+    CallFailed,
+    ChildEnded,
+    ChildTold,
+    Fact,
+    HookEnded,
+    Key,
+    Loss,
+    ModelAnswered,
+    PolicyAnswered,
+    ToolLost,
+    ToolReturned,
+)
+from perdure.wire import ChildNews, ModelAnswer, Summary, ToolOutput
 
 
 def completed(key: Key, result: RawValue) -> Fact:
     """The fact of an activity that returned."""
+    if key.hook:
+        return HookEnded(key)
     try:
+        if key.is_policy:
+            return PolicyAnswered(key, unpack(result, Ruling))
         if key.call:
             return ToolReturned(key, unpack(result, ToolOutput))
         if key.step:
             return ModelAnswered(key, unpack(result, ModelAnswer))
         return AgentResolved(key, unpack(result, AgentDefinition))
     except PerdureError as error:
-        return ToolLost(key, Loss.FAILED, error.message) if key.call else CallFailed(key, error.info())
+        return ToolLost(key, Loss.FAILED, error.message) if key.is_tool_call else CallFailed(key, error.info())
 
 
 def failed(key: Key, failure: BaseException) -> Fact:
     """The fact of an activity that did not return; `failure` is the cause of Temporal's `ActivityError`."""
-    return _tool_lost(key, failure) if key.call else _call_failed(key, failure)
+    if key.hook:
+        ended = _call_failed(key, failure)
+        return HookEnded(key, ended.error, ended.lost)
+    return _tool_lost(key, failure) if key.is_tool_call else _call_failed(key, failure)
 
 
 def _tool_lost(key: Key, failure: BaseException) -> ToolLost:
@@ -37,7 +61,7 @@ def _tool_lost(key: Key, failure: BaseException) -> ToolLost:
         return ToolLost(key, Loss.WORKER_LOST)
     if isinstance(failure, exceptions.TimeoutError):
         return ToolLost(key, Loss.TIMED_OUT)
-    if isinstance(failure, CancelledError):
+    if isinstance(failure, (CancelledError, asyncio.CancelledError)):
         return ToolLost(key, Loss.CANCELLED)
     if isinstance(failure, ApplicationError) and failure.type == failures.NOT_REGISTERED:
         return ToolLost(key, Loss.FAILED, "the deployed worker does not have this tool")
@@ -52,7 +76,7 @@ def _call_failed(key: Key, failure: BaseException) -> CallFailed:
         return CallFailed(key, errors.PerdureError(f"the agent could not be looked up within {limits.TOOL_CALL.total_seconds():g} s").info())
     if isinstance(failure, exceptions.TimeoutError):
         return CallFailed(key, errors.LLMTimeoutError(f"no answer within {limits.MODEL_CALL.total_seconds():g} s").info())
-    if isinstance(failure, CancelledError):
+    if isinstance(failure, (CancelledError, asyncio.CancelledError)):
         return CallFailed(key, errors.TurnCancelledError().info())
     return CallFailed(key, failures.error_in(failure))
 
@@ -61,3 +85,39 @@ def _worker_lost(failure: BaseException) -> bool:
     if isinstance(failure, exceptions.TimeoutError):
         return failure.type is TimeoutType.HEARTBEAT
     return isinstance(failure, ApplicationError) and failure.type == failures.WORKER_SHUTDOWN
+
+
+def child_failed(key: Key, failure: BaseException) -> ChildEnded:
+    """The fact of a delegate's turn that did not return; `failure` is the cause of Temporal's `ChildWorkflowError`."""
+    summary = failures.summary_in(failure)
+    if summary is not None:
+        return ChildEnded(key, summary)
+    if isinstance(failure, exceptions.TerminatedError):
+        return ChildEnded(key, reason="it was terminated")
+    if isinstance(failure, exceptions.WorkflowAlreadyStartedError):
+        return ChildEnded(key, reason="it could not be started: a turn of its id is running", began=False)
+    if isinstance(failure, (CancelledError, asyncio.CancelledError)):
+        return ChildEnded(key, reason="it was cancelled")
+    if isinstance(failure, exceptions.TimeoutError):
+        return ChildEnded(key, reason="the server's timeout for its workflow is over")
+    return ChildEnded(key, reason=failures.error_in(failure).message)
+
+
+def child_completed(key: Key, result: RawValue) -> ChildEnded:
+    """The fact of a delegate's turn that returned."""
+    try:
+        return ChildEnded(key, unpack(result, Summary))
+    except PerdureError as error:
+        return ChildEnded(key, reason=error.message)
+
+
+def news_in(given: Sequence[RawValue]) -> ChildTold | None:
+    """What a signal says; None for one that no turn of ours sent."""
+    if len(given) != 1:
+        return None
+    try:
+        news = unpack(given[0], ChildNews)
+    except PerdureError:
+        return None
+    key = Key.parse(news.key)
+    return ChildTold(key, news) if key else None

@@ -6,7 +6,8 @@ included), and every value is measured before it becomes a command.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -22,8 +23,8 @@ _JSON = {"encoding": b"json/plain"}
 NOTHING = RawValue(Payload())
 
 
-def pack(value: BaseModel, what: str = "value") -> RawValue:
-    """`value` as a JSON payload.
+def pack(value: BaseModel, what: str = "value", *, most_bytes: int = limits.PAYLOAD_BYTES) -> RawValue:
+    """`value` as a JSON payload of at most so many bytes.
 
     Raises:
         TooLargeError: It would not fit into history.
@@ -33,10 +34,9 @@ def pack(value: BaseModel, what: str = "value") -> RawValue:
         data = value.model_dump_json(exclude=_defaults(value)).encode()
     except PydanticSerializationError as error:
         raise errors.InvalidRequestError(f"{what} cannot be written as JSON: {error}") from None
-    if len(data) > limits.PAYLOAD_BYTES:
+    if len(data) > most_bytes:
         raise errors.TooLargeError(
-            f"{what} is {len(data)} bytes, more than the {limits.PAYLOAD_BYTES} that fit into history",
-            context={"bytes": len(data), "limit": limits.PAYLOAD_BYTES},
+            f"{what} is {len(data)} bytes, more than the {most_bytes} that fit into history", context={"bytes": len(data), "limit": most_bytes}
         )
     return RawValue(Payload(metadata=_JSON, data=data))
 
@@ -49,9 +49,9 @@ def _defaults(value: BaseModel) -> dict[str, Any]:
     left_out: dict[str, Any] = {}
     for name, field in type(value).model_fields.items():
         item = getattr(value, name)
-        if not field.is_required() and item == field.get_default(call_default_factory=True):
+        if not field.is_required() and item == field.get_default(call_default_factory=True, validated_data=value.__dict__):
             left_out[name] = True
-        elif isinstance(item, BaseModel) and field.annotation is type(item) and (inner := _defaults(item)):
+        elif isinstance(item, BaseModel) and field.annotation in (type(item), type(item) | None) and (inner := _defaults(item)):
             left_out[name] = inner
     return left_out
 
@@ -69,6 +69,12 @@ def unpack(raw: RawValue, cls: type[V]) -> V:
         return cls.model_validate_json(raw.payload.data, extra="ignore")
     except ValidationError as error:
         raise errors.InvalidRequestError(f"not a valid {cls.__name__}: {explain(error)}") from None
+
+
+def raw_input(args: Sequence[Any]) -> RawValue:
+    """The one input of an activity. The SDK gives a dynamic one its inputs as a list."""
+    first: Any = args[0]
+    return raw_input(first) if isinstance(first, list) else cast("RawValue", first)
 
 
 def explain(error: ValidationError) -> str:

@@ -15,6 +15,33 @@ RESOLVE_AGENT = "perdure.resolve_agent"
 CALL_MODEL = "perdure.call_model"
 """`ModelCall -> ModelAnswer`: one request to a model."""
 
+GENERATE = "perdure.generate"
+"""The name of the agent behind `client.generate`: no instructions, no tools, the model of the request. No agent of people's can have it."""
+
 CALL_TOOL = "perdure.call_tool"
 CALL_SYNC_TOOL = "perdure.call_sync_tool"
 """`ToolRun -> ToolOutput`: a tool that was not known when the worker started, such as one that a factory made."""
+
+ADD_BUDGET = "add_budget"
+"""The update that raises a turn's budget: `Budget -> Remaining`."""
+
+MEMO = "perdure"
+"""Where the memo says what a turn is, and how it ended."""
+
+MEMO_WAIT = "perdure_waits_for"
+"""Where it says what a turn waits for, while it does."""
+
+DECIDE = "decide"
+"""The update by which a person approves or denies a call: `Decision -> nothing`."""
+
+CHILD_NEWS = "child_news"
+"""The signal from the turn of a delegate to those above it: `ChildNews`."""
+
+ASK_POLICY = "perdure.ask_policy"
+"""`ProposedCall -> Ruling`: what the agent's policy says about a call."""
+
+RUN_MIDDLEWARE = "perdure.middleware"
+"""`HookCall -> Noted`: middleware of the agent, before the turn or after it."""
+
+TELL_OBSERVERS = "perdure.observe"
+"""`ObserverCall -> Noted`: what the agent's observers have not seen yet."""

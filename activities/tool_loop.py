@@ -36,8 +36,9 @@ _NAP_S = 0.2
 class ToolLoop:
     """Runs coroutines on its own thread. `deps` is what the lifespan yielded, once opened."""
 
-    def __init__(self, lifespan: Lifespan | None = None) -> None:
+    def __init__(self, lifespan: Lifespan | None = None, *, name: str = "perdure-tools") -> None:
         self._lifespan = lifespan
+        self._name = name
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread
         self._keeper: concurrent.futures.Future[None]
@@ -52,7 +53,7 @@ class ToolLoop:
             ConfigurationError: The lifespan failed.
         """
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="perdure-tools", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
         self._thread.start()
         opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._keeper = asyncio.run_coroutine_threadsafe(self._keep(opened), self._loop)

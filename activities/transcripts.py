@@ -1,6 +1,6 @@
 """The transcript of a turn, by reference.
 
-A model call names its transcript by length and digest. Most often this process has it: the answer and the tool results of the step before were
+A model call names its transcript by digest. Most often this process has it: the answer and the tool results of the step before were
 made here. Where it has not, it reads its own workflow's history: the tail since the last answer it knows, or all of it. A digest that does not
 match after that is an error, and nothing is sent.
 """
@@ -21,7 +21,8 @@ from temporalio.client import Client
 from perdure import errors, limits
 from perdure.activities.history import HistoryReader, key_of
 from perdure.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
-from perdure.fold import TurnState, apply, runs_tools
+from perdure.fold import apply, asks_again, ready_for, runs_tools
+from perdure.state import TurnState
 from perdure.wire import ModelAnswer, ModelCall, ToolOutput
 
 _TAIL_PAGE = 40
@@ -56,7 +57,7 @@ class Transcripts:
         answered = apply(state, ModelAnswered(key, answer))
         with self._lock:
             self._drop(run_id)
-            if not runs_tools(answer):
+            if not runs_tools(answer) and not asks_again(answered):
                 return
             self._runs[run_id] = _Known(answered, answered)
             self._bytes += RUN_BYTES + answered.size_bytes
@@ -86,8 +87,9 @@ class Transcripts:
         with self._lock:
             known = self._runs.get(run.run_id)
         if known is not None:
-            if _matches(known.state, call):
-                return known.state
+            state = known.state if own is None else ready_for(known.state, own)
+            if _matches(state, call):
+                return state
             state = await _fold_tail(client, run, own, known.answered)
             if _matches(state, call):
                 return state
@@ -96,9 +98,16 @@ class Transcripts:
             if _matches(state, call):
                 return state
         raise errors.TranscriptMismatchError(
-            f"the turn has {call.length} messages with digest {call.digest[:12]}, its history gives {len(state.messages)} with "
-            f"{state.digest[:12]}; nothing was sent"
+            f"the turn's transcript has the digest {call.digest}, its history gives {len(state.messages)} messages with "
+            f"{state.digest[: len(call.digest)]}; nothing was sent"
         )
+
+    async def read(self, client: Client, info: activity.Info) -> TurnState:
+        """The state of the turn that an activity belongs to, up to that activity."""
+        assert info.workflow_id
+        assert info.workflow_run_id
+        run = WorkflowExecution(workflow_id=info.workflow_id, run_id=info.workflow_run_id)
+        return await _fold_all(client, run, Key.parse(info.activity_id))
 
     def _drop(self, run_id: str) -> None:
         known = self._runs.pop(run_id, None)
@@ -107,7 +116,7 @@ class Transcripts:
 
 
 def _matches(state: TurnState, call: ModelCall) -> bool:
-    return state.agent is not None and state.digest == call.digest and len(state.messages) == call.length
+    return state.agent is not None and state.digest.startswith(call.digest)
 
 
 def _waits_for(state: TurnState, key: Key, call_id: str) -> bool:
@@ -121,8 +130,8 @@ async def _fold_all(client: Client, run: WorkflowExecution, own: Key | None) -> 
     state = TurnState()
     async for event in _forward(client, run):
         fact = await reader.fact(event)
-        if fact == Scheduled(own) if own else False:
-            break
+        if own is not None and fact == Scheduled(own):
+            return ready_for(state, own)
         state = state if fact is None else apply(state, fact)
     return state
 
@@ -140,7 +149,7 @@ async def _fold_tail(client: Client, run: WorkflowExecution, own: Key | None, st
     for event in reversed(tail):
         fact = await reader.fact(event)
         if own is not None and fact == Scheduled(own):
-            break
+            return ready_for(state, own)
         if fact is not None and _is_news(fact, answered):
             state = apply(state, fact)
     return state

@@ -1,145 +1,201 @@
-"""Agents: what people declare, and the definition that a running turn is pinned to."""
+"""Agents: what people declare."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, Literal
 
-from pydantic import JsonValue
-from pydantic_core import to_json
+from perdure import errors, limits, outputs
+from perdure.approvals import Policy
+from perdure.budgets import Budget
+from perdure.delegates import NAMES as DELEGATION_TOOLS
+from perdure.delegates import Delegate
+from perdure.mcp_servers import MCPServer
+from perdure.middleware import Middleware
+from perdure.observers import Observer
+from perdure.options import NO_OPTIONS, RequestOptions
+from perdure.outputs import T_co
+from perdure.skills import LOAD_SKILL, Skill, among, loader, refuse_same_names
+from perdure.tools import NAME, AnyTool, Toolbox, ToolResolver, as_tools
 
-from perdure import errors, limits
-from perdure.tools import NAME, AnyTool, Toolbox, as_tools
-from perdure.values import Wire
+_CHOICES = {
+    "on_exhausted": ("fail", "finish", "pause"),
+    "on_loop": ("fail", "warn", "ignore"),
+    "approval": ("marked", "changes", "all"),
+    "protocol": ("native", "react_text", "json"),
+    "unmarked": ("answer", "correct"),
+    "on_child_error": ("cancel", "collect"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agent:
+class Agent(Generic[T_co]):
     """A declarative value: who the agent is, which model it asks, which tools it has, how far it may go.
 
     Attributes:
         name: 1 to 64 of A-Z, a-z, 0-9, _ and -.
-        model: `provider:model`, or an alias that the worker resolves.
+        model: `provider:model`, or an alias that the worker resolves; or several of them, a chain: the next is asked when the one before fails.
         description: What it is for, in a line.
         instructions: The system prompt.
         tools: Tools or plain functions, offered in this order.
-        toolboxes: Named sets of tools, offered after `tools`.
+        toolboxes: Named sets of tools, and MCP servers, offered after `tools`. A server is asked for its tools when a turn begins.
+        skills: Instructions with tools, joined to the prompt in this order: values, or folders that are a skill or hold skills. Folders are
+            read when a turn begins.
+        resolver: Finds tools that a turn allows by name and the agent was not given.
         max_iterations: Model calls of one turn, at least 1; `"unlimited"` only when asked for by name.
+        budget: What a turn may spend; what a turn is started with goes before it, limit by limit.
+        on_exhausted: When the budget is spent: `fail` with the report, `finish` with a last answer that is paid from a reserve kept for it, or
+            `pause` until somebody adds to the budget.
+        output: The type of the answer: whatever pydantic knows and a model can be held to; text without it.
+        options: Temperature, output limit and the like, for every request; those of a turn go before them.
+        parallel_tools: Run the calls of one answer at once; their results keep the order of the calls.
+        approval: Which calls wait for a person: those of `marked` tools, of all that are not read-only (`changes`), or `all`.
+        policy: A function of yours that allows, denies or demands approval for each call, in the worker.
+        middleware: Checks, timeouts and lines in the log around the turn; the first is the outermost.
+        delegates: Agents that it may give work to, by name, as `Delegate` or as agents; `"all"` for every other agent of the worker. They have to be
+            registered where it is.
+        max_depth: How deep the tree of agents below it may be: 1 for delegates that may not delegate, 0 for none.
+        max_children: How many turns of delegates one turn may start.
+        children_at_once: How many of them one call may start.
+        on_child_error: When one of several delegates fails: `cancel` the others, or `collect` what all of them have to say.
+        observers: Objects of yours that see every step, every wait and the end, in the worker.
+        on_loop: When the model repeats itself: `fail`, `warn` it, or `ignore` that.
+        protocol: How a model asks for tools: by `native` calls, or, for models without them, in words (`react_text`) or in `json`.
+        unmarked: In the other two, what a text is that neither asks for a tool nor is marked as the answer: the `answer`, or a mistake that the
+            model is told to `correct`.
 
     Raises:
         ConfigurationError: A value that cannot work, said when the agent is built.
     """
 
     name: str
-    model: str
+    model: str | Sequence[str]
     description: str = ""
     instructions: str = ""
     tools: Sequence[AnyTool | Callable[..., Any]] = ()
-    toolboxes: Sequence[Toolbox] = ()
+    toolboxes: Sequence[Toolbox | MCPServer] = ()
+    skills: Sequence[Skill | Path] = ()
+    resolver: ToolResolver | None = None
     max_iterations: int | Literal["unlimited"] = limits.MAX_ITERATIONS
+    budget: Budget | None = None
+    on_exhausted: Literal["fail", "finish", "pause"] = "fail"
+    output: type[T_co] | None = None
+    options: RequestOptions = NO_OPTIONS
+    on_loop: Literal["fail", "warn", "ignore"] = "fail"
+    protocol: Literal["native", "react_text", "json"] = "native"
+    unmarked: Literal["answer", "correct"] = "correct"
+    parallel_tools: bool = False
+    approval: Literal["marked", "changes", "all"] = "marked"
+    policy: Policy | None = None
+    middleware: Sequence[Middleware] = ()
+    observers: Sequence[Observer] = ()
+    delegates: Sequence[str | Delegate | Agent[Any]] | Literal["all"] = ()
+    max_depth: int = limits.DEPTH
+    max_children: int = limits.CHILDREN
+    children_at_once: int = limits.CHILDREN_AT_ONCE
+    on_child_error: Literal["cancel", "collect"] = "cancel"
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise errors.ConfigurationError(f"agent name {self.name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -")
-        if not self.model:
+        object.__setattr__(self, "model", self.model if isinstance(self.model, str) else tuple(self.model))
+        if not self.models or not all(self.models):
             raise errors.ConfigurationError(f"agent {self.name}: name a model, such as model='openai:gpt-5-mini'")
+        if len(self.models) > limits.CHAIN:
+            raise errors.ConfigurationError(f"agent {self.name}: a chain has at most {limits.CHAIN} models, not {len(self.models)}")
         if self.max_iterations != "unlimited" and self.max_iterations < 1:
             raise errors.ConfigurationError(
                 f"agent {self.name}: max_iterations must be at least 1, not {self.max_iterations}; 'unlimited' lifts the limit"
             )
+        for field, choices in _CHOICES.items():
+            if getattr(self, field) not in choices:
+                known = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+                raise errors.ConfigurationError(f"agent {self.name}: {field} is {known}, not {getattr(self, field)!r}")
+        if self.max_depth < 0 or self.max_children < 1 or self.children_at_once < 1:
+            raise errors.ConfigurationError(f"agent {self.name}: max_depth is 0 or more, max_children and children_at_once are 1 or more")
+        outputs.schema_of(self.output, f"agent {self.name}: ")
+        object.__setattr__(self, "delegates", "all" if self.delegates == "all" else _as_delegates(self.name, self.delegates))
         object.__setattr__(self, "tools", as_tools(self.tools))
-        object.__setattr__(self, "toolboxes", tuple(self.toolboxes))
+        object.__setattr__(self, "toolboxes", _as_toolboxes(self.name, self.toolboxes))
+        object.__setattr__(self, "skills", _as_skills(self.name, self.skills))
+        object.__setattr__(self, "middleware", tuple(self.middleware))
+        object.__setattr__(self, "observers", tuple(self.observers))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models or aliases, in the order in which they are asked."""
+        return (self.model,) if isinstance(self.model, str) else tuple(self.model)
+
+    def with_toolboxes(self, *toolboxes: Toolbox | MCPServer) -> Agent[T_co]:
+        """The same agent with more toolboxes. Registered again with `replace=True`, the next turn has them; a running one does not."""
+        return replace(self, toolboxes=(*self.toolboxes, *toolboxes))
+
+    def with_skills(self, *skills: Skill | Path) -> Agent[T_co]:
+        """The same agent with more skills. Registered again with `replace=True`, the next turn has them; a running one does not."""
+        return replace(self, skills=(*self.skills, *skills))
 
     def toolset(self) -> dict[str, AnyTool]:
-        """Every tool by name, in the order offered.
+        """Every tool by name, in the order offered, without those of MCP servers, which are not known here.
+
+        The last is `load_skill`, if there are skills on demand, or folders, which may hold some.
 
         Raises:
             DuplicateToolError: Two tools of one name; the message names both sources.
         """
         found: dict[str, AnyTool] = {}
-        sources: dict[str, str] = {}
+        sources = dict.fromkeys((LOAD_SKILL, *DELEGATION_TOOLS), "Perdure itself")
         for source, item in self._sources():
-            if item.name in found:
+            if item.name in sources:
                 raise errors.DuplicateToolError(
-                    f"agent {self.name}: the tool {item.name!r} comes from {sources[item.name]} and from {source}; rename one with @tool(name=…)",
+                    f"agent {self.name}: the tool {item.name!r} comes from {sources[item.name]} and from {source}; "
+                    "rename one with @tool(name=…), or take toolbox.prefixed(…)",
                     context={"agent": self.name, "tool": item.name, "sources": [sources[item.name], source]},
                 )
             found[item.name], sources[item.name] = item, source
+        values = [skill for skill in self.skills if isinstance(skill, Skill)]
+        if len(values) < len(self.skills) or any(skill.on_demand for skill in values):
+            found[LOAD_SKILL] = loader(among(values))
         return found
+
+    @property
+    def servers(self) -> tuple[MCPServer, ...]:
+        """Its MCP servers."""
+        return tuple(box for box in self.toolboxes if isinstance(box, MCPServer))
 
     def _sources(self) -> Iterator[tuple[str, AnyTool]]:
         yield from (("the agent's tools", item) for item in as_tools(self.tools))
         for box in self.toolboxes:
-            yield from ((f"toolbox {box.name!r}", item) for item in as_tools(box.tools))
+            if isinstance(box, Toolbox):
+                yield from ((f"toolbox {box.name!r}", item) for item in as_tools(box.tools))
+        for skill in self.skills:
+            if isinstance(skill, Skill):
+                yield from ((f"skill {skill.name!r}", item) for item in as_tools(skill.tools))
 
 
-class ToolDefinition(Wire):
-    """A tool as a turn is pinned to it.
-
-    `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` tells whether the deployed tool still takes the
-    same arguments.
-    """
-
-    name: str
-    description: str
-    parameters: dict[str, JsonValue]
-    activity: str
-    is_idempotent: bool
-    timeout_s: float
-    schema_digest: str
-
-    @property
-    def timeout(self) -> timedelta:
-        """After this a call is stopped."""
-        return timedelta(seconds=self.timeout_s)
+def _as_toolboxes(agent: str, items: Sequence[Toolbox | MCPServer]) -> tuple[Toolbox | MCPServer, ...]:
+    names = [item.name for item in items if isinstance(item, MCPServer)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise errors.ConfigurationError(f"agent {agent}: two of its MCP servers are called {twice!r}; rename one")
+    return tuple(items)
 
 
-class AgentDefinition(Wire):
-    """An agent as a turn is pinned to it: a later deploy changes nothing of a running turn. `max_iterations` is None for no limit."""
-
-    name: str
-    instructions: str
-    model: str
-    tools: tuple[ToolDefinition, ...] = ()
-    max_iterations: int | None = limits.MAX_ITERATIONS
-
-    def tool(self, name: str) -> ToolDefinition | None:
-        """The tool of this name, if it was offered."""
-        return next((item for item in self.tools if item.name == name), None)
+def _as_skills(agent: str, items: Sequence[Skill | Path]) -> tuple[Skill | Path, ...]:
+    for item in items:
+        if not isinstance(item, Skill | Path):
+            raise errors.ConfigurationError(f"agent {agent}: skills holds {item!r}; give a Skill, or the Path of a folder")
+    refuse_same_names(agent, ((f"skills[{place}]", item) for place, item in enumerate(items) if isinstance(item, Skill)))
+    return tuple(items)
 
 
-def define(agent: Agent, *, model: str, activity_of: Callable[[AnyTool], str]) -> AgentDefinition:
-    """The definition of `agent` with its model resolved. `activity_of` says which activity type runs a tool.
-
-    Raises:
-        DuplicateToolError: Two tools of one name.
-        ConfigurationError: A tool whose signature cannot be described.
-    """
-    return AgentDefinition(
-        name=agent.name,
-        instructions=agent.instructions,
-        model=model,
-        tools=tuple(define_tool(item, activity_of(item)) for item in agent.toolset().values()),
-        max_iterations=None if agent.max_iterations == "unlimited" else agent.max_iterations,
-    )
-
-
-def define_tool(item: AnyTool, activity: str) -> ToolDefinition:
-    """The definition of one tool."""
-    return ToolDefinition(
-        name=item.name,
-        description=item.description,
-        parameters=item.arguments.schema,
-        activity=activity,
-        is_idempotent=item.idempotent,
-        timeout_s=item.timeout.total_seconds(),
-        schema_digest=schema_digest(item),
-    )
-
-
-def schema_digest(item: AnyTool) -> str:
-    """Changes when the arguments change: the first 16 hexadecimal digits of SHA-256 over the schema."""
-    return hashlib.sha256(to_json(item.arguments.schema)).hexdigest()[:16]
+def _as_delegates(agent: str, items: Sequence[str | Delegate | Agent[Any]]) -> tuple[Delegate, ...]:
+    if isinstance(items, str):
+        raise errors.ConfigurationError(f"agent {agent}: delegates is a list of names, or 'all', not {items!r}")
+    found = tuple(item if isinstance(item, Delegate) else Delegate(item.name if isinstance(item, Agent) else item) for item in items)
+    names = [item.name for item in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise errors.ConfigurationError(f"agent {agent}: it delegates to {twice!r} twice")
+    return found

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from perdure import errors, limits
-from perdure.agents import AgentDefinition
-from perdure.errors import PerdureError
+from perdure import boundary, chains, errands, errors, gates, leases, limits, loops, reservations
+from perdure.approvals import Asked
+from perdure.budgets import ONE_TOOL_CALL
+from perdure.chains import Choice
+from perdure.definitions import AgentDefinition
+from perdure.errands import Errand
 from perdure.facts import Key
-from perdure.fold import TurnState, runs_tools
+from perdure.fold import asks_again, ready_for, runs_tools
 from perdure.messages import ToolCall
 from perdure.reports import Outcome, StopReason
+from perdure.retries import retry_delay
+from perdure.state import TurnState
 from perdure.wire import ModelAnswer
-
-RETRY_DELAY = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Call the model, after a pause where an attempt failed."""
+    """Call a model, after a pause where an attempt failed. The key says whether it is asked for a last answer; `choice`, which model."""
 
     key: Key
-    delay: timedelta = timedelta()
+    choice: Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,34 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
+class Delegate:
+    """Start the turns of delegates for a call."""
+
+    key: Key
+    call: ToolCall
+    errands: tuple[Errand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Consult:
+    """Ask the agent's policy about a call, after a pause where an attempt failed."""
+
+    key: Key
+    call: ToolCall
+    delay: timedelta = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitApproval:
+    """Wait until people have decided about these calls."""
+
+    asked: Asked
+
+
+Move = Ask | Act | Delegate | Consult | AwaitApproval
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """End with an output."""
 
@@ -42,19 +74,92 @@ class Done:
     risk: str | None = None
 
 
-def next_move(state: TurnState, agent: AgentDefinition) -> Ask | Act | Done:
-    """The next move of a turn whose agent is resolved.
+def next_move(state: TurnState, agent: AgentDefinition, time_left: timedelta | None = None, benched: Collection[str] = ()) -> Move | Done:
+    """The next move of a turn whose agent is resolved. `time_left` is what is left of its time; None where that has no limit.
+
+    `benched` are the models that this turn leaves alone for now.
 
     Raises:
+        AutonomyBoundaryError: The model called what this turn does not allow.
         MaxIterationsError: The agent may not call the model again.
+        LoopDetectedError: The model repeats itself.
+        TurnBudgetExceededError: What the next call may cost is not left.
+        OutputInvalidError: The answer is not what was asked for, again and again.
+        UnknownPriceError: Nobody knows what the model costs, and money is limited.
         LLMError: The last attempt failed and is not repeated, or the answer is none.
     """
+    is_last_word = state.answer is not None and not state.results and (state.finishing or not runs_tools(state.answer))
+    if state.answer is not None and is_last_word and not asks_again(state):
+        return _done(state, state.answer, agent)
+    try:
+        return _call(state, agent, time_left, benched)
+    except errors.TurnBudgetExceededError:
+        if agent.on_exhausted != "finish" or state.finishing or not _may_finish(state, agent, time_left):
+            raise
+        key = Key(len(state.steps) + (2 if state.results else 1), is_last=True)
+        choice = chains.choose(ready_for(state, key), agent, {*benched, *(failure.model for failure in state.failures)})
+        reservations.check(ready_for(state, key), agent, choice.target, choice.cut)
+        return Ask(key, choice)
+
+
+def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
+    """What an agent that finishes keeps of its time for its last answer."""
+    limit = state.time_limit
+    if limit is None or agent.on_exhausted != "finish" or state.finishing:
+        return timedelta()
+    return min(limits.LAST_CALL, limit / 10)
+
+
+def _call(state: TurnState, agent: AgentDefinition, time_left: timedelta | None, benched: Collection[str]) -> Move:
+    """The next call, if it is paid for."""
+    if time_left is not None and time_left <= time_kept(state, agent):
+        raise errors.TurnBudgetExceededError(
+            f"the time of the turn is up, which is {state.time_limit}; raise the budget, or continue from the report's messages",
+            context={"dimension": "time", "limit": str(state.time_limit)},
+        )
     index = state.next_call
     if index is not None:
-        return Act(_next_attempt(state, call=index), state.calls[index - 1])
-    if state.answer is not None and not runs_tools(state.answer):
-        return _finish(state.answer)
-    return _ask(state, agent)
+        boundary.check(agent, state.calls)
+        return _gate(state) or _acts(state, agent, [index])[0]
+    if not state.finishing:
+        _check_iterations(state, agent)
+        loops.check(state, agent)
+    try:
+        choice = chains.choose(state, agent, benched)
+    except errors.LLMBudgetExceededError as error:
+        raise errors.TurnBudgetExceededError(error.message, context=error.context) from error
+    reservations.check(state, agent, choice.target, choice.cut)
+    return Ask(replace(_next_attempt(state), is_last=state.finishing), choice)
+
+
+def _gate(state: TurnState) -> Consult | AwaitApproval | None:
+    """What has to be said before any call of this step runs: by the policy, then by people."""
+    for place, (result, gate) in enumerate(zip(state.results, state.gates, strict=True), 1):
+        if result is None and gate.status == "policy":
+            key = replace(_next_attempt(state, call=place), is_policy=True)
+            return Consult(key, state.calls[place - 1], retry_delay(state))
+    return AwaitApproval(state.asked) if state.asked.calls else None
+
+
+def _acts(state: TurnState, agent: AgentDefinition, places: list[int]) -> tuple[Act | Delegate, ...]:
+    """These calls of the step, made at once."""
+    state.ledger.reserve("call", ONE_TOOL_CALL)
+    calls = gates.edited(state)
+    acts = tuple(Act(_next_attempt(state, call=place), calls[place - 1]) for place in places)
+    given = [act.call for act in acts if errands.is_delegation(act.call)]
+    shared = iter(leases.leases(state, agent, given, others=len(acts) - len(given)) if given else ())
+    return tuple(Delegate(act.key, act.call, next(shared)) if errands.is_delegation(act.call) else act for act in acts)
+
+
+def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Delegate, ...]:
+    """Every call of the step that is open, as many as the budget of tool calls lets, and the first in any case."""
+    places = [place for place, result in enumerate(state.results, 1) if result is None]
+    left = state.ledger.remaining("tool_calls")
+    return _acts(state, agent, places[: len(places) if left is None else max(int(left), 1)])
+
+
+def _may_finish(state: TurnState, agent: AgentDefinition, time_left: timedelta | None) -> bool:
+    return (time_left is None or time_left > timedelta()) and reservations.can_finish(state, agent)
 
 
 def check_history(size_bytes: int, events: int) -> None:
@@ -70,53 +175,29 @@ def check_history(size_bytes: int, events: int) -> None:
         )
 
 
-def _ask(state: TurnState, agent: AgentDefinition) -> Ask:
+def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
     if agent.max_iterations is not None and len(state.steps) >= agent.max_iterations:
         raise errors.MaxIterationsError(
             f"{agent.name} made {len(state.steps)} model calls without an answer, which is its max_iterations; "
             "raise it, or continue from the report's messages",
             context={"max_iterations": agent.max_iterations},
         )
-    return Ask(_next_attempt(state), retry_delay(state))
 
 
-def retry_delay(state: TurnState) -> timedelta:
-    """How long to wait before the next attempt; zero for a first one.
-
-    Raises:
-        PerdureError: The last attempt's own error, where another attempt would not help.
-    """
-    if not state.failures:
-        return timedelta()
-    last = state.failures[-1]
-    error = errors.from_info(last.error)
-    lost = sum(failure.lost for failure in state.failures)
-    if last.lost and lost < limits.LOST_ATTEMPTS:
-        return timedelta()
-    if last.lost or not error.transient or len(state.failures) - lost > limits.TRANSIENT_RETRIES:
-        raise error
-    return _asked_for(error) or RETRY_DELAY
-
-
-def _asked_for(error: PerdureError) -> timedelta | None:
-    """The pause that the provider asked for, as far as we go along with it."""
-    seconds = error.context.get("retry_after_s")
-    if not isinstance(seconds, int | float) or not seconds > 0:
-        return None
-    return timedelta(seconds=min(seconds, limits.RETRY_AFTER.total_seconds()))
-
-
-def _finish(answer: ModelAnswer) -> Done:
+def _done(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done:
     text = answer.message.text
-    match answer.stop:
-        case StopReason.REFUSED:
-            raise errors.LLMRefusedError(f"{answer.model} declined to answer" + (f": {text}" if text else ""), context={"model": answer.model})
-        case StopReason.MAX_TOKENS:
-            return Done(Outcome.TRUNCATED, text, risk="truncated")
-        case StopReason.OTHER:
-            return Done(Outcome.COMPLETED, text, risk="unknown_stop_reason")
-        case _:
-            return Done(Outcome.COMPLETED, text)
+    if answer.stop is StopReason.REFUSED:
+        raise errors.LLMRefusedError(f"{answer.model} declined to answer" + (f": {text}" if text else ""), context={"model": answer.model})
+    if answer.objection:
+        reason = answer.objection.splitlines()[0]
+        raise errors.OutputInvalidError(f"{answer.model}: {reason}", context={"model": answer.model, "answers": state.objections})
+    if state.finishing:
+        return Done(Outcome.BUDGET_EXHAUSTED, text, risk="budget_exhausted")
+    if answer.stop is StopReason.MAX_TOKENS:
+        return Done(Outcome.TRUNCATED, text, risk="truncated")
+    if answer.stop is StopReason.OTHER:
+        return Done(Outcome.COMPLETED, text, risk="unknown_stop_reason")
+    return Done(Outcome.COMPLETED, text, risk="loop" if loops.warned(state, agent) else None)
 
 
 def _next_attempt(state: TurnState, call: int = 0) -> Key:

@@ -259,6 +259,13 @@ class ModelChainExhaustedError(LLMError):
 
     code = "MODEL_CHAIN_EXHAUSTED"
 
+    @property
+    def errors(self) -> dict[str, PerdureError]:
+        """The last error of each model, by `provider:model`, in the order of the chain."""
+        targets = self.context.get("targets")
+        told = targets if isinstance(targets, dict) else {}
+        return {model: from_info(ErrorInfo.model_validate(info, extra="ignore")) for model, info in told.items()}
+
 
 class UnknownAgentError(PerdureError):
     """No agent of this name is registered with the worker."""

@@ -1,34 +1,53 @@
 """Facts: what history has recorded about a turn. The workflow makes them as they happen, every reader makes the same ones from history.
 
 A fact that belongs to an activity carries its key, which is also the activity's id in Temporal: `step-3` asks the model for the third time,
-`step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again because the first attempt was lost.
+`step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again because the first attempt was lost, and
+`step-4.last` asks for a last answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call.
+`before-1`, `after-1` and `observe-4` are hooks: middleware, and observers. `step-3.call-1.child-2` is the turn of a delegate: what it is to its
+parent, and what is set aside for it; its own id is readable.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from perdure.agents import AgentDefinition
+from perdure.approvals import Decision, PendingApproval, Ruling
+from perdure.budgets import Budget
+from perdure.definitions import AgentDefinition
 from perdure.errors import ErrorInfo
 from perdure.reports import Outcome
-from perdure.wire import ModelAnswer, Summary, ToolOutput, TurnRequest
+from perdure.wire import ChildNews, ModelAnswer, ModelCall, Summary, ToolOutput, TurnRequest
 
-_KEY = re.compile(r"(?:agent|step-(?P<step>\d+)(?:\.call-(?P<call>\d+))?)(?:\.try-(?P<attempt>\d+))?")
+_KEY = re.compile(
+    r"(?:agent"
+    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.child-(?P<child>\d+))?)?"
+    r"|(?P<hook>before|after|observe)-(?P<place>\d+)"
+    r")(?:\.try-(?P<attempt>\d+))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which activity: step 0 resolves the agent; call 0 is the model call of a step; calls and attempts count from 1."""
+    """Which activity: step 0 resolves the agent; call 0 is the model call of a step; calls and attempts count from 1.
+
+    A `hook` runs code of the agent's beside its steps; then `call` is its place, counted from 1. A `child` is a turn that the call started; they
+    count from 1 as well.
+    """
 
     step: int
     call: int = 0
     attempt: int = 1
+    is_last: bool = False
+    is_policy: bool = False
+    hook: str = ""
+    child: int = 0
 
     def __str__(self) -> str:
-        base = f"step-{self.step}" if self.step else "agent"
-        base += f".call-{self.call}" if self.call else ""
+        base = f"{self.hook}-{self.call}" if self.hook else f"step-{self.step}" if self.step else "agent"
+        base += f".call-{self.call}" if self.call and not self.hook else ""
+        base += ".last" if self.is_last else ".policy" if self.is_policy else f".child-{self.child}" if self.child else ""
         return base if self.attempt == 1 else f"{base}.try-{self.attempt}"
 
     @classmethod
@@ -37,7 +56,25 @@ class Key:
         match = _KEY.fullmatch(text)
         if match is None:
             return None
-        return cls(step=int(match["step"] or 0), call=int(match["call"] or 0), attempt=int(match["attempt"] or 1))
+        return cls(
+            int(match["step"] or 0),
+            int(match["call"] or match["place"] or 0),
+            int(match["attempt"] or 1),
+            is_last=bool(match["last"]),
+            is_policy=bool(match["policy"]),
+            hook=match["hook"] or "",
+            child=int(match["child"] or 0),
+        )
+
+    @property
+    def is_tool_call(self) -> bool:
+        """Whether it runs a tool."""
+        return self.call > 0 and not self.is_policy and not self.hook and not self.child
+
+    @property
+    def is_model_call(self) -> bool:
+        """Whether it asks the model."""
+        return self.step > 0 and self.call == 0
 
 
 class Loss(StrEnum):
@@ -58,9 +95,10 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """An activity was handed to the workers."""
+    """An activity was handed to the workers. Of a model call, `call` says how long its answer may be, and so what was reserved."""
 
     key: Key
+    call: ModelCall | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +119,15 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """Resolving the agent or calling the model failed. `lost` is set where the worker went away and nobody knows what it did."""
+    """Resolving the agent or calling the model failed. `lost` is set where the worker went away and nobody knows what it did.
+
+    `model` is the one that was asked, as the fold finds out; empty otherwise.
+    """
 
     key: Key
     error: ErrorInfo
     lost: bool = False
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +155,80 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyAnswered:
+    """The agent's policy ruled on a call."""
+
+    key: Key
+    ruling: Ruling
+
+
+@dataclass(frozen=True, slots=True)
+class HookEnded:
+    """A hook is over; `error` where it said no or failed, `lost` where its worker went away."""
+
+    key: Key
+    error: ErrorInfo | None = None
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChildScheduled:
+    """A delegate's turn was started, with this input."""
+
+    key: Key
+    turn_id: str
+    request: TurnRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEnded:
+    """A delegate's turn is over. `summary` is None where none came back; then `reason` says why. `began` is False where it could not be started."""
+
+    key: Key
+    summary: Summary | None = None
+    reason: str = ""
+    began: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChildTold:
+    """A delegate's turn said that it waits, goes on, or was given budget."""
+
+    key: Key
+    news: ChildNews
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A person approved or denied a call."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetAdded:
+    """Somebody added to the budget."""
+
+    more: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class WaitBegan:
+    """The turn waits for somebody: `kind` says for what, `reason` why."""
+
+    kind: str
+    reason: str
+    pending: tuple[PendingApproval, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """The turn goes on. `expired` are the ids of the calls that nobody approved in time."""
+
+    expired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The turn is over. There is a summary if its code ran to the end, and none after a kill or a cancel."""
 
@@ -121,4 +237,23 @@ class TurnEnded:
     reason: str = ""
 
 
-Fact = TurnStarted | Scheduled | AgentResolved | ModelAnswered | CallFailed | ToolReturned | ToolLost | CancelRequested | TurnEnded
+Fact = (
+    TurnStarted
+    | Scheduled
+    | AgentResolved
+    | ModelAnswered
+    | CallFailed
+    | ToolReturned
+    | ToolLost
+    | PolicyAnswered
+    | HookEnded
+    | ChildScheduled
+    | ChildEnded
+    | ChildTold
+    | Decided
+    | BudgetAdded
+    | WaitBegan
+    | WaitEnded
+    | CancelRequested
+    | TurnEnded
+)

@@ -9,95 +9,53 @@ that run while workers of both releases share a queue.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import reduce
 
-from perdure import errors, limits
-from perdure.agents import AgentDefinition
+from pydantic_core import to_json
+
+from perdure import bills, boundary, chains, delegation, errands, gates, limits, reservations, steps
+from perdure.approvals import OPEN
+from perdure.budgets import ONE_TOOL_CALL, Budget
+from perdure.definitions import AgentDefinition, Target
+from perdure.errors import InvalidRequestError
 from perdure.facts import (
     AgentResolved,
+    BudgetAdded,
     CallFailed,
     CancelRequested,
+    ChildEnded,
+    ChildScheduled,
+    ChildTold,
+    Decided,
     Fact,
+    HookEnded,
     Key,
-    Loss,
     ModelAnswered,
+    PolicyAnswered,
     Scheduled,
     ToolLost,
     ToolReturned,
     TurnEnded,
     TurnStarted,
+    WaitBegan,
+    WaitEnded,
 )
+from perdure.ledger import Ledger
 from perdure.messages import (
-    NO_DIGEST,
-    AssistantMessage,
-    Message,
-    ToolCall,
     ToolMessage,
     ToolResult,
-    canonical,
-    chain,
+    UserMessage,
     closed,
     with_unique_ids,
 )
-from perdure.reports import Step, StopReason, Usage
+from perdure.prices import REQUEST_TOKENS
+from perdure.reports import StopReason
+from perdure.state import TurnState, Waiting
 from perdure.tasks import opening
-from perdure.text import clip, head
+from perdure.view import NO_CUT, Cut, left_out
 from perdure.wire import ModelAnswer, TurnRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Why nothing happens: the model is asked again after a pause."""
-
-    kind: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TurnState:
-    """Everything that follows from the facts so far.
-
-    `messages` are complete: every call in them has its results, but for the calls of the last answer, whose results gather in `results`.
-    """
-
-    request: TurnRequest | None = None
-    agent: AgentDefinition | None = None
-    messages: tuple[Message, ...] = ()
-    digest: str = NO_DIGEST
-    size_bytes: int = 0
-    call_ids: frozenset[str] = frozenset()
-    steps: tuple[Step, ...] = ()
-    answer: ModelAnswer | None = None
-    results: tuple[ToolResult | None, ...] = ()
-    failures: tuple[CallFailed, ...] = ()
-    usage: Usage = Usage()
-    model_calls: int = 0
-    tool_calls: int = 0
-    in_flight: tuple[Key, ...] = ()
-    waiting: Waiting | None = None
-    cancel_reason: str | None = None
-    ended: TurnEnded | None = None
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """The calls of the last answer that are to be run."""
-        return self.answer.message.calls if self.answer and self.results else ()
-
-    @property
-    def next_call(self) -> int | None:
-        """The first call without a result, counted from 1; None where there is none."""
-        return next((index for index, result in enumerate(self.results, 1) if result is None), None)
-
-    @property
-    def partial(self) -> tuple[Message, ...]:
-        """The messages, with the results that the last answer's calls have so far."""
-        given = tuple(result for result in self.results if result is not None)
-        return (*self.messages, ToolMessage(results=given)) if given else self.messages
-
-    def attempts(self, key: Key) -> int:
-        """How many attempts of this activity are over."""
-        return sum(1 for failure in self.failures if (failure.key.step, failure.key.call) == (key.step, key.call))
 
 
 def fold(facts: Iterable[Fact], state: TurnState | None = None) -> TurnState:
@@ -110,18 +68,37 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
     match fact:
         case TurnStarted(request):
             return _begin(state, request)
-        case Scheduled(key):
-            is_model_call = key.step > 0 and key.call == 0
-            return replace(state, in_flight=(*state.in_flight, key), model_calls=state.model_calls + is_model_call, waiting=None)
+        case Scheduled():
+            return _scheduled(state, fact)
         case AgentResolved(key, agent):
-            return replace(_landed(state, key), agent=agent, failures=())
+            return _resolved(_landed(state, key), agent)
         case ModelAnswered(key, answer):
-            return _answered(_landed(state, key), key, answer)
-        case CallFailed(key, error, lost):
-            failures = (*state.failures, CallFailed(key, error, lost))
-            return replace(_landed(state, key), failures=failures, waiting=Waiting("retry", error.message))
+            return _answered(_landed(state, key), key, answer, chains.target_of(state, key))
+        case CallFailed():
+            return _failed(state, fact)
         case ToolReturned(key) | ToolLost(key):
-            return _tool_ended(_landed(state, key), fact) if _is_open(state, key) else _landed(state, key)
+            state = replace(_landed(state, key), ledger=state.ledger.charge(str(key)))
+            return _tool_ended(state, fact) if steps.is_open(state, key) else state
+        case HookEnded(key):
+            return _landed(state, key)
+        case PolicyAnswered(key, ruling):
+            return errands.settle(gates.ruled(_landed(state, key), key, ruling.verdict))
+        case ChildScheduled() | ChildEnded() | ChildTold():
+            return delegation.apply(state, fact)
+        case _:
+            return _from_outside(state, fact)
+
+
+def _from_outside(state: TurnState, fact: Decided | BudgetAdded | WaitBegan | WaitEnded | CancelRequested | TurnEnded) -> TurnState:
+    match fact:
+        case Decided(decision):
+            return errands.settle(gates.decided(state, decision))
+        case BudgetAdded(more):
+            return _added(state, more)
+        case WaitBegan(kind, reason, pending):
+            return replace(state, waiting=Waiting(kind, reason, pending))
+        case WaitEnded(ids):
+            return errands.settle(gates.expired(replace(state, waiting=None, pardoned=len(state.failures)), ids))
         case CancelRequested(reason):
             return replace(state, cancel_reason=reason)
         case TurnEnded():
@@ -129,106 +106,141 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
 
 
 def _begin(state: TurnState, request: TurnRequest) -> TurnState:
-    state = replace(state, request=request)
+    state = replace(state, request=request, ledger=Ledger(request.given_budget))
     for message in (*closed(request.history), opening(request.task, request.context)):
-        state = _append(state, message)
+        state = steps.append(state, message)
+    return replace(state, asked_bound=state.bound, opening=len(state.messages) - 1)
+
+
+def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
+    known = reservations.base_tokens(agent, state.output_schema(agent)) + len(to_json(state.options(agent).extra))
+    given, early = state.ledger.budget, state.added
+    both = given.within(agent.budget) if given and state.lineage else given.over(agent.budget) if given else agent.budget
+    ledger = replace(state.ledger, budget=both)
+    state = replace(state, agent=agent, failures=(), pardoned=0, ledger=ledger, added=(), base_tokens=known, estimate=state.estimate.on(known))
+    return reduce(_added, early, state)
+
+
+def _added(state: TurnState, more: Budget) -> TurnState:
+    """Raise the budget. What came before the agent was known is kept until then; what does not fit changes nothing, as its sender is told."""
+    if state.agent is None:
+        return replace(state, added=(*state.added, more))
+    with suppress(InvalidRequestError):
+        return replace(state, ledger=state.ledger.add(more))
     return state
 
 
-def _append(state: TurnState, message: Message) -> TurnState:
-    data = canonical(message)
-    ids = state.call_ids
-    if isinstance(message, AssistantMessage) and message.calls:
-        ids = ids | {call.id for call in message.calls}
-    return replace(
-        state,
-        messages=(*state.messages, message),
-        digest=chain(state.digest, data),
-        size_bytes=state.size_bytes + len(data),
-        call_ids=ids,
-    )
+def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
+    """Reserve what the call may cost. Whether it fits was asked before; history says that it was made."""
+    key = fact.key
+    call, state = fact.call, ready_for(state, key)
+    ledger = state.ledger
+    if key.is_model_call and state.agent is not None:
+        asked = state.agent.target(call.model if call else "")
+        reserved = reservations.for_call(state, state.agent, asked).amount if call is None else reservations.of_call(state, state.agent, call)
+        ledger, passed = ledger.hold(str(key), reserved), (call.passed if call else ()) or state.passed
+        state = _cut(state, asked.model, call.cut if call else NO_CUT)
+        state = replace(state, calling=(*state.calling, (key, asked.model)), passed=passed)
+    elif key.is_tool_call:
+        ledger = ledger.hold(str(key), ONE_TOOL_CALL)
+    model_calls = state.model_calls + key.is_model_call
+    return replace(state, in_flight=(*state.in_flight, key), model_calls=model_calls, ledger=ledger, waiting=None)
+
+
+def _cut(state: TurnState, model: str, cut: Cut) -> TurnState:
+    """This much is not sent to this model, from now on. The same cut leaves out the same: what it is counted from never changes."""
+    if cut != state.cut(model):
+        state = replace(state, cuts=(*((name, other) for name, other in state.cuts if name != model), (model, cut)))
+    if cut != state.last_cut:
+        state = replace(state, last_cut=cut, left_out=left_out(state.messages, cut))
+    return state
+
+
+def ready_for(state: TurnState, key: Key) -> TurnState:
+    """The state as the call of this key sees it: before a last answer, every call without a result gets one, and the end is announced."""
+    if not key.is_last or state.finishing:
+        return state
+    if state.results:
+        given = (
+            result or ToolResult(call_id=call.id, name=call.name, content=steps.NOT_RUN, is_error=True)
+            for call, result in zip(state.calls, state.results, strict=True)
+        )
+        state = steps.settle(replace(state, results=tuple(given)), len(state.steps) + 1)
+    return replace(steps.append(state, reservations.LAST_WORDS), finishing=True, answer=None, failures=(), pardoned=0, passed=())
+
+
+def _failed(before: TurnState, fact: CallFailed) -> TurnState:
+    target = chains.target_of(before, fact.key) if fact.key.is_model_call else None
+    state = _landed(before, fact.key)
+    if target is not None and chains.is_skip(fact):
+        state = replace(state, ledger=state.ledger.release(str(fact.key)), model_calls=state.model_calls - 1)
+    elif target is not None:
+        ledger = bills.settle_failure(state.ledger, fact, target.price)
+        state = replace(state, ledger=ledger, unpriced=state.unpriced or target.price is None)
+    if _is_late(state, fact.key):
+        return state
+    failure = replace(fact, model=target.model if target else "")
+    return replace(state, failures=(*state.failures, failure), waiting=Waiting("retry", fact.error.message))
 
 
 def _landed(state: TurnState, key: Key) -> TurnState:
-    return replace(state, in_flight=tuple(other for other in state.in_flight if other != key))
+    calling = tuple(one for one in state.calling if one[0] != key)
+    return replace(state, in_flight=tuple(other for other in state.in_flight if other != key), calling=calling)
 
 
-def _answered(state: TurnState, key: Key, answer: ModelAnswer) -> TurnState:
+def _is_late(state: TurnState, key: Key) -> bool:
+    """Whether a call of the model or of a policy ends that was given up, because the last answer is asked for by now."""
+    return state.finishing and not key.is_last and (key.is_model_call or key.is_policy)
+
+
+def _answered(state: TurnState, key: Key, answer: ModelAnswer, target: Target | None) -> TurnState:
+    bill = bills.of_answer(state.ledger, key, answer, target.price if target else None)
+    state = replace(state, unpriced=state.unpriced or target is None or target.price is None)
+    if _is_late(state, key):
+        return replace(state, ledger=state.ledger.settle(str(key), bill.amount), usage=state.usage + answer.usage)
     message = with_unique_ids(answer.message, state.call_ids, f"call_{key.step}")
-    answer = answer.model_copy(update={"message": message})
-    state = _append(replace(state, answer=answer, results=(), failures=(), usage=state.usage + answer.usage), message)
-    if not runs_tools(answer):
-        return _close_step(state, key.step)
-    return _settle(replace(state, results=tuple(_known_result(state.agent, call) for call in message.calls)), key.step)
+    answer = answer.model_copy(update={"message": message, "model": answer.model or (target.name if target else "")})
+    objections = state.objections + 1 if answer.objection else 0
+    if bill.is_told and not state.finishing and target is not None:
+        tokens = answer.usage.input_tokens + REQUEST_TOKENS
+        cut = state.cut(target.model)
+        counted = state.estimate.counted(answer.usage.input_tokens, cut.tokens)
+        state = replace(state, known_tokens=tokens, known_at=state.bound, known_by=target.model, known_cut=cut, estimate=counted)
+    tried = chains.tried(state)
+    state = replace(state, answer=answer, tried=tried, bill=bill, objections=objections, results=(), usage=state.usage + answer.usage)
+    state = replace(state, failures=(), pardoned=0, passed=())
+    state = steps.append(replace(state, ledger=state.ledger.settle(str(key), bill.amount)), message)
+    if state.finishing or not runs_tools(answer):
+        return _objected(steps.close(state, key.step), answer)
+    if state.agent is not None and boundary.violation(state.agent, message.calls):
+        return replace(state, results=tuple(None for _ in message.calls), gates=tuple(OPEN for _ in message.calls))
+    state = replace(state, gates=tuple(gates.gate_of(state, call) for call in message.calls))
+    state = replace(state, results=tuple(steps.known_result(state.agent, call) for call in message.calls))
+    return errands.settle(steps.settle(state, key.step))
+
+
+def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
+    """Tell the model what is wrong with its answer, if it is asked again. Calls in it were not run, and each has a result that says so."""
+    if not asks_again(state):
+        return state
+    calls, said = answer.message.calls, answer.objection
+    results = tuple(ToolResult(call_id=call.id, name=call.name, content=said, is_error=True) for call in calls)
+    return steps.append(state, ToolMessage(results=results) if results else UserMessage.of(said))
+
+
+def asks_again(state: TurnState) -> bool:
+    """Whether the last answer was objected to and the model gets another chance. One that was cut off would be cut off again."""
+    if state.answer is None or not state.answer.objection or state.finishing:
+        return False
+    return state.objections <= limits.OUTPUT_REASKS and state.answer.stop is not StopReason.MAX_TOKENS
 
 
 def runs_tools(answer: ModelAnswer) -> bool:
     """Whether the calls of an answer are run: not after a stop sequence, and not where the answer was cut off or declined."""
-    return bool(answer.message.calls) and answer.stop in (StopReason.TOOL_CALLS, StopReason.END, StopReason.OTHER)
-
-
-def _known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult | None:
-    if agent is None or agent.tool(call.name) is not None:
-        return None
-    offered = ", ".join(item.name for item in agent.tools) or "none"
-    content = clip(f"There is no tool named {head(call.name, 100)!r}. The tools are: {offered}.", limits.TOOL_RESULT_BYTES)
-    return ToolResult(call_id=call.id, name=call.name, content=content, is_error=True)
+    return bool(answer.message.calls) and not answer.objection and answer.stop in (StopReason.TOOL_CALLS, StopReason.END, StopReason.OTHER)
 
 
 def _tool_ended(state: TurnState, fact: ToolReturned | ToolLost) -> TurnState:
     if isinstance(fact, ToolReturned):
-        return _result(state, fact.key, fact.output.content, fact.output.is_error)
-    return _lost(state, fact.key, fact.loss, fact.message)
-
-
-def _is_open(state: TurnState, key: Key) -> bool:
-    """Whether this call waits for its result. A reader that begins from a wrong answer meets others; its digest will say so."""
-    return key.step == len(state.steps) + 1 and key.call <= len(state.results) and state.results[key.call - 1] is None
-
-
-def _result(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:
-    call = state.calls[key.call - 1]
-    result = ToolResult(call_id=call.id, name=call.name, content=content, is_error=is_error)
-    results = tuple(result if index == key.call else other for index, other in enumerate(state.results, 1))
-    return _settle(replace(state, results=results, failures=()), key.step)
-
-
-def _lost(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
-    call = state.calls[key.call - 1]
-    tool = state.agent.tool(call.name) if state.agent else None
-    may_repeat = loss is Loss.WORKER_LOST and tool is not None and tool.is_idempotent
-    if may_repeat and key.attempt < limits.LOST_ATTEMPTS:
-        error = errors.PerdureError(f"{call.name}: {_LOSS[Loss.WORKER_LOST]}").info()
-        return replace(state, failures=(*state.failures, CallFailed(key, error, lost=True)))
-    limit = f"{tool.timeout_s:g} s" if tool else ""
-    text = f"{call.name}: {_LOSS[loss].format(limit=limit)}" + (f": {message}" if message else "")
-    return _result(state, key, text, is_error=True)
-
-
-_LOSS = {
-    Loss.WORKER_LOST: "contact with the process that ran it was lost; whether it took effect is unknown",
-    Loss.TIMED_OUT: "stopped because it took longer than {limit}; whether it took effect is unknown",
-    Loss.CANCELLED: "stopped because the turn was cancelled; whether it took effect is unknown",
-    Loss.FAILED: "it could not be run",
-}
-
-
-def _settle(state: TurnState, step: int) -> TurnState:
-    """Close the step once every call has its result."""
-    results = tuple(result for result in state.results if result is not None)
-    if len(results) < len(state.results):
-        return state
-    return _close_step(_append(state, ToolMessage(results=results)), step, results)
-
-
-def _close_step(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -> TurnState:
-    assert state.answer is not None
-    step = Step(
-        number=number,
-        model=state.answer.model,
-        message=state.answer.message,
-        results=results,
-        stop=state.answer.stop,
-        usage=state.answer.usage,
-    )
-    return replace(state, steps=(*state.steps, step), results=(), tool_calls=state.tool_calls + len(results))
+        return steps.give(state, fact.key, fact.output.content, fact.output.is_error)
+    return steps.lose(state, fact.key, fact.loss, fact.message)

@@ -6,29 +6,70 @@ Sizes are bytes of UTF-8. Temporal refuses payloads over 2 MB, so everything tha
 from datetime import timedelta
 
 MAX_ITERATIONS = 10
+OUTPUT_TOKENS = 8_192
+"""The output limit of a call under a budget of money or tokens, where the options name none."""
+LEAST_OUTPUT_TOKENS = 16
+"""A call that could write less is not worth its input."""
+LAST_OUTPUT_TOKENS = 1_024
+"""Kept for the last answer of an agent that finishes when its budget is spent."""
+LAST_CALL = timedelta(seconds=30)
+"""Kept for the same answer of a time budget, but not more than a tenth of it."""
+APPROVAL_EXPIRY = timedelta(hours=24)
+"""An approval that nobody gives in this time is denied."""
+OUTPUT_REASKS = 2
+"""How often in a row a model is told what is wrong with its answer and asked again."""
+SAME_CALLS = 3
+"""The same call with the same arguments so often in a row, or so many steps in which every tool failed, is a loop."""
+
+DEPTH = 3
+"""How deep a tree of agents may be, its root not counted."""
+CHILDREN = 20
+"""How many turns of delegates a turn may start."""
+CHILDREN_AT_ONCE = 5
+"""How many of them one call may start."""
+
 MODEL_CALL = timedelta(minutes=5)
 TOOL_CALL = timedelta(seconds=60)
+MCP_START = timedelta(seconds=20)
+"""So long an MCP server may take to start, and to tell its tools."""
+MCP_LONGEST_START = timedelta(seconds=45)
+"""What `start_timeout` may be: below what looking an agent up may take."""
 RETRY_AFTER = timedelta(minutes=5)
 
 TASK_BYTES = 1024 * 1024
+MEDIA_BYTES = 20 * 1024 * 1024
+"""The images and files of a task, in base64. More than `PAYLOAD_BYTES` of them need the external storage of Temporal's client."""
 LABELS_BYTES = 4 * 1024
 HEARTBEAT_BYTES = 4 * 1024
+LIVE_TEXT_BYTES = 16 * 1024
+"""The end of what a model has said so far, as its heartbeats carry it: most answers whole."""
 TOOL_RESULT_BYTES = 64 * 1024
 SUMMARY_BYTES = 64 * 1024
 MEMO_BYTES = 2 * 1024
 ERROR_TEXT_BYTES = 4 * 1024
 PROVIDER_BODY_BYTES = 20 * 1000 * 1000
+"""Of a reply after decompression; of a stream, all of its events together."""
+STREAM_LINE_BYTES = 5 * 1000 * 1000
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
 PAYLOAD_BYTES = 1_500_000
 """What one value may weigh on its way into history: below the server's 2 MB, with room for the envelope."""
+
+STORED_BYTES = 25_000_000
+"""The same for what starts a turn, where the client has an external storage, which holds it instead of history."""
 
 HISTORY_BYTES = 45_000_000
 HISTORY_EVENTS = 48_000
 """The server terminates a workflow at 50 MB or 51,200 events, and no code of it runs then; a turn ends typed before that."""
 
 TRANSIENT_RETRIES = 1
-"""How often one step tries again after an error of the model that may pass."""
+"""How often one step asks the same model again after an error that may pass."""
+CHAIN = 8
+"""How many models an agent may name, one to ask when the one before fails."""
+BENCH = timedelta(seconds=5)
+"""For so long a model that failed is left alone where there is another; twice as long each time, ..."""
+LONGEST_BENCH = timedelta(minutes=5)
+"""... and not longer than this. A success resets it."""
 
 LOST_ATTEMPTS = 5
 """How many attempts of one activity may be lost with their worker before the turn stops trying."""
@@ -36,3 +77,10 @@ LOST_ATTEMPTS = 5
 TURN_ID_CHARACTERS = 100
 NAME_CHARACTERS = 64
 """Names of agents and tools."""
+
+WINDOW_SHARE = 0.8
+"""Of a model's window, the answer's part left out: a longer transcript is not sent whole. The rest is for what the estimate does not see."""
+WINDOW_TARGET = 0.5
+"""As much of it is left then, so that many steps pass until something has to go again."""
+KEPT_STEPS = 4
+"""The last steps of a transcript, which are always sent as they are."""

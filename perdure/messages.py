@@ -24,12 +24,16 @@ class Text(Value):
 
 
 class Thinking(Value):
-    """Reasoning that a model shows. `signature` is the provider's, `redacted` what it shows to nobody; both go back to it unchanged."""
+    """Reasoning that a model shows. `signature` is the provider's, `redacted` what it shows to nobody; both go back to it unchanged.
+
+    `by` is the model it is from, as `provider:model`: another model does not get it.
+    """
 
     type: Literal["thinking"] = "thinking"
     text: str
     signature: str | None = None
     redacted: str | None = None
+    by: str | None = None
 
 
 class Media(Value):
@@ -113,12 +117,23 @@ OPEN_CALL = "This call has no result: the turn ended before it was run to its en
 
 
 def weight(message: UserMessage) -> int:
-    """Bytes of what a message holds: its text in UTF-8, its media as they are sent."""
-    return sum(size(part.text if isinstance(part, Text) else (part.data or part.url or "")) for part in message.parts)
+    """Bytes of the text in a message, addresses of media included."""
+    return sum(size(part.text if isinstance(part, Text) else part.url or "") for part in message.parts)
+
+
+def media_weight(message: UserMessage) -> int:
+    """Bytes of the images and files in a message, as they are sent: in base64."""
+    return sum(len(part.data or "") for part in message.parts if isinstance(part, Media))
 
 
 def canonical(message: Message) -> bytes:
-    """The bytes that a digest is taken over. `None` is left out, so a field added later (with `None` as default) changes no digest."""
+    """The bytes that a digest is taken over.
+
+    `None` is left out, so a field added later (with `None` as default) changes no digest of what was said before. Whose thoughts they are is no part
+    of them, because a worker of an earlier release does not know it.
+    """
+    if isinstance(message, AssistantMessage) and any(isinstance(part, Thinking) and part.by for part in message.parts):
+        return message.model_dump_json(exclude_none=True, exclude={"parts": {"__all__": {"by"}}}).encode()
     return message.model_dump_json(exclude_none=True).encode()
 
 

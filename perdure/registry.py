@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from perdure import errors
 from perdure.agents import Agent
 from perdure.tasks import TurnInfo
 from perdure.text import described
 
-Factory = Callable[[TurnInfo], Agent]
-Entry = Agent | Factory
+Factory = Callable[[TurnInfo], Agent[Any]]
+Entry = Agent[Any] | Factory
 
 
 class Registry:
@@ -61,12 +62,12 @@ class Registry:
         with self._lock:
             return any(not isinstance(entry, Agent) for entry in self._entries.values())
 
-    def agents(self) -> tuple[Agent, ...]:
+    def agents(self) -> tuple[Agent[Any], ...]:
         """The agents that are values, sorted by name; what factories make is not known before a turn asks."""
         with self._lock:
             return tuple(entry for _, entry in sorted(self._entries.items()) if isinstance(entry, Agent))
 
-    def make(self, info: TurnInfo) -> Agent:
+    def make(self, info: TurnInfo) -> Agent[Any]:
         """The agent for a turn.
 
         Raises:

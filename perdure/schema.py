@@ -16,7 +16,7 @@ import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, from_json
 
 from perdure import errors
 
@@ -33,7 +33,7 @@ class Arguments:
     def __init__(self, model: type[BaseModel], names: Mapping[str, str]) -> None:
         self._model = model
         self._names = names
-        self.schema: dict[str, JsonValue] = _schema_of(model)
+        self.schema: dict[str, JsonValue] = without_titles(model.model_json_schema)
 
     def parse(self, text: str) -> dict[str, Any]:
         """Keyword arguments from JSON text.
@@ -46,6 +46,27 @@ class Arguments:
         except ValidationError as error:
             raise ValueError(_explain(error.errors(include_url=False, include_context=False))) from None
         return {name: getattr(parsed, field) for field, name in self._names.items()}
+
+
+class GivenArguments(Arguments):
+    """Arguments by a schema that somebody else gave, and checks. All of them are one argument here: `arguments`, a JSON object."""
+
+    def __init__(self, schema: Mapping[str, JsonValue]) -> None:
+        self.schema = dict(schema)
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """The arguments from JSON text.
+
+        Raises:
+            ValueError: The text is no JSON object; the message is written for the model.
+        """
+        try:
+            found = from_json(text.strip() or "{}", allow_inf_nan=False)
+        except ValueError as error:
+            raise ValueError(f"arguments: Invalid JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise ValueError("arguments: Input should be an object")
+        return {"arguments": found}
 
 
 def arguments_of(function: Callable[..., object], hidden: Collection[str] = ()) -> Arguments:
@@ -119,10 +140,11 @@ class _Plain(GenerateJsonSchema):
         return made
 
 
-def _schema_of(model: type[BaseModel]) -> dict[str, JsonValue]:
+def without_titles(make: Callable[..., dict[str, Any]]) -> dict[str, JsonValue]:
+    """The schema that a method of pydantic makes, without titles."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a default that is not JSON is left out of the schema, which is what the warning says
-        made = model.model_json_schema(by_alias=True, schema_generator=_Plain)
+        made = make(by_alias=True, schema_generator=_Plain)
     for definition in made.get("$defs", {}).values():
         definition.pop("title", None)
     return made

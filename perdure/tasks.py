@@ -7,15 +7,27 @@ from typing import Annotated
 from pydantic import Field
 
 from perdure import text
+from perdure.budgets import Budget
 from perdure.messages import Media, Text, UserMessage
 from perdure.values import Value
 
 
 class Task(Value):
-    """What is asked: plain text, or parts where there is more than text. `type` is a name of your own that stands with it in history."""
+    """What is asked, and under which constraints.
+
+    Attributes:
+        content: Plain text, or parts where there is more than text.
+        type: A name of your own that stands with it in history and in the log.
+        allowed_tools: Only these tools are offered, and calling another ends the turn; None for every tool, `()` for none.
+        budget: What the turn may spend; what it is started with goes before it, limit by limit.
+        requires_human_approval: Every call of a tool that is not read-only waits until somebody approves it.
+    """
 
     content: str | tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
     type: str = ""
+    allowed_tools: tuple[str, ...] | None = None
+    budget: Budget | None = None
+    requires_human_approval: bool = False
 
     @property
     def text(self) -> str:

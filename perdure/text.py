@@ -1,5 +1,10 @@
 """Text at the boundary: bytes that everyone can store, and cuts that say what was cut."""
 
+import json
+
+_READABLE = 2_000
+_JOINERS = "\u200c\u200d"
+
 
 def clean(text: str) -> str:
     """Replace lone surrogates, which no encoder on the way to history accepts."""
@@ -11,9 +16,21 @@ def size(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
+def in_units(bytes_: int) -> str:
+    """An amount of bytes as a person says it: 312 bytes, 5 KB, 1.2 MB."""
+    if bytes_ < 1_000:
+        return f"{bytes_} byte{'' if bytes_ == 1 else 's'}"
+    return f"{round(bytes_ / 1_000)} KB" if bytes_ < 999_500 else f"{bytes_ / 1_000_000:.1f} MB"
+
+
 def head(text: str, max_bytes: int) -> str:
     """The longest beginning of `text` that fits, never half a character."""
     return text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")
+
+
+def tail(text: str, max_bytes: int) -> str:
+    """The longest end of `text` that fits, never half a character."""
+    return text.encode("utf-8", "replace")[-max_bytes:].decode("utf-8", "ignore")
 
 
 def clip(text: str, max_bytes: int) -> str:
@@ -39,7 +56,27 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {words or 'no message'}"
 
 
+def arguments_in_words(arguments: str) -> str:
+    """JSON arguments as a person reads them, `query=notice period, limit=5`; as they are where they are no small JSON object."""
+    try:
+        values = json.loads(arguments) if len(arguments) <= _READABLE else None
+        if not isinstance(values, dict):
+            return arguments
+        return ", ".join(f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
+    except (ValueError, RecursionError):  # reading and writing reach Python's limit at different depths
+        return arguments
+
+
+def harmless(text: str) -> str:
+    """With escapes in place of what would move the cursor of a terminal or turn the direction of what follows: a task is anybody's text."""
+    return "".join(letter if letter.isprintable() or letter in _JOINERS else _escaped(letter) for letter in text)
+
+
+def _escaped(letter: str) -> str:
+    return f"\\u{ord(letter):04x}" if ord(letter) <= 0xFFFF else json.dumps(letter)[1:-1]
+
+
 def one_line(text: str, max_characters: int) -> str:
-    """`text` as one line for a list or a summary."""
-    line = " ".join(text.split())
+    """`text` as one harmless line for a list or a summary."""
+    line = harmless(" ".join(text.split()))
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"

@@ -7,14 +7,15 @@ implies `idempotent`, and what is not idempotent is started at most once.
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import re
 import typing
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -82,6 +83,7 @@ class Tool(Generic[P, R]):
         timeout: timedelta = limits.TOOL_CALL,
         read_only: bool = False,
         idempotent: bool = False,
+        requires_approval: bool = False,
     ) -> None:
         self.function = function
         given = name or getattr(function, "__name__", None)
@@ -90,6 +92,7 @@ class Tool(Generic[P, R]):
         self.name: str = given
         self.read_only = read_only
         self.idempotent = idempotent or read_only
+        self.requires_approval = requires_approval
         self.timeout = timeout
         self.is_async = inspect.iscoroutinefunction(function)
         if not NAME.fullmatch(self.name):
@@ -103,6 +106,11 @@ class Tool(Generic[P, R]):
     def description(self) -> str:
         """What the model reads: the docstring without its sections."""
         return self._given_description if self._given_description is not None else schema.description_of(self.function)
+
+    @property
+    def digest(self) -> str:
+        """Changes when the arguments change: the first 8 hexadecimal digits of SHA-256 over the schema."""
+        return hashlib.sha256(to_json(self.arguments.schema)).hexdigest()[:8]
 
     @functools.cached_property
     def context_parameter(self) -> str | None:
@@ -130,13 +138,25 @@ class Tool(Generic[P, R]):
         """A tool that is a method, bound to `instance`."""
         if instance is None:
             return self
+        return self._copy(MethodType(self.function, instance), self.name)
+
+    def renamed(self, name: str) -> Tool[..., R]:
+        """The same tool under another name.
+
+        Raises:
+            ConfigurationError: The name is not valid.
+        """
+        return self._copy(self.function, name)
+
+    def _copy(self, function: Callable[..., R], name: str) -> Tool[..., R]:
         return Tool(
-            MethodType(self.function, instance),
-            name=self.name,
+            function,
+            name=name,
             description=self._given_description,
             timeout=self.timeout,
             read_only=self.read_only,
             idempotent=self.idempotent,
+            requires_approval=self.requires_approval,
         )
 
     def __repr__(self) -> str:
@@ -156,6 +176,7 @@ def tool(
     timeout: timedelta = limits.TOOL_CALL,
     read_only: bool = False,
     idempotent: bool = False,
+    requires_approval: bool = False,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -166,6 +187,7 @@ def tool(
     timeout: timedelta = limits.TOOL_CALL,
     read_only: bool = False,
     idempotent: bool = False,
+    requires_approval: bool = False,
 ) -> Any:
     """Make a tool of a function: schema from its signature, description from its docstring.
 
@@ -176,13 +198,22 @@ def tool(
         timeout: After this the call is stopped and the model told.
         read_only: It changes nothing, so it may run again after a crash.
         idempotent: It may run again after a crash with the same `idempotency_key`. Otherwise it is started at most once.
+        requires_approval: Each call waits until somebody approves it.
 
     Raises:
         ConfigurationError: The name or the timeout is not valid.
     """
 
     def make(f: Callable[..., Any]) -> AnyTool:
-        made: AnyTool = Tool(f, name=name, description=description, timeout=timeout, read_only=read_only, idempotent=idempotent)
+        made: AnyTool = Tool(
+            f,
+            name=name,
+            description=description,
+            timeout=timeout,
+            read_only=read_only,
+            idempotent=idempotent,
+            requires_approval=requires_approval,
+        )
         return made
 
     return make if function is None else make(function)
@@ -197,6 +228,36 @@ class Toolbox:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tools", as_tools(self.tools))
+
+    def prefixed(self, prefix: str) -> Toolbox:
+        """The same tools, each under `prefix` and its name: for two toolboxes that share names.
+
+        Raises:
+            ConfigurationError: A name is not valid any more.
+        """
+        return Toolbox(self.name, [item.renamed(prefix + item.name) for item in as_tools(self.tools)])
+
+    def filtered(self, wanted: Callable[[AnyTool], bool] | Collection[str]) -> Toolbox:
+        """Only the tools of these names, or for which `wanted` says yes, in the same order.
+
+        Raises:
+            ConfigurationError: A name that the toolbox does not have.
+        """
+        items = as_tools(self.tools)
+        if callable(wanted):
+            return Toolbox(self.name, [item for item in items if wanted(item)])
+        unknown = sorted(set(wanted) - {item.name for item in items})
+        if unknown:
+            known = ", ".join(item.name for item in items) or "none"
+            raise errors.ConfigurationError(f"toolbox {self.name!r} has no tool named {unknown[0]!r}; it has {known}")
+        return Toolbox(self.name, [item for item in items if item.name in wanted])
+
+
+class ToolResolver(Protocol):
+    """Finds tools by name that an agent was not given: those that a turn allows, when it begins and when they are called."""
+
+    def resolve(self, name: str) -> AnyTool | None:
+        """The tool of this name; None for none, which is no error. What it raises fails the turn."""
 
 
 def as_tools(items: Sequence[AnyTool | Callable[..., Any]]) -> tuple[AnyTool, ...]:

@@ -4,27 +4,52 @@ from __future__ import annotations
 
 import hashlib
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, JsonValue, field_validator
 from pydantic_core import to_json
 
 from perdure import errors, limits
+from perdure.budgets import Budget, Remaining, Spending
+from perdure.delegates import InheritedTool, Lineage
 from perdure.errors import ErrorInfo
-from perdure.messages import AssistantMessage, Message, weight
-from perdure.reports import Outcome, StopReason, Usage
+from perdure.messages import AssistantMessage, Message, media_weight, weight
+from perdure.options import RequestOptions
+from perdure.reports import ChildReport, Outcome, StopReason, Usage
+from perdure.strict import Schema, strict
 from perdure.tasks import Context, Task, TurnInfo, opening
-from perdure.text import size
+from perdure.text import one_line, size
 from perdure.values import Wire
+from perdure.view import NO_CUT, Cut
+
+_DIGITS = 16
+"""Of a digest, in every model call. 64 bits tell transcripts apart that mistakes made different; nobody gains by forging one."""
+
+
+def _natural_stop(answer: dict[str, Any]) -> StopReason:
+    return StopReason.TOOL_CALLS if "message" in answer and answer["message"].calls else StopReason.END
 
 
 class TurnRequest(Wire):
-    """The input of a turn. From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`."""
+    """The input of a turn. From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`.
+
+    `output_schema` is that of the answer, `model` the one that is asked; both go before the agent's own. `lineage` is set by a turn that delegates.
+    `live` has what the model says told while it speaks.
+    """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
     task: Task
     context: Context | None = None
     history: tuple[Message, ...] = ()
     labels: dict[str, str] = {}
+    budget: Budget | None = None
+    options: RequestOptions | None = None
+    allowed_tools: tuple[str, ...] | None = None
+    output_schema: Schema | None = None
+    model: str | None = None
+    lineage: Lineage | None = None
+    live: bool = False
 
     @field_validator("task", mode="before")
     @classmethod
@@ -37,24 +62,41 @@ class TurnRequest(Wire):
         return {"blocks": value} if isinstance(value, dict) and "blocks" not in value else value
 
     def digest(self) -> str:
-        """What is asked, as SHA-256 in hex. Labels are not part of it: they say nothing about the work."""
-        return hashlib.sha256(to_json(self.model_dump(mode="json", exclude={"labels"}, exclude_none=True))).hexdigest()
+        """What is asked, as SHA-256 in hex. Labels, budget, options, the type of the answer and `live` are not part of it: they say how, not what."""
+        asked = self.model_dump(mode="json", exclude={"labels", "budget", "options", "output_schema", "live"}, exclude_none=True)
+        return hashlib.sha256(to_json(asked)).hexdigest()
 
     def check(self) -> None:
-        """Refuse what is too large.
+        """Refuse what is too large, and a type that no model can be held to.
 
         Raises:
-            TooLargeError: Task and context together, or the labels, are over their limit.
+            TooLargeError: Task, context and output schema together, the labels, or the images and files are over their limit.
+            InvalidRequestError: The output schema is recursive, or any value may stand in it.
         """
-        given = weight(opening(self.task, self.context))
+        asked = opening(self.task, self.context)
+        given = weight(asked) + (len(to_json(self.output_schema)) if self.output_schema is not None else 0)
         labels = sum(size(name) + size(value) for name, value in self.labels.items())
-        if labels > limits.LABELS_BYTES:
-            raise errors.TooLargeError(f"the labels are {labels} bytes, more than {limits.LABELS_BYTES}; they go with every tool call")
-        if given > limits.TASK_BYTES:
-            raise errors.TooLargeError(
-                f"task and context are {given} bytes, more than {limits.TASK_BYTES}; give the agent a tool that reads the rest",
-                context={"bytes": given, "limit": limits.TASK_BYTES},
-            )
+        for what, bytes_, most, hint in (
+            ("the labels", labels, limits.LABELS_BYTES, "they go with every tool call"),
+            ("task, context and output schema", given, limits.TASK_BYTES, "give the agent a tool that reads the rest"),
+            ("the images and files of the task", media_weight(asked), limits.MEDIA_BYTES, "give addresses that the provider fetches"),
+        ):
+            if bytes_ > most:
+                raise errors.TooLargeError(f"{what} are {bytes_} bytes, more than {most}; {hint}", context={"bytes": bytes_, "limit": most})
+        try:
+            strict({"type": "string"} if self.output_schema is None else self.output_schema)
+        except ValueError as error:
+            raise errors.InvalidRequestError(f"the output schema: {one_line(str(error), 300)}") from None
+
+    @property
+    def allowed(self) -> tuple[str, ...] | None:
+        """The tools that may be called; None for every tool."""
+        return self.task.allowed_tools if self.allowed_tools is None else self.allowed_tools
+
+    @property
+    def given_budget(self) -> Budget | None:
+        """What may be spent, by the start and by the task."""
+        return self.budget.over(self.task.budget) if self.budget else self.task.budget
 
     def info(self, turn_id: str) -> TurnInfo:
         """What a factory may know."""
@@ -62,40 +104,113 @@ class TurnRequest(Wire):
 
 
 class AgentCall(Wire):
-    """Input of resolving an agent. The task stands in history already, and only a factory reads it."""
+    """Input of resolving an agent. The task stands in history already, and only a factory reads it.
+
+    `extra` are the further fields of the turn's requests, for some of which vendors charge more. `inherited` are tools of
+    the turns above it.
+    """
 
     agent: str
+    allowed: tuple[str, ...] | None = None
+    extra: dict[str, JsonValue] = {}
+    model: str | None = None
+    inherited: tuple[InheritedTool, ...] = ()
 
 
 class ModelCall(Wire):
-    """Input of a model call: the transcript by reference. The messages are the first `length` of the turn, and `digest` says exactly which."""
+    """Input of a model call: the transcript by reference.
 
-    length: int
-    digest: str
-    model: str
+    `digest`, the beginning of the transcript's, says which messages. `model` is empty where it is the agent's first. `others` says that another is
+    asked where the worker knows this one to be benched, `passed` which models were passed over, as `model: reason`. `cut` is what is not sent because
+    the model's window is too small. `max_output_tokens` is what the budget allows, `budget` what is left of it. `most_input` shortens what is left
+    after the cut until it has at most so many tokens.
+    """
+
+    digest: str = Field(min_length=_DIGITS)
+    model: str = ""
+    others: bool = False
+    passed: tuple[str, ...] = ()
+    cut: Cut = NO_CUT
+    max_output_tokens: int | None = None
+    most_input: int | None = None
+    budget: Remaining | None = None
+
+    @classmethod
+    def of(cls, digest: str, **fields: Any) -> ModelCall:
+        """The call that names a transcript by the whole digest."""
+        return cls(digest=digest[:_DIGITS], **fields)
 
 
 class ModelAnswer(Wire):
-    """What a model answered. `model` is the one that served, as the provider names it; `duration_ms` is the time of the request."""
+    """What a model answered.
+
+    `model` is the one that served, as the provider names it, empty where that is the name asked for; `duration_ms` is the time of the request.
+    `stop` need not be said where it is what one expects: after tool calls that they are to be run, else the natural end. `cost` is in US dollars,
+    None where nobody knows the price. `objection` is what is wrong with the answer, as the model is told when it is asked again.
+    """
 
     message: AssistantMessage
-    stop: StopReason
+    stop: StopReason = Field(default_factory=_natural_stop)
     usage: Usage = Usage()
-    model: str
+    model: str = ""
     duration_ms: int = 0
+    cost: Decimal | None = None
+    objection: str = ""
+
+
+class LiveText(Wire):
+    """The end of what a model has said so far, as the heartbeats of its activity hold it. `offset` characters stand before it."""
+
+    offset: int = 0
+    text: str = ""
+
+
+class HookCall(Wire):
+    """Input of a middleware's activity: which of the agent's, from 0, and when. After a turn, how it went."""
+
+    agent: str
+    place: int
+    moment: Literal["before", "after"]
+    outcome: Outcome | None = None
+    risk: str | None = None
+
+
+class ObserverCall(Wire):
+    """Input of the observers' activity: the steps after `seen` up to `steps`, then a wait or the end, if there is one."""
+
+    agent: str
+    seen: int
+    steps: int
+    waits_for: str = ""
+    reason: str = ""
+    outcome: Outcome | None = None
+    risk: str | None = None
+
+
+class Noted(Wire):
+    """The result of an activity that has none."""
 
 
 class ToolRun(Wire):
-    """Input of a tool activity. `owner` is the agent whose tool it is; `arguments` is JSON text as the model wrote it."""
+    """Input of a tool activity.
+
+    `owner` is the agent whose tool it is; `tool` is empty where the activity is named after it; `arguments` is JSON text as the model wrote it.
+    `run` is the end of the id of the turn's first run, for a tool that has a context and so sees its idempotency key: after a reset, an activity
+    that was scheduled before has another run around it.
+    """
 
     owner: str
-    tool: str
+    tool: str = ""
     call_id: str
     arguments: str
-    attempt: int
-    idempotency_key: str
     schema_digest: str
+    run: str = ""
     labels: dict[str, str] = {}
+
+    def idempotency_key(self, turn_id: str, step: int, place: int, name: str) -> str:
+        """The same for every attempt, after a reset and a continue-as-new; another one when the turn's id is started anew."""
+        parts = (turn_id, self.run, str(step), str(place), name, self.arguments)
+        return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 class ToolOutput(Wire):
@@ -104,6 +219,18 @@ class ToolOutput(Wire):
     content: str
     is_error: bool = False
     duration_ms: int = 0
+
+
+class ChildNews(Wire):
+    """The signal from a turn to one above it: that it waits for somebody (`waits_for`), goes on (nothing), or was given budget (`added`).
+
+    `key` is that of the child below the turn that is told.
+    """
+
+    key: str
+    waits_for: str = ""
+    reason: str = ""
+    added: Budget | None = None
 
 
 class Summary(Wire):
@@ -117,10 +244,13 @@ class Summary(Wire):
     model_calls: int = 0
     tool_calls: int = 0
     usage: Usage = Usage()
+    spent: Spending = Spending()
+    is_priced: bool = False
     duration_ms: int = 0
     length: int = 0
     digest: str = ""
     error: ErrorInfo | None = None
+    children: tuple[ChildReport, ...] = ()
 
     @property
     def duration(self) -> timedelta:

@@ -7,33 +7,46 @@ as it does in whoever reads the history.
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import contextlib
+from collections.abc import Coroutine
 from datetime import timedelta
+from typing import Any
 
-from pydantic import BaseModel
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError
+from temporalio.common import RawValue
 
-from perdure import errors, limits
-from perdure.activities import failures, heartbeats, outcomes
+from perdure import approvals, chains, errors, limits, reservations
+from perdure.activities import failures, outcomes
 from perdure.activities.payloads import NOTHING, pack, unpack
-from perdure.activities.signatures import CALL_MODEL, RESOLVE_AGENT, TURN
-from perdure.agents import AgentDefinition
-from perdure.decide import Act, Ask, Done, check_history, next_move, retry_delay
+from perdure.activities.signatures import ADD_BUDGET, ASK_POLICY, CALL_MODEL, CHILD_NEWS, DECIDE, RESOLVE_AGENT, TURN
+from perdure.approvals import Decision, ProposedCall
+from perdure.budgets import Budget
+from perdure.decide import Act, Ask, AwaitApproval, Consult, Delegate, Done, Move, check_history, moves_at_once, next_move
+from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
-from perdure.facts import CancelRequested, Key, Scheduled, TurnStarted
-from perdure.fold import TurnState, apply
-from perdure.messages import ToolCall
+from perdure.facts import BudgetAdded, CallFailed, CancelRequested, Decided, Key, ModelAnswered, TurnStarted
+from perdure.fold import ready_for
+from perdure.health import Health
 from perdure.reports import Outcome
-from perdure.tasks import headline
-from perdure.text import clip, described, one_line
+from perdure.retries import asked_pause_s, retry_delay
+from perdure.text import arguments_in_words, described
 from perdure.wire import AgentCall, ModelCall, Summary, ToolRun, TurnRequest
+from perdure.workflows import ancestors, closing, records, waits
+from perdure.workflows.board import Board
+from perdure.workflows.calls import Calls
+from perdure.workflows.children import Children
+from perdure.workflows.pipeline import Pipeline
 
-ONCE = RetryPolicy(maximum_attempts=1)
-CANCEL_GRACE = timedelta(seconds=10)
 MARGIN = timedelta(seconds=10)
 """Between a model call's own deadline and the activity's, so that the typed error comes first."""
+
+_OUTCOMES = {
+    errors.TurnBudgetExceededError: Outcome.BUDGET_EXHAUSTED,
+    errors.MaxIterationsError: Outcome.MAX_ITERATIONS,
+    errors.LoopDetectedError: Outcome.LOOP,
+    errors.AutonomyBoundaryError: Outcome.BOUNDARY,
+    errors.TurnTimeoutError: Outcome.TIMED_OUT,
+}
 
 
 @workflow.defn(name=TURN, sandboxed=False, failure_exception_types=[PerdureError])
@@ -41,157 +54,245 @@ class AgentTurn:
     """A turn. Unsandboxed: it holds no code of users, and replay tests guard it (docs/decisions/0002)."""
 
     def __init__(self) -> None:
-        self._state = TurnState()
+        self._board = Board()
+        self._calls = Calls(self._board)
+        self._pipeline = Pipeline(self._board, self._calls)
+        self._children = Children(self._board)
+        self._health = Health()
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Run the turn. The input is raw and validated here, so that any start ends typed."""
         try:
             agent = await self._resolve(unpack(start, TurnRequest))
-            done = await self._loop(agent)
-            summary = self._summary(done.outcome, done.output, done.risk)
+            done = await self._pipeline.through(agent, lambda: self._loop(agent))
+            await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
+            summary = self._board.summary(done.outcome, done.output, done.risk)
         except asyncio.CancelledError:
-            reason = workflow.cancellation_reason() or ""
-            self._state = apply(self._state, CancelRequested(reason))
-            self._leave_memo(self._summary(Outcome.CANCELLED), reason)
-            raise
+            summary = await self._cancelled(workflow.cancellation_reason() or "")
+            if workflow.info().parent is None:
+                raise
+            return pack(summary)  # a parent hears nothing else of a cancelled child
         except PerdureError as error:
-            raise self._failure(error) from error
+            raise await self._failure(error) from error
         except Exception as error:  # a bug of ours must not leave the workflow task failing for ever
             workflow.logger.exception("the turn failed unexpectedly")
-            raise self._failure(PerdureError(described(error))) from error
-        self._leave_memo(summary)
+            raise await self._failure(PerdureError(described(error))) from error
+        closing.end(self._board.state, summary)
+        records.turn_ended(self._board.state, summary)
         return pack(summary)
 
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Look the agent up once; a later deploy changes nothing of this turn."""
-        self._state = apply(self._state, TurnStarted(request))
+        board = self._board
+        board.note(TurnStarted(request))
         request.check()
-        call = AgentCall(agent=request.agent)
-        while self._state.agent is None:
-            await asyncio.sleep(retry_delay(self._state).total_seconds())
-            await self._perform(Key(0, attempt=len(self._state.failures) + 1), RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}")
-        return self._state.agent
+        call = AgentCall(agent=request.agent, model=request.model, allowed=request.allowed, extra=request.options.extra if request.options else {})
+        call = call.model_copy(update={"inherited": request.lineage.tools if request.lineage else ()})
+        while board.state.agent is None:
+            await asyncio.sleep(retry_delay(board.state).total_seconds())
+            key = Key(0, attempt=len(board.state.failures) + 1)
+            await self._calls.perform(key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}")
+        closing.begin(board.state)
+        records.turn_started(board.state)
+        return board.state.agent
 
     async def _loop(self, agent: AgentDefinition) -> Done:
         while True:
             info = workflow.info()
             check_history(info.get_current_history_size(), info.get_current_history_length())
-            match next_move(self._state, agent):
-                case Done() as done:
-                    return done
-                case Ask() as ask:
-                    await self._ask(ask, agent)
-                case Act() as act:
-                    await self._act(act, agent)
+            await self._pipeline.observe(agent)
+            try:
+                move = next_move(self._board.state, agent, self._board.time_left, self._benched(agent))
+            except errors.TurnBudgetExceededError as error:
+                ledger = self._board.state.ledger
+                if agent.on_exhausted != "pause" or ledger.overrun or ledger.budget is None:
+                    raise
+                await self._pipeline.observe(agent, waits_for="budget", reason=error.message)
+                await waits.for_budget(self._board, error.message)
+                continue
+            if isinstance(move, Done):
+                return move
+            await self._make(move, agent)
+
+    async def _make(self, move: Move, agent: AgentDefinition) -> None:
+        match move:
+            case Ask():
+                await self._ask(move, agent)
+            case Act() | Delegate() if agent.parallel_tools:
+                await _together([self._run(one, agent) for one in moves_at_once(self._board.state, agent)])
+            case Act() | Delegate():
+                await self._run(move, agent)
+            case Consult():
+                await self._consult(move, agent)
+            case AwaitApproval(asked):
+                await self._pipeline.observe(agent, waits_for="approval", reason=", ".join(call.name for call, _ in asked.calls))
+                await waits.for_approval(self._board, asked)
 
     async def _ask(self, move: Ask, agent: AgentDefinition) -> None:
-        """Call the model with the transcript by reference."""
-        if move.delay:
-            await workflow.sleep(move.delay, summary=f"before {agent.model} is asked again")
-        call = ModelCall(length=len(self._state.messages), digest=self._state.digest, model=agent.model)
-        await self._perform(move.key, CALL_MODEL, call, limits.MODEL_CALL + MARGIN, f"{_label(move.key)} · {agent.model}")
+        """Call a model with the transcript by reference."""
+        choice, target = move.choice, move.choice.target
+        if choice.delay and not await self._sleep(choice.delay, f"before {target.model} is asked again"):
+            return
+        key, board = move.key, self._board
+        state = ready_for(board.state, key)
+        reservation = reservations.for_call(state, agent, target, choice.cut)
+        call = ModelCall.of(
+            state.digest,
+            model="" if target.model == agent.model else target.model,
+            others=choice.others,
+            passed=choice.passed,
+            cut=choice.cut,
+            max_output_tokens=reservation.max_output_tokens,
+            most_input=reservation.most_input,
+            budget=board.remaining if board.state.ledger.budget else None,
+        )
+        summary = f"{_label(key)}{', last answer' if key.is_last else ''}: {target.model}"
+        summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
+        fact = await self._calls.perform(key, CALL_MODEL, call, limits.MODEL_CALL + MARGIN, summary, queue=target.queue)
+        if isinstance(fact, ModelAnswered):
+            self._health.succeeded(target.model)
+        elif isinstance(fact, CallFailed) and chains.is_penalty(fact):
+            self._health.failed(target.model, workflow.time(), asked_pause_s(errors.from_info(fact.error)))
+
+    def _benched(self, agent: AgentDefinition) -> list[str]:
+        """The models that this turn leaves alone for now: a memory that survives restarts, for a replay makes it anew."""
+        return [target.model for target in agent.chain if self._health.benched_s(target.model, workflow.time())] if len(agent.chain) > 1 else []
+
+    async def _run(self, move: Act | Delegate, agent: AgentDefinition) -> None:
+        """Run one call: a tool, or turns of delegates."""
+        if isinstance(move, Delegate):
+            await self._children.run(move, agent)
+        else:
+            await self._act(move, agent)
+            await self._children.count_time()
 
     async def _act(self, move: Act, agent: AgentDefinition) -> None:
-        """Run one tool call."""
+        """Run one tool."""
         tool = agent.tool(move.call.name)
         assert tool is not None
+        info, request = workflow.info(), self._board.state.request
         run = ToolRun(
-            owner=agent.name,
-            tool=tool.name,
+            owner=tool.owner or agent.name,
+            tool="" if tool.activity == tool.name else tool.name,
             call_id=move.call.id,
             arguments=move.call.arguments,
-            attempt=move.key.attempt,
-            idempotency_key=_idempotency_key(move.key, move.call),
             schema_digest=tool.schema_digest,
-            labels=self._state.request.labels if self._state.request else {},
+            run=info.first_execution_run_id[-8:] if tool.has_context else "",
+            labels=request.labels if request else {},
         )
-        name = "" if tool.activity == tool.name else f"{tool.name} "
-        await self._perform(move.key, tool.activity, run, tool.timeout, f"{_label(move.key)} · {name}{move.call.arguments}")
+        summary = f"{_label(move.key)}: {run.tool} {arguments_in_words(move.call.arguments)}"
+        await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
-    async def _perform(self, key: Key, activity: str, arg: BaseModel, timeout: timedelta, summary: str) -> None:
-        """Run one activity and fold what became of it. A cancel is passed on, and what it leaves behind is still folded."""
-        raw = pack(arg, f"the input of {activity}")
-        self._state = apply(self._state, Scheduled(key))
-        handle = workflow.start_activity(
-            activity,
-            raw,
-            result_type=RawValue,
-            activity_id=str(key),
-            start_to_close_timeout=timeout,
-            heartbeat_timeout=heartbeats.TIMEOUT,
-            retry_policy=ONCE,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=one_line(summary, 200),
+    async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
+        """Ask the agent's policy about a call."""
+        if move.delay and not await self._sleep(move.delay, "before the policy is asked again"):
+            return
+        tool, request = agent.tool(move.call.name), self._board.state.request
+        proposed = ProposedCall(
+            turn_id=workflow.info().workflow_id,
+            agent=tool.owner if tool and tool.has_policy else agent.name,
+            tool=move.call.name,
+            call_id=move.call.id,
+            arguments=move.call.arguments,
+            read_only=tool.is_read_only if tool else False,
+            labels=request.labels if request else {},
         )
-        try:
-            await workflow.wait([handle])
-        except asyncio.CancelledError:
-            handle.cancel()
-            await workflow.wait([handle], timeout=CANCEL_GRACE.total_seconds())
-            raise
-        finally:
-            if handle.done():
-                self._fold_end(key, handle)
+        summary = f"{_label(move.key)}: may {move.call.name} run?"
+        await self._calls.perform(move.key, ASK_POLICY, proposed, limits.TOOL_CALL, summary)
 
-    def _fold_end(self, key: Key, handle: workflow.ActivityHandle[RawValue]) -> None:
-        try:
-            fact = outcomes.completed(key, handle.result())
-        except ActivityError as error:
-            fact = outcomes.failed(key, error.cause or error)
-        except asyncio.CancelledError as error:
-            fact = outcomes.failed(key, error)
-        self._state = apply(self._state, fact)
+    async def _sleep(self, delay: timedelta, summary: str) -> bool:
+        """Sleep, but not beyond the deadline; whether there is time left."""
+        left = self._board.time_for_calls
+        await workflow.sleep(delay if left is None else min(delay, left), summary=summary)
+        return left is None or left > delay
 
-    def _failure(self, error: PerdureError) -> BaseException:
-        outcome = Outcome.MAX_ITERATIONS if isinstance(error, errors.MaxIterationsError) else Outcome.FAILED
-        summary = self._summary(outcome, self._last_words(), error=error)
-        self._leave_memo(summary)
+    @workflow.update(name=ADD_BUDGET, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
+        """Raise the budget; a turn that waits for that goes on. One that does not know its limits yet answers when it does."""
+        more, is_root = unpack(given, Budget), workflow.info().parent is None
+        if is_root:
+            self._board.note(BudgetAdded(more))
+        if self._board.state.agent is None:
+            await workflow.wait_condition(lambda: self._board.state.agent is not None)
+            with failures.typed():
+                self._board.state.ledger.add(more)
+        if not is_root:  # those above first: at no moment is more leased than there is
+            await ancestors.tell_added(self._board.state, more)
+            self._board.note(BudgetAdded(more))
+        return pack(self._board.remaining)
+
+    @add_budget.validator
+    def check_added(self, given: RawValue = NOTHING) -> None:
+        """Refuse what cannot be added, before history knows of it."""
+        with failures.typed():
+            more = unpack(given, Budget)
+            if self._board.state.agent is not None:
+                self._board.state.ledger.add(more)
+
+    @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    async def child_news(self, given: RawValue = NOTHING) -> None:
+        """The turn of a delegate says that it waits, goes on, or was given budget."""
+        fact = outcomes.news_in([given])
+        if fact is not None:
+            await self._children.told(fact)
+
+    @workflow.update(name=DECIDE)
+    async def decide(self, given: RawValue = NOTHING) -> None:
+        """Approve or deny a call that waits."""
+        self._board.note(Decided(unpack(given, Decision)))
+
+    @decide.validator
+    def check_decision(self, given: RawValue = NOTHING) -> None:
+        """Refuse an answer that comes too late, twice, or for other arguments."""
+        with failures.typed():
+            waiting = self._board.state.waiting
+            open_ids = {call.id for call, _ in self._board.state.asked.calls}
+            pending = tuple(one for one in (waiting.pending if waiting else ()) if one.call_id in open_ids)
+            approvals.check(pending, unpack(given, Decision), workflow.now())
+
+    async def _cancelled(self, reason: str) -> Summary:
+        self._board.note(CancelRequested(reason))
+        await self._observe_end(Outcome.CANCELLED)
+        error = errors.TurnCancelledError(reason or None)
+        summary = self._board.summary(Outcome.CANCELLED, self._board.state.last_words, error=error)
+        closing.end(self._board.state, summary, reason)
+        records.turn_ended(self._board.state, summary, error)
+        return summary
+
+    async def _failure(self, error: PerdureError) -> BaseException:
+        outcome = _OUTCOMES.get(type(error), Outcome.FAILED)
+        await self._observe_end(outcome)
+        state = self._board.state
+        summary = self._board.summary(outcome, state.last_words, error=error)
+        if state.agent is None:
+            records.turn_started(state)
+        closing.end(state, summary)
+        records.turn_ended(state, summary, error)
         return failures.of_turn(error, summary)
 
-    def _summary(self, outcome: Outcome, output: str = "", risk: str | None = None, error: PerdureError | None = None) -> Summary:
-        state = self._state
-        return Summary(
-            agent=state.request.agent if state.request else "",
-            outcome=outcome,
-            output=clip(output, limits.SUMMARY_BYTES // 2),
-            risk=risk,
-            steps=len(state.steps),
-            model_calls=state.model_calls,
-            tool_calls=state.tool_calls,
-            usage=state.usage,
-            duration_ms=int((workflow.now() - workflow.info().start_time).total_seconds() * 1000),
-            length=len(state.messages),
-            digest=state.digest,
-            error=error.info() if error else None,
-        )
+    async def _observe_end(self, outcome: Outcome) -> None:
+        """Observers see the end of a turn that did not end well, too; nothing that happens then keeps it from ending."""
+        agent = self._board.state.agent
+        if agent is not None and agent.observes:
+            with contextlib.suppress(PerdureError):
+                await asyncio.shield(self._pipeline.observe(agent, outcome=outcome))
 
-    def _last_words(self) -> str:
-        return self._state.answer.message.text if self._state.answer else ""
 
-    def _leave_memo(self, summary: Summary, reason: str = "") -> None:
-        """What a list shows of an ended turn, in under 2 KB."""
-        memo = {
-            "outcome": summary.outcome.value,
-            "agent": summary.agent,
-            "task": headline(self._state.request.task) if self._state.request else "",
-            "output": clip(summary.output, limits.MEMO_BYTES // 4),
-            "error": summary.error.code if summary.error else "",
-            "reason": clip(reason, limits.MEMO_BYTES // 8),
-            "steps": summary.steps,
-            "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
-            "digest": summary.digest,
-        }
-        workflow.upsert_memo({"perdure": {name: value for name, value in memo.items() if value}})
+async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
+    """Run all of them to their end. A cancel reaches each; what one raises is raised when all are over."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        await workflow.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await workflow.wait(tasks)
+        raise
+    for task in tasks:
+        task.result()
 
 
 def _label(key: Key) -> str:
     """How a row in Temporal's web UI begins; the activity's type stands before it."""
     return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")
-
-
-def _idempotency_key(key: Key, call: ToolCall) -> str:
-    """The same for every attempt, after a reset and a continue-as-new; another one when the turn's id is started anew."""
-    info = workflow.info()
-    parts = (info.workflow_id, info.first_execution_run_id, str(key.step), str(key.call), call.name, call.arguments)
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]

@@ -1,11 +1,18 @@
-"""A turn takes one input. The SDK would call `run` with as many as were sent, and a wrong number would leave the workflow task failing for ever."""
+"""A turn and its updates take one input. The SDK would call them with as many as were sent, and a wrong number would not end typed."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from temporalio import workflow
-from temporalio.worker import ExecuteWorkflowInput, Interceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    HandleSignalInput,
+    HandleUpdateInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
 
 from perdure import errors
 from perdure.activities import failures
@@ -15,7 +22,7 @@ from perdure.wire import Summary
 
 
 class OneInput(Interceptor):
-    """Ends a turn that was started with several inputs, typed."""
+    """Ends a turn that was started with several inputs, and refuses an update with several, typed."""
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:  # noqa: A002 - the SDK's name
         """Applies to every workflow of the worker, and minds only turns."""
@@ -28,3 +35,13 @@ class _OneInput(WorkflowInboundInterceptor):
             error = errors.InvalidRequestError(f"a turn takes one input, {len(input.args)} were given")
             raise failures.of_turn(error, Summary(agent="", outcome=Outcome.FAILED, error=error.info()))
         return await super().execute_workflow(input)
+
+    async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
+        """A signal that no turn sent is nothing to this one; history shows it."""
+        if workflow.info().workflow_type != TURN or len(input.args) <= 1:
+            await super().handle_signal(input)
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:  # noqa: A002 - the SDK's name
+        if workflow.info().workflow_type == TURN and len(input.args) > 1:
+            raise failures.of_activity(errors.InvalidRequestError(f"{input.update} takes one input, {len(input.args)} were given"))
+        super().handle_update_validator(input)

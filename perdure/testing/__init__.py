@@ -8,6 +8,6 @@ async with local_runtime(agent, model=model) as client:
 """
 
 from perdure.testing.runtime import local_runtime
-from perdure.testing.scripted import ScriptedModel, call, calls, fails, says
+from perdure.testing.scripted import ByTask, ScriptedModel, call, calls, fails, says, slowly
 
-__all__ = ["ScriptedModel", "call", "calls", "fails", "local_runtime", "says"]
+__all__ = ["ByTask", "ScriptedModel", "call", "calls", "fails", "local_runtime", "says", "slowly"]

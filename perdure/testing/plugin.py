@@ -21,7 +21,7 @@ class Runtime(Protocol):
     """What the fixture `perdure_runtime` is."""
 
     def __call__(
-        self, app: AgentWorker | Registry | Agent, *, model: Provider | Mapping[str, Provider] | None = None, deps: Any = ...
+        self, app: AgentWorker | Registry | Agent[Any], *, model: Provider | Mapping[str, Provider] | None = None, deps: Any = ...
     ) -> AbstractAsyncContextManager[AgentClient]:
         """See `perdure.testing.local_runtime`."""
 

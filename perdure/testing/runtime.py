@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.activities.connection import connect_local
-from perdure.activities.models import ModelRequest, Provider
+from perdure.activities.models import Heard, ModelRequest, Provider, listen
 from perdure.activities.tool_loop import Lifespan
 from perdure.agents import Agent
 from perdure.clients import AgentClient
@@ -29,7 +29,7 @@ _GRACE = timedelta(seconds=1)
 
 @contextlib.asynccontextmanager
 async def local_runtime(
-    app: AgentWorker | Registry | Agent,
+    app: AgentWorker | Registry | Agent[Any],
     *,
     model: Provider | Mapping[str, Provider] | None = None,
     deps: Any = _AS_DECLARED,
@@ -39,7 +39,7 @@ async def local_runtime(
 
     Args:
         app: What to run.
-        model: Answers instead of the models that the agents name: one for all, or one by agent name.
+        model: Answers instead of the models that the agents name: one for all, or one by agent name; for `generate`, by the model's name.
         deps: What tools get as `ctx.deps`, instead of what the lifespan yields.
         address: A server that runs already; without it, one is started in memory and stopped at the end.
     """
@@ -69,14 +69,14 @@ def server_in_thread() -> Iterator[str]:
         loop.close()
 
 
-def _with(app: AgentWorker | Registry | Agent, model: Provider | Mapping[str, Provider] | None, deps: Any) -> AgentWorker:
+def _with(app: AgentWorker | Registry | Agent[Any], model: Provider | Mapping[str, Provider] | None, deps: Any) -> AgentWorker:
     worker = app if isinstance(app, AgentWorker) else AgentWorker(app)
     worker = replace(worker, task_queue=f"test-{secrets.token_hex(6)}")
     if deps is not _AS_DECLARED:
         worker = replace(worker, lifespan=_yielding(deps))
     if model is not None:
         scripted = _ByAgent(model)
-        worker = replace(worker, agents=_asking(worker.registry), providers={**worker.providers, "scripted": scripted})
+        worker = replace(worker, agents=_asking(worker.registry), providers={**dict.fromkeys(worker.all_providers(), scripted), "scripted": scripted})
     return worker
 
 
@@ -99,9 +99,9 @@ def _asking(registry: Registry) -> Registry:
 def _scripted(entry: Entry) -> Entry:
     if isinstance(entry, Agent):
         return replace(entry, model=f"scripted:{entry.name}")
-    make: Callable[[TurnInfo], Agent] = entry
+    make: Callable[[TurnInfo], Agent[Any]] = entry
 
-    def factory(info: TurnInfo) -> Agent:
+    def factory(info: TurnInfo) -> Agent[Any]:
         return replace(make(info), model=f"scripted:{info.agent}")
 
     factory.__name__ = entry.__name__
@@ -115,8 +115,13 @@ class _ByAgent:
         self._model = model
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        model = self._model[request.model] if isinstance(self._model, Mapping) else self._model
-        return await model.complete(request)
+        return await self._of(request).complete(request)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        return await listen(self._of(request), request, heard)
+
+    def _of(self, request: ModelRequest) -> Provider:
+        return self._model[request.model] if isinstance(self._model, Mapping) else self._model
 
     async def close(self) -> None:
         """The models belong to the test."""

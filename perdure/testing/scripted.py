@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.models import Heard, ModelRequest
 from perdure.errors import PerdureError
-from perdure.messages import AssistantMessage, Text, Thinking, ToolCall
+from perdure.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
 from perdure.reports import StopReason, Usage
+from perdure.text import one_line
 from perdure.wire import ModelAnswer
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply of a script: an answer or an error, after a delay."""
+    """One reply of a script: an answer or an error, after a delay. To who listens it is said in `pieces`, with a `pause` behind each."""
 
     answer: ModelAnswer | None = None
     error: PerdureError | None = None
     delay: timedelta = timedelta()
+    pieces: Sequence[str] = ()
+    pause: timedelta = timedelta()
 
 
 def call(name: str, /, *, call_id: str = "", **arguments: object) -> ToolCall:
@@ -48,16 +53,28 @@ def fails(error: PerdureError, *, delay: timedelta = timedelta()) -> Reply:
     return Reply(error=error, delay=delay)
 
 
+def slowly(reply: Reply | str, *, pause: timedelta, pieces: Sequence[str] | None = None) -> Reply:
+    """The same reply, said piece by piece to whoever listens (`live=True`), with a pause behind each.
+
+    Without `pieces` those are the words of its text. `slowly(fails(…), pieces=["I th", "ink"], …)` breaks off in the middle.
+    """
+    reply = says(reply) if isinstance(reply, str) else reply
+    words = re.findall(r"\s*\S+\s*$|\s*\S+", reply.answer.message.text) if reply.answer else []
+    return replace(reply, pieces=words if pieces is None else pieces, pause=pause)
+
+
 class ScriptedModel:
     """Replies in order, and keeps the requests. A provider like any other, so a turn cannot tell.
 
     Attributes:
         requests: Every request, in order.
+        streamed: Those of them that were listened to.
     """
 
     def __init__(self, *replies: Reply | str) -> None:
         self._replies = [says(reply) if isinstance(reply, str) else reply for reply in replies]
         self.requests: list[ModelRequest] = []
+        self.streamed: list[ModelRequest] = []
 
     @property
     def call_count(self) -> int:
@@ -71,23 +88,81 @@ class ScriptedModel:
             ConfigurationError: The script is over.
             PerdureError: The error that the script holds here.
         """
-        self.requests.append(request)
-        if len(self.requests) > len(self._replies):
-            raise errors.ConfigurationError(f"the script has {len(self._replies)} replies, and the model was asked once more")
-        reply = self._replies[len(self.requests) - 1]
+        reply = self._next(request)
+        await asyncio.sleep((reply.delay + len(reply.pieces) * reply.pause).total_seconds())
+        return _end_of(reply)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        """The next reply, and its text to `heard`: at once, or in the pieces that the script says.
+
+        Raises:
+            ConfigurationError: The script is over.
+            PerdureError: The error that the script holds here.
+        """
+        self.streamed.append(request)
+        reply = self._next(request)
         await asyncio.sleep(reply.delay.total_seconds())
-        if reply.error is not None:
-            raise reply.error
-        assert reply.answer is not None
-        return reply.answer
+        for piece in reply.pieces:
+            heard(piece)
+            await asyncio.sleep(reply.pause.total_seconds())
+        if reply.answer is not None and reply.answer.message.text and not reply.pieces:
+            heard(reply.answer.message.text)
+        return _end_of(reply)
 
     async def close(self) -> None:
         """Nothing to close."""
+
+    def _next(self, request: ModelRequest) -> Reply:
+        self.requests.append(request)
+        if len(self.requests) > len(self._replies):
+            raise errors.ConfigurationError(f"the script has {len(self._replies)} replies, and the model was asked once more")
+        return self._replies[len(self.requests) - 1]
 
     def assert_finished(self) -> None:
         """Fail where replies are left over."""
         left = len(self._replies) - len(self.requests)
         assert left <= 0, f"{left} of {len(self._replies)} scripted replies were not used"
+
+
+class ByTask:
+    """A model that has several turns at once, each with a script of its own: which one, the text of its task says.
+
+    Attributes:
+        scripts: The models, by the text of the task.
+    """
+
+    def __init__(self, scripts: Mapping[str, ScriptedModel]) -> None:
+        self.scripts = dict(scripts)
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """The next reply of the task's script.
+
+        Raises:
+            ConfigurationError: There is no script for this task, or it is over.
+            PerdureError: The error that the script holds here.
+        """
+        return await self._script(request).complete(request)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        """The same, and its text to `heard`."""
+        return await self._script(request).stream(request, heard)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def _script(self, request: ModelRequest) -> ScriptedModel:
+        asked = [message.text for message in request.messages if isinstance(message, UserMessage)]
+        script = next((self.scripts[text] for text in asked if text in self.scripts), None)
+        if script is None:
+            raise errors.ConfigurationError(f"there is no script for the task {one_line(asked[0], 80)!r}; there are some for {sorted(self.scripts)}")
+        return script
+
+
+def _end_of(reply: Reply) -> ModelAnswer:
+    if reply.error is not None:
+        raise reply.error
+    assert reply.answer is not None
+    return reply.answer
 
 
 def _reply(parts: tuple[Text | Thinking | ToolCall, ...], stop: StopReason, usage: Usage | None, delay: timedelta) -> Reply:

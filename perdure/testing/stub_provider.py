@@ -1,10 +1,13 @@
-"""A model provider on loopback that answers from a script: the APIs of OpenAI (chat completions) and Anthropic (messages) over real HTTP.
+"""A model provider on loopback that answers from a script, over real HTTP: chat completions and responses of OpenAI, messages of Anthropic.
 
-It speaks the API that it is asked by, and needs the standard library alone.
+It speaks the API that it is asked by, in whole replies or in streams of events as the request says, and needs the standard library alone.
 
 It is made for crash tests. Which reply is served depends on the request alone, on the number of assistant messages in it: a repeated
 request gets the same reply, whoever sends it, and a restarted stub goes on where the turn is. Every request is in the log before it is
-answered, so the log tells what was paid for even if nobody lived to read the answer.
+answered, with what it is charged, so the log tells what was paid for even if nobody lived to read the answer.
+
+With a price it counts tokens and charges them (`stub_replies` says how), and its answers tell that usage. An answer ends at the limit that its
+request sets.
 
 As a process: `python -m perdure.testing.stub_provider --port 0 --script script.json --log requests.jsonl`. The first line it prints is its
 base URL; the script is a JSON list of replies (`Reply`).
@@ -19,68 +22,93 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
-INPUT_TOKENS = 10
-OUTPUT_TOKENS = 5
+from perdure.testing import stub_replies, stub_streams
+from perdure.testing.stub_replies import Bill, Call, Price, Reply, completion, message, never_stops, per_million, response
+
+__all__ = [
+    "Bill",
+    "Call",
+    "LoggedRequest",
+    "Price",
+    "Reply",
+    "StubProvider",
+    "completion",
+    "message",
+    "never_stops",
+    "per_million",
+    "read_log",
+    "response",
+]
+
 POLL_S = 0.02
-
-
-class Call(TypedDict):
-    """A tool call that a reply asks for."""
-
-    name: str
-    arguments: Mapping[str, Any]
-
-
-class Reply(TypedDict, total=False):
-    """One reply: `text` or `calls` (or both), or a `raw` body; after `delay_s`, with `status` and more `headers`."""
-
-    text: str
-    calls: Sequence[Call]
-    raw: str | bytes
-    status: int
-    headers: Mapping[str, str]
-    delay_s: float
+PATHS = ("/chat/completions", "/responses", "/v1/messages")
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """A request as the log has it. `at` is in seconds since 1970; `sha256` is over the messages as JSON with sorted keys."""
+    """A request as the log has it, with its bill.
+
+    `at` is in seconds since 1970; `sha256` is over the messages as JSON with sorted keys; `limit` is the most tokens its answer may have.
+    """
 
     at: float
     assistant_messages: int
     messages: int
     sha256: str
+    limit: int | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: Decimal = Decimal(0)
 
 
 def read_log(path: Path | str) -> list[LoggedRequest]:
     """The requests in a log, in order of arrival. A last line that is still being written is left out."""
     file = Path(path)
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
-    return [LoggedRequest(**json.loads(line)) for line in lines if line.endswith("\n")]
+    return [_logged(json.loads(line)) for line in lines if line.endswith("\n")]
+
+
+def _logged(entry: dict[str, Any]) -> LoggedRequest:
+    return LoggedRequest(**{**entry, "usd": Decimal(entry.get("usd", 0))})
 
 
 class StubProvider:
-    """Serves `replies` while its `with` block runs.
+    """Serves `replies` while its `with` block runs, and `then` where a request is beyond them. Without `then` such a request is refused.
 
     Attributes:
-        base_url: What `OpenAIChat` is given as `base_url`, once started.
+        base_url: What `OpenAIChat` and `OpenAIResponses` are given as `base_url`, once started.
         anthropic_url: What `Anthropic` is given.
         requests: The bodies received, in order of arrival.
         headers: Their headers, names in lower case.
+        bills: What they were charged with.
     """
 
-    def __init__(self, replies: Sequence[Reply], log_path: Path | str | None = None, delay_s: float = 0, port: int = 0) -> None:
+    def __init__(
+        self,
+        replies: Sequence[Reply],
+        log_path: Path | str | None = None,
+        delay_s: float = 0,
+        port: int = 0,
+        *,
+        then: Reply | None = None,
+        price: Price | None = None,
+    ) -> None:
         self.base_url = self.anthropic_url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.bills: list[Bill] = []
         self._replies = replies
+        self._then = then
+        self._price = price
         self._log_path = Path(log_path) if log_path is not None else None
         self._delay_s = delay_s
         self._lock = threading.Lock()
@@ -102,67 +130,78 @@ class StubProvider:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
 
+    @property
+    def spent(self) -> Decimal:
+        """All bills together, in US dollars."""
+        with self._lock:
+            return sum((bill.usd for bill in self.bills), Decimal(0))
+
+    def served(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], Iterable[bytes]]:
+        """Status, headers and body of an answer as it goes out: in one piece, or as the events that its request asks for."""
+        reply = self.reply(body) or {}
+        status, own, content = self.answer(body, headers)
+        if not body.get("stream") or "raw" in reply or status >= 300:
+            return status, {"content-length": str(len(content)), **own}, [content]
+        asks_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        events = stub_streams.served(reply, json.loads(content), tells_usage=asks_usage)
+        return status, {**own, "content-type": "text/event-stream"}, self._paced(events, reply.get("pace_s", 0))
+
+    def _paced(self, events: Iterator[bytes], pace_s: float) -> Iterator[bytes]:
+        for event in events:
+            self._closing.wait(pace_s)
+            yield event
+
     def answer(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
-        """Log a request, wait as the script says, and give status, headers and body of its reply."""
-        self._record(body, headers)
+        """Log a request with its bill, wait as the script says, and give status, headers and body of its reply, whole."""
         index = _answered(body)
-        if index >= len(self._replies):
+        reply = self.reply(body)
+        if reply is None:
+            self._record(body, headers, Bill())
             return _refused(400, f"the script has {len(self._replies)} replies, and this request holds {index} assistant messages")
-        reply = self._replies[index]
+        bill = stub_replies.bill(body, reply, self._price)
+        self._record(body, headers, bill)
         self._closing.wait(reply.get("delay_s", self._delay_s))
-        shape = message if any(name.lower() == "anthropic-version" for name in headers) else completion
-        raw = reply["raw"] if "raw" in reply else json.dumps(shape(reply, index, str(body.get("model", "stub"))))
+        raw = reply["raw"] if "raw" in reply else json.dumps(_shaped(reply, bill, body, headers))
         content = raw.encode() if isinstance(raw, str) else raw
         return reply.get("status", 200), {"content-type": "application/json", **reply.get("headers", {})}, content
 
-    def _record(self, body: dict[str, Any], headers: Mapping[str, str]) -> None:
-        messages = body.get("messages", [])
+    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+        """What a request is answered with; None to refuse it. Another class may choose by more than the number of answers before."""
+        index = _answered(body)
+        return self._replies[index] if index < len(self._replies) else self._then
+
+    def _record(self, body: dict[str, Any], headers: Mapping[str, str], bill: Bill) -> None:
+        messages = said_in(body)
         digest = hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()
-        entry = LoggedRequest(at=time.time(), assistant_messages=_answered(body), messages=len(messages), sha256=digest)
+        limit = stub_replies.limit_of(body)
+        entry = LoggedRequest(at=time.time(), assistant_messages=_answered(body), messages=len(messages), sha256=digest, limit=limit, **asdict(bill))
         with self._lock:
             self.requests.append(body)
             self.headers.append({name.lower(): value for name, value in headers.items()})
+            self.bills.append(bill)
             if self._log_path is not None:
                 with self._log_path.open("a", encoding="utf-8") as log:
-                    log.write(json.dumps(asdict(entry)) + "\n")
+                    log.write(json.dumps(asdict(entry), default=str) + "\n")
 
 
-def completion(reply: Reply, index: int, model: str) -> dict[str, Any]:
-    """The body of a 200 by OpenAI. Call ids are made from the place in the script, so they are the same in a repeated reply."""
-    calls = [
-        {"id": f"call_{index}_{n}", "type": "function", "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])}}
-        for n, call in enumerate(reply.get("calls", ()))
-    ]
-    message = {"role": "assistant", "content": reply.get("text"), **({"tool_calls": calls} if calls else {})}
-    return {
-        "id": f"stub-{index}",
-        "object": "chat.completion",
-        "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}],
-        "usage": {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": INPUT_TOKENS + OUTPUT_TOKENS},
-    }
+def _shaped(reply: Reply, bill: Bill, body: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    """The body of a 200 in the shape of the API that the request speaks."""
+    shape = response if "input" in body else message if any(name.lower() == "anthropic-version" for name in headers) else completion
+    return shape(reply, _answered(body), str(body.get("model", "stub")), stub_replies.limit_of(body), bill)
 
 
-def message(reply: Reply, index: int, model: str) -> dict[str, Any]:
-    """The body of a 200 by Anthropic, with the same ids."""
-    calls = [
-        {"type": "tool_use", "id": f"call_{index}_{n}", "name": call["name"], "input": call["arguments"]}
-        for n, call in enumerate(reply.get("calls", ()))
-    ]
-    words = [{"type": "text", "text": reply["text"]}] if reply.get("text") else []
-    return {
-        "id": f"stub-{index}",
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": [*words, *calls],
-        "stop_reason": "tool_use" if calls else "end_turn",
-        "usage": {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS},
-    }
+def said_in(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a request, or the items of its input."""
+    said = body.get("input", body.get("messages", []))
+    return [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
 
 
 def _answered(body: Mapping[str, Any]) -> int:
-    return sum(message.get("role") == "assistant" for message in body.get("messages", []))
+    """How many answers a request holds. As input, an answer is all items of a model in a row: its words, and each of its calls."""
+    whose = [one.get("role") == "assistant" or one.get("type") in ("function_call", "reasoning") for one in said_in(body)]
+    if "input" not in body:
+        return sum(whose)
+    return sum(is_models and not was_models for was_models, is_models in pairwise([False, *whose]))
 
 
 def _refused(status: int, reason: str) -> tuple[int, dict[str, str], bytes]:
@@ -180,15 +219,19 @@ def _handler(stub: StubProvider) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self._body()
-            if not self.path.endswith(("/chat/completions", "/v1/messages")) or body is None:
+            if not self.path.endswith(PATHS) or body is None:
                 status, headers, content = _refused(404, f"nothing here takes this request: {self.path}")
+                self._send(status, {"content-length": str(len(content)), **headers}, [content])
             else:
-                status, headers, content = stub.answer(body, dict(self.headers))
+                self._send(*stub.served(body, dict(self.headers)))
+
+        def _send(self, status: int, headers: Mapping[str, str], pieces: Iterable[bytes]) -> None:
             self.send_response(status)
-            for name, value in {"content-length": str(len(content)), **headers}.items():
+            for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(content)
+            for piece in pieces:
+                self.wfile.write(piece)
 
         def _body(self) -> dict[str, Any] | None:
             try:
@@ -207,12 +250,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until interrupted."""
     parser = argparse.ArgumentParser(prog="python -m perdure.testing.stub_provider", description="A scripted model provider on loopback.")
     parser.add_argument("--port", type=int, default=0, help="0 for any free one")
-    parser.add_argument("--script", type=Path, required=True, help="a JSON list of replies")
+    parser.add_argument("--script", type=Path, default=None, help="a JSON list of replies")
+    parser.add_argument("--never-stops", metavar="TOOL", default=None, help="what is asked for when the script is over, again and again")
     parser.add_argument("--log", type=Path, default=None, help="where each request is noted, one JSON object a line")
     parser.add_argument("--delay", type=float, default=0, help="seconds before a reply that names no delay_s")
+    parser.add_argument("--price", type=Decimal, nargs=2, metavar=("INPUT", "OUTPUT"), default=None, help="US dollars for a million tokens")
     options = parser.parse_args(arguments)
-    replies = json.loads(options.script.read_text(encoding="utf-8"))
-    with StubProvider(replies, options.log, options.delay, options.port) as stub, contextlib.suppress(KeyboardInterrupt):
+    if options.script is None and options.never_stops is None:
+        parser.error("give a --script, or a tool that it --never-stops to ask for")
+    replies = json.loads(options.script.read_text(encoding="utf-8")) if options.script else []
+    then = never_stops(options.never_stops) if options.never_stops else None
+    price = per_million(*options.price) if options.price else None
+    served = StubProvider(replies, options.log, options.delay, options.port, then=then, price=price)
+    with served as stub, contextlib.suppress(KeyboardInterrupt):
         sys.stdout.write(stub.base_url + "\n")
         sys.stdout.flush()
         threading.Event().wait()

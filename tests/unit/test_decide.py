@@ -8,13 +8,16 @@ import pytest
 from pydantic import JsonValue
 
 from perdure import errors, limits
-from perdure.agents import AgentDefinition, ToolDefinition
-from perdure.decide import RETRY_DELAY, Act, Ask, Done, check_history, next_move, retry_delay
+from perdure.chains import Choice
+from perdure.decide import Act, Ask, Done, check_history, next_move
+from perdure.definitions import AgentDefinition, ToolDefinition
 from perdure.errors import PerdureError
 from perdure.facts import AgentResolved, CallFailed, Fact, Key, Loss, ModelAnswered, Scheduled, ToolLost, ToolReturned, TurnStarted
-from perdure.fold import TurnState, fold
+from perdure.fold import fold
 from perdure.messages import AssistantMessage, Text, ToolCall
 from perdure.reports import Outcome, StopReason
+from perdure.retries import RETRY_DELAY, retry_delay
+from perdure.state import TurnState
 from perdure.tasks import Task
 from perdure.wire import ModelAnswer, ToolOutput, TurnRequest
 
@@ -43,9 +46,13 @@ def returned(step: int, call: int) -> ToolReturned:
     return ToolReturned(Key(step, call), ToolOutput(content="seen"))
 
 
+def ask(key: Key, delay: timedelta = timedelta()) -> Ask:
+    return Ask(key, Choice(agent().chain[0], delay))
+
+
 def test_resolved_turn_asks_the_model_at_once() -> None:
     """The first move."""
-    assert next_move(after(), agent()) == Ask(Key(1))
+    assert next_move(after(), agent()) == ask(Key(1))
 
 
 def test_calls_are_run_one_by_one_in_their_order() -> None:
@@ -54,7 +61,7 @@ def test_calls_are_run_one_by_one_in_their_order() -> None:
 
     assert next_move(after(asked), agent()) == Act(Key(1, 1), FIRST)
     assert next_move(after(asked, returned(1, 1)), agent()) == Act(Key(1, 2), SECOND)
-    assert next_move(after(asked, returned(1, 1), returned(1, 2)), agent()) == Ask(Key(2))
+    assert next_move(after(asked, returned(1, 1), returned(1, 2)), agent()) == ask(Key(2))
 
 
 def test_call_of_an_unknown_tool_is_passed_over() -> None:
@@ -73,7 +80,7 @@ def test_lost_call_of_an_idempotent_tool_is_run_again_with_its_next_attempt() ->
 
     facts.append(ToolLost(Key(1, 1, limits.LOST_ATTEMPTS), Loss.WORKER_LOST))
 
-    assert next_move(after(*facts), agent()) == Ask(Key(2))
+    assert next_move(after(*facts), agent()) == ask(Key(2))
 
 
 def test_lost_call_of_another_tool_is_not_run_again() -> None:
@@ -81,7 +88,7 @@ def test_lost_call_of_another_tool_is_not_run_again() -> None:
     by = agent(is_idempotent=False)
     state = after(answered(1, FIRST), ToolLost(Key(1, 1), Loss.WORKER_LOST), by=by)
 
-    assert next_move(state, by) == Ask(Key(2))
+    assert next_move(state, by) == ask(Key(2))
 
 
 @pytest.mark.parametrize("loss", [Loss.TIMED_OUT, Loss.CANCELLED, Loss.FAILED])
@@ -89,7 +96,7 @@ def test_idempotent_call_that_was_not_lost_is_not_run_again(loss: Loss) -> None:
     """Only a lost worker is a reason to repeat."""
     state = after(answered(1, FIRST), ToolLost(Key(1, 1), loss))
 
-    assert next_move(state, agent()) == Ask(Key(2))
+    assert next_move(state, agent()) == ask(Key(2))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,7 @@ def test_no_limit_asks_for_ever() -> None:
     by = agent(None)
     facts = [fact for step in range(1, 201) for fact in (answered(step, FIRST), returned(step, 1))]
 
-    assert next_move(after(*facts, by=by), by) == Ask(Key(201))
+    assert next_move(after(*facts, by=by), by) == ask(Key(201))
 
 
 def test_first_attempt_does_not_wait() -> None:
@@ -157,7 +164,7 @@ def test_transient_error_is_waited_out_once() -> None:
     once = after(failed(errors.LLMUnavailableError("down")))
     twice = after(failed(errors.LLMUnavailableError("down")), failed(errors.LLMTimeoutError("slow"), 2))
 
-    assert next_move(once, agent()) == Ask(Key(1, attempt=2), RETRY_DELAY)
+    assert next_move(once, agent()) == ask(Key(1, attempt=2), RETRY_DELAY)
     with pytest.raises(errors.LLMTimeoutError, match="slow"):
         next_move(twice, agent())
 
@@ -197,14 +204,14 @@ def test_lost_attempts_are_repeated_at_once_and_do_not_use_up_the_retry() -> Non
     gone = PerdureError("gone")
     state = after(failed(errors.LLMUnavailableError("down")), failed(gone, 2, lost=True))
 
-    assert next_move(state, agent()) == Ask(Key(1, attempt=3))
+    assert next_move(state, agent()) == ask(Key(1, attempt=3))
 
 
 def test_turn_gives_up_after_too_many_lost_attempts() -> None:
     """With the error that says so."""
     lost = [failed(PerdureError("gone"), attempt, lost=True) for attempt in range(1, limits.LOST_ATTEMPTS + 1)]
 
-    assert next_move(after(*lost[:-1]), agent()) == Ask(Key(1, attempt=limits.LOST_ATTEMPTS))
+    assert next_move(after(*lost[:-1]), agent()) == ask(Key(1, attempt=limits.LOST_ATTEMPTS))
     with pytest.raises(PerdureError, match="gone"):
         next_move(after(*lost), agent())
 
@@ -213,12 +220,12 @@ def test_failures_of_one_step_are_forgotten_in_the_next() -> None:
     """An answer makes a clean slate."""
     state = after(failed(errors.LLMUnavailableError("down")), answered(1, FIRST), returned(1, 1))
 
-    assert next_move(state, agent()) == Ask(Key(2))
+    assert next_move(state, agent()) == ask(Key(2))
 
 
 def test_scheduling_changes_no_move() -> None:
     """What is next follows from what is over."""
-    assert next_move(after(Scheduled(Key(1))), agent()) == Ask(Key(1))
+    assert next_move(after(Scheduled(Key(1))), agent()) == ask(Key(1))
 
 
 @pytest.mark.accepts("Y9")

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from perdure import errors
 from perdure.activities.payloads import pack, unpack
-from perdure.agents import AgentDefinition, ToolDefinition
-from perdure.decide import Act, Ask, Done, next_move
+from perdure.decide import Act, Ask, next_move
+from perdure.definitions import AgentDefinition, ToolDefinition
 from perdure.errors import PerdureError
 from perdure.facts import (
     AgentResolved,
@@ -30,7 +30,7 @@ from perdure.facts import (
     TurnEnded,
     TurnStarted,
 )
-from perdure.fold import TurnState, fold
+from perdure.fold import fold
 from perdure.messages import (
     AssistantMessage,
     Media,
@@ -46,8 +46,11 @@ from perdure.messages import (
     digest_of,
 )
 from perdure.reports import Outcome, StopReason, Usage
+from perdure.state import TurnState
 from perdure.tasks import Context, Task
 from perdure.wire import ModelAnswer, ToolOutput, TurnRequest
+
+from ..thorough import examples
 
 ANY_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
 
@@ -122,7 +125,7 @@ def turns(draw: st.DrawFn, history: tuple[Message, ...] = ()) -> Played:
             move = next_move(state, AGENT)
         except PerdureError:
             break
-        if isinstance(move, Done):
+        if not isinstance(move, Ask | Act):
             break
         if isinstance(move, Ask):
             asked.append(state)
@@ -163,7 +166,7 @@ def prefixes(played: Played) -> list[TurnState]:
     return out
 
 
-every_turn = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+every_turn = settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @every_turn
@@ -235,14 +238,15 @@ def test_message_that_went_through_json_has_the_same_canonical_bytes(messages: t
 @every_turn
 @given(continued_turns())
 def test_usage_and_calls_are_those_of_the_facts(played: Played) -> None:
-    """Tokens are those of the answers, model calls those scheduled, tool calls the results of closed steps."""
+    """Tokens are those of the answers, model calls those scheduled, tool calls the results so far."""
     state = fold(played.facts)
     answered = [fact.answer for fact in played.facts if isinstance(fact, ModelAnswered)]
     scheduled = [fact.key for fact in played.facts if isinstance(fact, Scheduled) and fact.key.step and not fact.key.call]
 
     assert state.usage == sum((answer.usage for answer in answered), Usage())
     assert state.model_calls == len(scheduled)
-    assert state.tool_calls == sum(len(step.results) for step in state.steps)
+    open_step = sum(result is not None for result in state.results)
+    assert state.tool_calls == sum(len(step.results) for step in state.steps) + open_step
     assert [step.number for step in state.steps] == list(range(1, len(state.steps) + 1))
 
 
@@ -294,7 +298,7 @@ def test_what_is_in_flight_was_scheduled_and_has_no_end(played: Played) -> None:
     [
         (Loss.WORKER_LOST, "", "lost; whether it took effect is unknown"),
         (Loss.TIMED_OUT, "", "60 s"),
-        (Loss.CANCELLED, "", "cancelled; whether it took effect is unknown"),
+        (Loss.CANCELLED, "", "time was up; whether it took effect is unknown"),
         (Loss.FAILED, "no such thing", "could not be run: no such thing"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 import perdure
 import perdure.clients
 import perdure.testing
+import perdure.toolboxes
 import perdure.worker
 import perdure.workflows
 from perdure import limits
@@ -33,13 +34,17 @@ def product() -> Iterator[tuple[Path, ast.Module]]:
 
 PUBLIC = {
     perdure: [
-        *["Agent", "AgentReport", "AssistantMessage", "Context", "Media", "Message", "Outcome", "Registry", "Step", "Task", "Text", "Thinking"],
-        *["Tool", "ToolCall", "ToolContext", "ToolMessage", "ToolResult", "Toolbox", "TurnInfo", "Usage", "UserMessage", "tool"],
+        *["Agent", "AgentReport", "Allow", "AssistantMessage", "Budget", "ChildReport", "Context", "Delegate", "Deny"],
+        *["InputGuardrail", "Logger", "MCPServer", "Media"],
+        *["Message", "Middleware", "ModelProfile", "Observer", "Outcome", "OutputGuardrail", "Price", "ProposedCall", "Recovery", "Registry"],
+        *["RequestOptions", "RequireApproval", "Skill", "Step", "Task", "Text", "Thinking", "Timeout", "Tool", "ToolCall", "ToolContext"],
+        *["ToolMessage", "ToolResolver", "ToolResult", "Toolbox", "TurnInfo", "Usage", "UserMessage", "tool"],
     ],
-    perdure.clients: ["AgentClient", "Event", "Turn"],
-    perdure.worker: ["AgentWorker", "PerdurePlugin"],
-    perdure.workflows: ["AgentTurn"],
-    perdure.testing: ["ScriptedModel", "call", "calls", "fails", "local_runtime", "says"],
+    perdure.clients: ["AgentClient", "Event", "TextBegins", "TextVoid", "Turn", "TurnEntry"],
+    perdure.worker: ["AgentWorker", "ModelQueue", "PerdurePlugin"],
+    perdure.workflows: ["AgentTurn", "run_turn"],
+    perdure.toolboxes: ["calculator", "clock", "fetch", "files", "shell"],
+    perdure.testing: ["ByTask", "ScriptedModel", "call", "calls", "fails", "local_runtime", "says", "slowly"],
 }
 
 
@@ -102,12 +107,13 @@ def test_every_limit_is_used() -> None:
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("perdure", ["temporalio", "httpx", "opentelemetry", "pytest"]),
-        ("perdure.clients", ["httpx", "opentelemetry", "pytest"]),
-        ("perdure.workflows", ["httpx", "pytest"]),
-        ("perdure.worker", ["httpx", "pytest"]),
-        ("perdure.__main__", ["httpx", "opentelemetry", "pytest"]),
-        ("perdure.testing", ["httpx", "pytest"]),
+        ("perdure", ["temporalio", "httpx", "genai_prices", "opentelemetry", "pytest"]),
+        ("perdure.clients", ["httpx", "genai_prices", "opentelemetry", "pytest"]),
+        ("perdure.workflows", ["httpx", "genai_prices", "pytest"]),
+        ("perdure.worker", ["httpx", "genai_prices", "mcp", "pytest", "yaml"]),
+        ("perdure.__main__", ["httpx", "genai_prices", "opentelemetry", "pytest"]),
+        ("perdure.testing", ["httpx", "genai_prices", "pytest"]),
+        ("perdure.toolboxes", ["temporalio", "httpx", "genai_prices", "pytest"]),
     ],
 )
 def test_import_is_light(module: str, heavy: list[str]) -> None:

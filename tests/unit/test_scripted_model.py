@@ -8,7 +8,7 @@ import pytest
 from perdure import AssistantMessage, Text, Thinking, ToolCall, Usage, UserMessage, errors
 from perdure.activities.models import ModelRequest
 from perdure.reports import StopReason
-from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.testing import ScriptedModel, call, calls, fails, says, slowly
 from perdure.wire import ModelAnswer
 
 
@@ -100,3 +100,38 @@ async def test_delay_of_a_reply_is_waited_for() -> None:
 def test_call_without_an_id_leaves_it_to_the_turn() -> None:
     """As models do that give none; a name of an argument may be `name`."""
     assert call("greet", name="Ann") == ToolCall(id="", name="greet", arguments='{"name": "Ann"}')
+
+
+async def heard(model: ScriptedModel, text: str = "a") -> list[str]:
+    """What is heard of the next reply."""
+    pieces = list[str]()
+    await model.stream(request(text), pieces.append)
+    return pieces
+
+
+@pytest.mark.accepts("R7")
+async def test_reply_is_said_in_pieces_to_who_listens() -> None:
+    """Its words, or what the script says, with a pause behind each; the answer is the same for who does not."""
+    pause = timedelta(milliseconds=20)
+    script = [
+        slowly("one  two\nthree ", pause=pause),
+        slowly(calls(call("add"), text="wait"), pause=pause),
+        slowly("four", pause=pause, pieces=["fo", "ur"]),
+    ]
+    model, other = ScriptedModel(*script, "five", calls(call("add"))), ScriptedModel(*script)
+    began = time.monotonic()
+
+    assert [await heard(model) for _ in range(5)] == [["one", "  two", "\nthree "], ["wait"], ["fo", "ur"], ["five"], []]
+    assert time.monotonic() - began >= 6 * 0.02
+    assert (await other.complete(request("a"))).message.text == "one  two\nthree "
+    assert (len(model.streamed), len(model.requests), other.streamed) == (5, 5, [])
+
+
+async def test_scripted_error_comes_after_what_was_said() -> None:
+    """A stream that breaks off."""
+    model, pieces = ScriptedModel(slowly(fails(errors.LLMUnavailableError("cut")), pieces=["I th", "ink"], pause=timedelta())), list[str]()
+
+    with pytest.raises(errors.LLMUnavailableError):
+        await model.stream(request("a"), pieces.append)
+
+    assert pieces == ["I th", "ink"]

@@ -81,6 +81,62 @@ def test_request_with_anthropics_header_is_answered_in_anthropics_shape() -> Non
     )
 
 
+def test_request_with_an_input_is_answered_in_the_shape_of_the_responses_api() -> None:
+    """From the same script, with the same ids; all that a model said in a row is one answer."""
+    words = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me add.", "annotations": []}]}
+    call = {"type": "function_call", "call_id": "call_0_0", "name": "add", "arguments": '{"a": 2}'}
+    result = {"type": "function_call_output", "call_id": "call_0_0", "output": "5"}
+    items = [QUESTION, {"type": "reasoning", "summary": []}, words, call, call, result]
+    with StubProvider([{"text": "Let me add.", "calls": [{"name": "add", "arguments": {"a": 2}}]}, {"text": "five"}]) as stub:
+        whole, first, last = (respond(stub, given) for given in ("What is 2 + 3?", items[:1], items))
+
+    assert whole == first
+    assert (first["output"], first["status"], first["incomplete_details"]) == ([words, call], "completed", None)
+    assert (last["output"][0]["content"][0]["text"], last["usage"]) == ("five", {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15})
+
+
+def respond(stub: StubProvider, given: Any) -> dict[str, Any]:
+    """The body of the reply to a request with this input."""
+    with urlopen(Request(f"{stub.base_url}/responses", data=json.dumps({"model": "m", "input": given}).encode()), timeout=10) as response:
+        answer: dict[str, Any] = json.load(response)
+    return answer
+
+
+def stream(base_url: str, **fields: Any) -> bytes:
+    """All that comes of the reply to a request for a stream."""
+    body = json.dumps({"model": "m", "messages": [QUESTION], "stream": True, **fields}).encode()
+    with urlopen(Request(f"{base_url}/chat/completions", data=body, method="POST"), timeout=10) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        told: bytes = response.read()
+    return told
+
+
+def test_request_for_a_stream_is_answered_with_events() -> None:
+    """Pieces of the words, then the reason, the usage if it is asked for, and the end."""
+    with StubProvider([{"text": "Good morning"}]) as stub:
+        plain, counted = stream(stub.base_url), stream(stub.base_url, stream_options={"include_usage": True})
+
+    events = [json.loads(line[6:]) for line in counted.decode().split("\n\n")[:-2]]
+    assert [event["choices"][0]["delta"].get("content") for event in events[:3]] == ["", "Good mo", "rning"]
+    assert (events[3]["choices"][0]["finish_reason"], events[4]["usage"]["completion_tokens"]) == ("stop", 5)
+    assert counted.endswith(b"data: [DONE]\n\n")
+    assert b"usage" not in plain
+
+
+def test_stream_is_slow_cut_off_or_broken_as_scripted() -> None:
+    """One event at a time; a stream that is cut just ends, one that fails says so."""
+    with StubProvider([{"text": "Good morning", "pace_s": 0.05, "cut_after": 2}]) as cut, StubProvider([{"text": "hi", "error_after": 1}]) as broken:
+        began = time.monotonic()
+        half = stream(cut.base_url)
+        took = time.monotonic() - began
+        failed = stream(broken.base_url)
+
+    assert (half.count(b"data: "), b"[DONE]" in half) == (2, False)
+    assert took >= 0.1
+    assert failed.count(b"data: ") == 2
+    assert json.loads(failed.split(b"data: ")[2])["error"]["message"] == "Overloaded"
+
+
 def test_request_beyond_the_script_is_refused_with_the_reason() -> None:
     """A turn that goes on longer than its script fails at once and says why."""
     with StubProvider([{"text": "five"}]) as stub, pytest.raises(HTTPError) as caught:

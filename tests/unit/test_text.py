@@ -75,3 +75,17 @@ def test_one_line_has_no_breaks_and_ends_with_an_ellipsis_where_it_is_cut() -> N
         "0123456789",
         "012345678…",
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("two\nlines\tand\u00a0a\u3000space", "two lines and a space"),
+        ("\x1b[2Jgone", "\\u001b[2Jgone"),
+        ("a\x07b\x9bc\u202etxt.exe\u2066d", "a\\u0007b\\u009bc\\u202etxt.exe\\u2066d"),
+        ("👩\u200d💻 и 漢字", "👩\u200d💻 и 漢字"),
+    ],
+)
+def test_line_of_a_list_moves_no_cursor(said: str, line: str) -> None:
+    """Nor does it turn what stands behind it; letters that are joined stay so."""
+    assert text.one_line(said, 100) == line

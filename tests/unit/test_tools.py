@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from perdure import Agent, Toolbox, ToolContext, errors, limits, tool, tools
-from perdure.agents import define, schema_digest
+from perdure.definitions import Target, define
 
 
 @tool(timeout=timedelta(seconds=20), read_only=True)
@@ -91,7 +91,7 @@ def test_method_that_is_not_bound_is_refused_with_the_way_out() -> None:
     agent = Agent(name="librarian", model="openai:x", tools=[Shelf.find])
 
     with pytest.raises(errors.ConfigurationError, match=r"find_book is a method: give the agent the bound one, as in tools=\[thing.find_book\]"):
-        define(agent, model="openai:x", activity_of=lambda item: item.name)
+        define(agent, chain=[Target(model="openai:x")], activity_of=lambda item: item.name)
 
 
 @pytest.mark.accepts("T17")
@@ -149,7 +149,7 @@ def test_iterations_below_one_are_refused_when_the_agent_is_built(limit: int) ->
 def test_one_iteration_and_unlimited_are_accepted() -> None:
     """The smallest limit, and none."""
     made = [
-        define(Agent(name="adder", model="openai:x", max_iterations=limit), model="openai:x", activity_of=str).max_iterations
+        define(Agent(name="adder", model="openai:x", max_iterations=limit), chain=[Target(model="openai:x")], activity_of=str).max_iterations
         for limit in (1, "unlimited")
     ]
 
@@ -171,7 +171,7 @@ def test_tools_stand_in_the_order_given() -> None:
     boxes = [Toolbox("second", [_named("z"), _named("a")]), Toolbox("first", [_named("m")])]
     agent = Agent(name="adder", model="openai:x", tools=[wait, add], toolboxes=boxes)
 
-    definition = define(agent, model="openai:x", activity_of=lambda item: item.name)
+    definition = define(agent, chain=[Target(model="openai:x")], activity_of=lambda item: item.name)
 
     assert [item.name for item in definition.tools] == ["wait", "add", "z", "a", "m"]
 
@@ -193,7 +193,9 @@ def test_duplicate_names_are_refused_naming_tool_and_both_sources(fields: dict[s
     with pytest.raises(errors.DuplicateToolError) as caught:
         agent.toolset()
 
-    assert caught.value.message == f"agent adder: the tool 'add' comes from {sources[0]} and from {sources[1]}; rename one with @tool(name=…)"
+    assert caught.value.message == (
+        f"agent adder: the tool 'add' comes from {sources[0]} and from {sources[1]}; rename one with @tool(name=…), or take toolbox.prefixed(…)"
+    )
     assert caught.value.context == {"agent": "adder", "tool": "add", "sources": sources}
 
 
@@ -218,11 +220,11 @@ def test_schema_digest_changes_with_the_arguments_and_with_nothing_else() -> Non
 
     def other(word: str, limit: int = 6) -> None: ...
 
-    digests = [schema_digest(tool(name="search")(function)) for function in (search, same, other)]
+    digests = [tool(name="search")(function).digest for function in (search, same, other)]
 
-    assert digests[0] == digests[1] == schema_digest(tool(timeout=timedelta(seconds=1))(search))
+    assert digests[0] == digests[1] == tool(timeout=timedelta(seconds=1))(search).digest
     assert digests[0] != digests[2]
-    assert len(digests[0]) == 16
+    assert len(digests[0]) == 8
 
 
 class Colour(StrEnum):

@@ -1,0 +1,69 @@
+"""What a turn leaves where people look: the memo and the search attributes, when it begins, begins to wait, goes on, and ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from temporalio import workflow
+
+from perdure import limits
+from perdure.activities import search
+from perdure.activities.signatures import MEMO, MEMO_WAIT
+from perdure.approvals import PendingApproval
+from perdure.facts import WaitBegan, WaitEnded
+from perdure.ledger import in_words
+from perdure.state import TurnState
+from perdure.tasks import headline
+from perdure.text import clip
+from perdure.wire import Summary
+
+
+def begin(state: TurnState) -> None:
+    """The agent is known. A turn that was started without search attributes, such as by Temporal's own command line, sets them itself."""
+    if state.agent is None or not state.agent.indexed or state.request is None:
+        return
+    updates = search.made_up_for(workflow.info().typed_search_attributes, state.request.agent, state.request.labels)
+    if updates:
+        workflow.upsert_search_attributes(updates)
+
+
+def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
+    """The turn waits for somebody. What is told stands in history so: long arguments are clipped, an approval is bound to their digest."""
+    told = replace(waits, reason=clip(waits.reason, limits.MEMO_BYTES // 4), pending=tuple(map(_told, waits.pending)))
+    pending = {"pending": [one.model_dump(mode="json") for one in told.pending]} if told.pending else {}
+    workflow.upsert_memo({MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending}})
+    if state.agent is not None and state.agent.indexed:
+        workflow.upsert_search_attributes(search.in_state(search.state_of(told.kind)))
+    return told
+
+
+def end_wait(state: TurnState, ended: WaitEnded) -> None:
+    """The turn goes on."""
+    workflow.upsert_memo({MEMO_WAIT: {"expired": list(ended.expired)} if ended.expired else None})
+    if state.agent is not None and state.agent.indexed:
+        workflow.upsert_search_attributes(search.in_state(search.State.RUNNING))
+
+
+def _told(pending: PendingApproval) -> PendingApproval:
+    return pending.model_copy(update={"arguments": clip(pending.arguments, limits.MEMO_BYTES // 2)})
+
+
+def end(state: TurnState, summary: Summary, reason: str = "") -> None:
+    """What a list shows of an ended turn, in under 2 KB."""
+    memo = {
+        "outcome": summary.outcome.value,
+        "agent": summary.agent,
+        "task": headline(state.request.task) if state.request else "",
+        "output": clip(state.last_words if summary.output else "", limits.MEMO_BYTES // 4),
+        "error": summary.error.code if summary.error else "",
+        "reason": clip(reason, limits.MEMO_BYTES // 8),
+        "steps": summary.steps,
+        "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
+        "cost": in_words("usd", summary.spent.usd) if summary.is_priced else "",
+        "digest": summary.digest,
+    }
+    waits = {MEMO_WAIT: None} if state.waiting is not None and state.waiting.kind != "retry" else {}
+    workflow.upsert_memo({MEMO: {name: value for name, value in memo.items() if value}, **waits})
+    if state.agent is not None and state.agent.indexed:
+        spent = summary.spent.usd if summary.is_priced else None
+        workflow.upsert_search_attributes(search.at_end(summary.outcome, steps=summary.steps, spent=spent))

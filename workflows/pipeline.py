@@ -1,0 +1,115 @@
+"""Middleware around a turn, and observers beside it: when the agent's own code is called."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import workflow
+
+from perdure import errors, limits
+from perdure.activities.signatures import RUN_MIDDLEWARE, TELL_OBSERVERS
+from perdure.decide import Done
+from perdure.definitions import AgentDefinition, Stage
+from perdure.errors import PerdureError
+from perdure.facts import HookEnded, Key
+from perdure.reports import Outcome
+from perdure.wire import HookCall, ObserverCall
+from perdure.workflows import records
+from perdure.workflows.board import Board
+from perdure.workflows.calls import Calls
+
+Turn = Callable[[], Coroutine[Any, Any, Done]]
+
+
+class Pipeline:
+    """The middleware and the observers of one turn."""
+
+    def __init__(self, board: Board, calls: Calls) -> None:
+        self._board = board
+        self._calls = calls
+        self._seen = 0
+        self._told = 0
+
+    async def through(self, agent: AgentDefinition, turn: Turn, place: int = 0) -> Done:
+        """Run `turn` inside the middleware from `place` on.
+
+        Raises:
+            GuardrailError: One of them refused.
+            TurnTimeoutError: It took longer than one of them lets it.
+            PerdureError: One of them failed, or the turn did.
+        """
+        if place == len(agent.middleware):
+            return await turn()
+        stage = agent.middleware[place]
+        inner = functools.partial(self.through, agent, turn, place + 1)
+        if stage.timeout_s is not None:
+            return await _within(timedelta(seconds=stage.timeout_s), inner)
+        if stage.log_level is not None:
+            return await self._logged(stage, inner)
+        return await self._checked(stage, agent, place, inner)
+
+    async def observe(
+        self, agent: AgentDefinition, *, waits_for: str = "", reason: str = "", outcome: Outcome | None = None, risk: str | None = None
+    ) -> None:
+        """Tell the agent's observers what they have not seen."""
+        steps = len(self._board.state.steps)
+        if not agent.observes or (steps == self._seen and not waits_for and outcome is None):
+            return
+        call = ObserverCall(agent=agent.name, seen=self._seen, steps=steps, waits_for=waits_for, reason=reason, outcome=outcome, risk=risk)
+        self._seen, self._told = steps, self._told + 1
+        what = f"waits for {waits_for}" if waits_for else outcome.value if outcome else f"step {steps}"
+        await self._run(Key(0, self._told, hook="observe"), TELL_OBSERVERS, call, f"observers: {what}", has_deadline=outcome is None)
+
+    async def _checked(self, stage: Stage, agent: AgentDefinition, place: int, inner: Turn) -> Done:
+        if stage.has_before:
+            await self._hook(stage, HookCall(agent=agent.name, place=place, moment="before"))
+        done = await inner()
+        if stage.has_after:
+            await self._hook(stage, HookCall(agent=agent.name, place=place, moment="after", outcome=done.outcome, risk=done.risk))
+        return done
+
+    async def _hook(self, stage: Stage, call: HookCall) -> None:
+        ended = await self._run(Key(0, call.place + 1, hook=call.moment), RUN_MIDDLEWARE, call, f"{stage.name}, {call.moment} the turn")
+        if ended is not None and ended.error is not None:
+            raise errors.from_info(ended.error)
+
+    async def _run(self, key: Key, name: str, call: BaseModel, summary: str, *, has_deadline: bool = True) -> HookEnded | None:
+        """Run a hook, again where its worker was lost."""
+        for attempt in range(1, limits.LOST_ATTEMPTS + 1):
+            key = Key(key.step, key.call, attempt, hook=key.hook)
+            fact = await self._calls.perform(key, name, call, limits.TOOL_CALL, summary, has_deadline=has_deadline)
+            if not isinstance(fact, HookEnded) or not fact.lost:
+                break
+        return fact if isinstance(fact, HookEnded) else None
+
+    async def _logged(self, stage: Stage, inner: Turn) -> Done:
+        level = stage.log_level or 0
+        records.passed(self._board.state, "turn_in", level)
+        try:
+            done = await inner()
+        except PerdureError:
+            records.passed(self._board.state, "turn_out", level)
+            raise
+        records.passed(self._board.state, "turn_out", level)
+        return done
+
+
+async def _within(limit: timedelta, inner: Turn) -> Done:
+    """Cancel what takes too long; what it has done stays."""
+    task = asyncio.create_task(inner())
+    try:
+        await workflow.wait([task], timeout=limit.total_seconds())
+    except asyncio.CancelledError:
+        task.cancel()
+        await workflow.wait([task])
+        raise
+    if task.done():
+        return task.result()
+    task.cancel()
+    await workflow.wait([task])
+    raise errors.TurnTimeoutError(f"the turn took longer than {limit}", context={"limit_s": limit.total_seconds()})

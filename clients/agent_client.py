@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from pydantic import ValidationError
+from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, RawValue, TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from perdure import errors, limits
+from perdure.activities import requests, tracing
 from perdure.activities.connection import connect
 from perdure.activities.history import first_request
-from perdure.activities.payloads import explain, pack
-from perdure.activities.signatures import TASK_QUEUE, TURN
+from perdure.activities.payloads import pack
+from perdure.activities.search import State
+from perdure.activities.signatures import GENERATE, TASK_QUEUE, TURN
 from perdure.agents import Agent
-from perdure.clients.feed import Feed, unreadable
+from perdure.approvals import PendingApproval
+from perdure.budgets import Budget, Remaining
+from perdure.clients import listing
+from perdure.clients.entries import TurnEntry
+from perdure.clients.feed import Feed, describe, unreadable
+from perdure.clients.filters import Filter, member
+from perdure.clients.marks import Marks
 from perdure.clients.turn import OnStep, Turn
-from perdure.messages import Message
-from perdure.reports import AgentReport
-from perdure.tasks import Context, Task, headline
+from perdure.messages import Message, media_weight
+from perdure.options import RequestOptions
+from perdure.outputs import R
+from perdure.reports import AgentReport, Outcome
+from perdure.tasks import Context, Task, opening
 from perdure.wire import TurnRequest
 
 IfExists = Literal["attach", "restart", "error"]
+
+LAST_PRIORITY = 5
+"""What a server has unless it is told otherwise."""
 
 
 class AgentClient:
@@ -36,6 +49,7 @@ class AgentClient:
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
         self._task_queue = task_queue
+        self._marks = Marks(client)
         self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
 
     @classmethod
@@ -64,39 +78,228 @@ class AgentClient:
 
     async def start(
         self,
-        agent: Agent | str,
+        agent: Agent[R] | str,
         task: str | Task,
         *,
+        output: type[R] | None = None,
         id: str | None = None,  # noqa: A002 - what callers know it as
         context: Context | Mapping[str, str] | None = None,
         history: Sequence[Message] = (),
         labels: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
+        options: RequestOptions | None = None,
+        allowed_tools: Sequence[str] | None = None,
+        live: bool = False,
         if_exists: IfExists = "attach",
-    ) -> Turn:
+        priority: int | None = None,
+    ) -> Turn[R]:
         """Start a turn and return at once; a worker runs it.
 
         Args:
-            agent: Its name, or the agent itself. Only the name is sent: the worker has the code.
+            agent: Its name, or the agent itself, whose type the report's output then has. Only the name is sent: the worker has the code.
             task: What is asked.
+            output: The type of the answer; it goes before the agent's own. What the worker needs of it, its schema, is sent.
             id: The turn's id, at most 100 characters; the same id is the same turn. Without it, `<agent>/<12 random characters>`.
             context: Named blocks that stand before the task.
             history: Messages of an earlier turn, such as `report.messages`, to go on from.
-            labels: Words of yours that tools see as `ctx.labels`.
+            labels: Words of yours that tools see as `ctx.labels`, and that `list` finds the turn by.
+            budget: What the turn may spend, delegates included; it goes before the agent's own, limit by limit.
+            options: Temperature, output limit and the like; they go before the agent's own, option by option.
+            allowed_tools: Only these are offered, and calling another ends the turn; None for every tool, `[]` for none.
+            live: Have what the model says told while it speaks, for `Turn.text`. It changes nothing else.
             if_exists: A turn of this id exists, running or over: `attach` to it if agent, task, context and history are the same; `restart` it,
                 ending one that runs; or `error`.
+            priority: From 1, the first, to 5, the last; 3 without it. Where work waits for workers, that of the turn and its delegates goes by it.
 
         Raises:
             TurnConflictError: A turn of this id has another agent, task, context or history.
             TurnExistsError: A turn of this id exists and `if_exists` is `error`.
             TooLargeError: The input is too large.
-            InvalidRequestError: The id is empty or too long, or the input is not valid.
+            InvalidRequestError: The id is empty or too long, or the input or the priority is not valid.
+            ConfigurationError: No model can be held to the output type.
             ServerUnreachableError: Temporal does not answer.
         """
-        name = agent.name if isinstance(agent, Agent) else agent
-        turn_id = _checked_id(id) if id is not None else f"{name}/{secrets.token_hex(6)}"
-        request = _request(name, task, context, history, labels)
+        wanted = requests.type_of(agent, output)
+        request = requests.turn_request(
+            agent,
+            task,
+            output=output,
+            context=context,
+            history=history,
+            labels=labels,
+            budget=budget,
+            options=options,
+            allowed_tools=allowed_tools,
+            live=live,
+        )
+        turn = await self._begin(id, request, if_exists, priority)
+        return turn if wanted is None else turn.typed(wanted)
+
+    async def run(
+        self,
+        agent: Agent[R] | str,
+        task: str | Task,
+        *,
+        output: type[R] | None = None,
+        id: str | None = None,  # noqa: A002 - what callers know it as
+        context: Context | Mapping[str, str] | None = None,
+        history: Sequence[Message] = (),
+        labels: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
+        options: RequestOptions | None = None,
+        allowed_tools: Sequence[str] | None = None,
+        live: bool = False,
+        if_exists: IfExists = "attach",
+        priority: int | None = None,
+        on_step: OnStep | None = None,
+    ) -> AgentReport[R]:
+        """Start a turn and wait for its end: `start` and `result` in one.
+
+        Raises:
+            PerdureError: As `start` and `Turn.result` do.
+        """
+        turn = await self.start(
+            agent,
+            task,
+            output=output,
+            id=id,
+            context=context,
+            history=history,
+            labels=labels,
+            budget=budget,
+            options=options,
+            allowed_tools=allowed_tools,
+            live=live,
+            if_exists=if_exists,
+            priority=priority,
+        )
+        return await turn.result(on_step=on_step)
+
+    async def generate(
+        self,
+        model: str,
+        prompt: str | Task,
+        output: type[R],
+        *,
+        id: str | None = None,  # noqa: A002 - what callers know it as
+        labels: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
+        options: RequestOptions | None = None,
+    ) -> R:
+        """Ask a model, and return what it says as an instance of a type: a turn like any other, of an agent without instructions and tools.
+
+        Args:
+            model: `provider:model`, or an alias of the worker.
+            prompt: What is asked.
+            output: The type of the answer; `str` for text.
+            id: The turn's id; the same id with the same model and prompt is asked once.
+            labels: Words of yours that `list` finds the turn by.
+            budget: What the turn may spend.
+            options: Temperature, output limit and the like.
+
+        Raises:
+            PerdureError: As `start` and `Turn.result` do.
+        """
+        request = requests.turn_request(GENERATE, prompt, output=output, labels=labels, model=model, budget=budget, options=options)
+        turn = await self._begin(id, request, "attach")
+        return (await turn.typed(output).result()).output
+
+    async def get(self, id: str) -> Turn[Any]:  # noqa: A002 - what callers know it as
+        """A turn that was started before, here or elsewhere, running or over: the latest of this id. `typed` says what its output is read as.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have it, or not any more.
+            ServerUnreachableError: Temporal does not answer.
+        """
         try:
-            handle = await self._start(turn_id, request, restart=if_exists == "restart")
+            found = (await describe(self._client, id, retry=True)).workflow_execution_info
+        except RPCError as error:
+            raise unreadable(id, error) from error
+        if found.type.name != TURN:
+            raise errors.TurnNotFoundError(f"{id!r} is a workflow of type {found.type.name}, not a turn", context={"turn_id": id})
+        return self._turn(id, found.execution.run_id)
+
+    async def add_budget(self, id: str, more: Budget) -> Remaining:  # noqa: A002 - what callers know it as
+        """Add to the budget of a turn: `get` and `Turn.add_budget` in one.
+
+        Raises:
+            PerdureError: As `get` and `Turn.add_budget` do.
+        """
+        return await (await self.get(id)).add_budget(more)
+
+    async def pending_approvals(
+        self, agent: Agent[Any] | str | None = None, *, labels: Mapping[str, str] | None = None
+    ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
+        """Every call that waits for a person, with its turn.
+
+        Args:
+            agent: Only of this agent's turns.
+            labels: Only of turns with all of these labels.
+
+        Raises:
+            PerdureError: As `list` does.
+        """
+        async for entry in self.list(agent, state=State.WAITING, labels=labels):
+            for pending in await self._turn(entry.id, entry.run_id).pending_approvals():
+                yield entry, pending
+
+    async def approve(self, id: str, call_id: str, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None) -> None:  # noqa: A002 - what callers know it as
+        """Let a call run, with its own arguments or with these: what waits is looked up, and approved as it is now.
+
+        Raises:
+            ApprovalConflictError: No such call waits.
+            PerdureError: As `get` and `Turn.approve` do.
+        """
+        turn = await self.get(id)
+        await turn.approve(await _waiting(turn, call_id), reason=reason, arguments=arguments)
+
+    async def deny(self, id: str, call_id: str, reason: str = "") -> None:  # noqa: A002 - what callers know it as
+        """Refuse a call; the model is told why.
+
+        Raises:
+            PerdureError: As `approve` does.
+        """
+        turn = await self.get(id)
+        await turn.deny(await _waiting(turn, call_id), reason)
+
+    def list(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        outcome: Outcome | str | None = None,
+        state: State | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[TurnEntry]:
+        """The turns of the namespace: first those that are not over, then the last that ended. Temporal's list may lag a second behind.
+
+        Args:
+            agent: Only turns of this agent.
+            outcome: Only turns that ended so.
+            state: Only turns that are `running`, `waiting`, `paused` or `ended`.
+            labels: Only turns with all of these labels.
+            parent: Only turns that the turn of this id delegated to.
+            limit: At most so many; without it, all of them, read page by page.
+
+        Raises:
+            ConfigurationError: A filter needs search attributes that the namespace lacks; `perdure setup` registers them.
+            InvalidRequestError: There is no such outcome or state, or the limit is below 1.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        if limit is not None and limit < 1:
+            raise errors.InvalidRequestError(f"the limit of a list must be at least 1, not {limit}")
+        name = agent.name if isinstance(agent, Agent) else agent
+        wanted = Filter(agent=name, outcome=member(Outcome, outcome), state=member(State, state), labels=dict(labels or {}), parent=parent)
+        return listing.turns(self._client, self._marks.index, wanted, limit)
+
+    async def _begin(self, given_id: str | None, request: TurnRequest, if_exists: IfExists, priority: int | None = None) -> Turn[Any]:
+        """Start a turn, or find the one that is there."""
+        if priority is not None and not 1 <= priority <= LAST_PRIORITY:
+            raise errors.InvalidRequestError(f"a priority is from 1, the first, to {LAST_PRIORITY}, the last, not {priority}")
+        turn_id = _checked_id(given_id) if given_id is not None else f"{request.agent}/{secrets.token_hex(6)}"
+        try:
+            handle = await self._start(turn_id, request, Priority(priority_key=priority), restart=if_exists == "restart")
         except WorkflowAlreadyStartedError:
             return await self._existing(turn_id, request, if_exists)
         except RPCError as error:
@@ -104,56 +307,43 @@ class AgentClient:
         assert handle.first_execution_run_id is not None
         return self._turn(turn_id, handle.first_execution_run_id)
 
-    async def run(
-        self,
-        agent: Agent | str,
-        task: str | Task,
-        *,
-        id: str | None = None,  # noqa: A002 - what callers know it as
-        context: Context | Mapping[str, str] | None = None,
-        history: Sequence[Message] = (),
-        labels: Mapping[str, str] | None = None,
-        if_exists: IfExists = "attach",
-        on_step: OnStep | None = None,
-    ) -> AgentReport:
-        """Start a turn and wait for its end: `start` and `result` in one.
-
-        Raises:
-            PerdureError: As `start` and `Turn.result` do.
-        """
-        turn = await self.start(agent, task, id=id, context=context, history=history, labels=labels, if_exists=if_exists)
-        return await turn.result(on_step=on_step)
-
-    async def get(self, id: str) -> Turn:  # noqa: A002 - what callers know it as
-        """A turn that was started before, here or elsewhere, running or over: the latest of this id.
-
-        Raises:
-            TurnNotFoundError: Temporal does not have it, or not any more.
-            ServerUnreachableError: Temporal does not answer.
-        """
+    async def _start(self, turn_id: str, request: TurnRequest, priority: Priority, *, restart: bool) -> WorkflowHandle[object, object]:
+        marks = await self._marks.of(request)
         try:
-            description = await self._client.get_workflow_handle(id).describe()
+            return await self._start_with(marks, turn_id, request, priority, restart=restart)
         except RPCError as error:
-            raise unreadable(id, error) from error
-        if description.workflow_type != TURN:
-            raise errors.TurnNotFoundError(f"{id!r} is a workflow of type {description.workflow_type}, not a turn", context={"turn_id": id})
-        assert description.run_id is not None
-        return self._turn(id, description.run_id)
+            if marks is None or not self._marks.were_refused(error):
+                raise
+            return await self._start_with(None, turn_id, request, priority, restart=restart)
 
-    async def _start(self, turn_id: str, request: TurnRequest, *, restart: bool) -> WorkflowHandle[object, object]:
-        title = f"{request.agent}: {headline(request.task)}"
+    async def _start_with(
+        self, marks: TypedSearchAttributes | None, turn_id: str, request: TurnRequest, priority: Priority, *, restart: bool
+    ) -> WorkflowHandle[object, object]:
         return await self._client.start_workflow(
             TURN,
-            pack(request, "the input of the turn"),
+            self._packed(request),
             id=turn_id,
             task_queue=self._task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE if restart else WorkflowIDReusePolicy.REJECT_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if restart else WorkflowIDConflictPolicy.FAIL,
-            static_summary=title,
-            memo={"perdure": {"agent": request.agent, "task": headline(request.task)}},
+            **requests.introduced(request, tracing.memo_of_caller()),
+            search_attributes=marks,
+            priority=priority,
         )
 
-    async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Turn:
+    def _packed(self, request: TurnRequest) -> RawValue:
+        """The input of a turn. Images and files may be large where history does not hold them."""
+        if self._client.data_converter.external_storage is not None:
+            return pack(request, "the input of the turn", most_bytes=limits.STORED_BYTES)
+        try:
+            return pack(request, "the input of the turn")
+        except errors.TooLargeError as error:
+            if not media_weight(opening(request.task, None)):
+                raise
+            hint = "give images and files as addresses, or Temporal's client an external storage"
+            raise errors.TooLargeError(f"{error.message}; {hint}", context=error.context) from None
+
+    async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Turn[Any]:
         """The turn that holds this id, if it was asked the same."""
         if if_exists == "error":
             raise errors.TurnExistsError(f"a turn {turn_id!r} exists already", context={"turn_id": turn_id})
@@ -169,28 +359,20 @@ class AgentClient:
             context={"turn_id": turn_id},
         )
 
-    def _turn(self, turn_id: str, run_id: str) -> Turn:
+    def _turn(self, turn_id: str, run_id: str) -> Turn[Any]:
         feed = self._feeds.get((turn_id, run_id))
         if feed is None:
             feed = self._feeds[turn_id, run_id] = Feed(self._client, turn_id, run_id)
         return Turn(self._client, feed, turn_id, run_id)
 
 
-def _request(
-    agent: str,
-    task: str | Task,
-    context: Context | Mapping[str, str] | None,
-    history: Sequence[Message],
-    labels: Mapping[str, str] | None,
-) -> TurnRequest:
-    blocks = context if isinstance(context, Context) or context is None else {"blocks": dict(context)}
-    try:
-        given = {"agent": agent, "task": task, "context": blocks, "history": tuple(history), "labels": dict(labels or {})}
-        request = TurnRequest.model_validate(given)
-        request.check()
-    except ValidationError as error:
-        raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
-    return request
+async def _waiting(turn: Turn, call_id: str) -> PendingApproval:
+    pending = await turn.pending_approvals()
+    found = next((one for one in pending if one.call_id == call_id), None)
+    if found is None:
+        waiting = ", ".join(one.call_id for one in pending) or "none"
+        raise errors.ApprovalConflictError(f"no call {call_id!r} of turn {turn.id!r} waits for approval (waiting: {waiting})")
+    return found
 
 
 def _checked_id(turn_id: str) -> str:

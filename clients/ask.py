@@ -15,8 +15,11 @@ from perdure import errors
 from perdure.activities.connection import connect, connect_local
 from perdure.clients import processes
 from perdure.clients.agent_client import AgentClient
+from perdure.clients.aloud import Aloud
 from perdure.clients.processes import Child, Server
-from perdure.clients.progress import Paint, Progress, address_in_ui, figures
+from perdure.clients.progress import Progress, address_in_ui, figures
+from perdure.clients.screen import Paint
+from perdure.clients.tree import Followed
 from perdure.clients.turn import Turn
 from perdure.reports import AgentReport
 
@@ -53,22 +56,22 @@ async def session(settings: Mapping[str, str], *, state: Path, address: str | No
         await server.stop()
 
 
-async def ask(question: str, folder: Path, settings: Mapping[str, str], *, state: Path, address: str | None) -> int:
+async def ask(question: str, folder: Path, settings: Mapping[str, str], *, state: Path, address: str | None, streams: bool = False) -> int:
     """Ask, show the steps, print the answer."""
     introduce(folder, settings["PERDURE_ASK_MODEL"])
     async with session(settings, state=state, address=address) as here:
         worker = await here.worker()
         try:
-            turn = await here.client.start(AGENT, question)
+            turn, progress = await here.client.start(AGENT, question, live=streams), Progress()
             async with cancelled_if_interrupted(turn):
-                await first_of(show(turn, Progress()), gives_up(worker))
-                conclude(await turn.result(), here.server)
+                await first_of(show(Aloud(turn, progress.say) if streams else turn, progress), gives_up(worker))
+                conclude(await turn.result(), here.server, progress.said)
         finally:
             await worker.stop(signal.SIGTERM)
     return 0
 
 
-async def show(turn: Turn, progress: Progress) -> None:
+async def show(turn: Followed, progress: Progress) -> None:
     """Print a turn's events to its end."""
     async for event in turn.events():
         progress.show(event)
@@ -132,10 +135,10 @@ def introduce(folder: Path, model: str) -> None:
     print(flush=True)
 
 
-def conclude(report: AgentReport, server: Server) -> None:
-    """Print the answer, the figures, and where the turn can be looked at."""
+def conclude(report: AgentReport, server: Server, said: str = "") -> None:
+    """Print the answer, if it was not `said` already, the figures, and where the turn can be looked at."""
     say = Paint()
-    print(f"\n{report.output}\n\n{say('dim', figures(report))}")
+    print("" if report.output == said else f"\n{report.output}\n", say("dim", figures(report)), sep="\n")
     if server.ui:
         print(say("dim", f"turn {report.turn_id}: {address_in_ui(server.ui, 'default', report.turn_id)}"))
         if server.child is not None:

@@ -16,7 +16,8 @@ from signal import SIGKILL, SIGTERM
 
 from perdure.clients.ask import AGENT, Session, cancelled_if_interrupted, conclude, first_of, gives_up, introduce, session
 from perdure.clients.processes import Child
-from perdure.clients.progress import Paint, Progress
+from perdure.clients.progress import Progress
+from perdure.clients.screen import Paint
 from perdure.clients.turn import Turn
 from perdure.facts import Key, ModelAnswered, ToolReturned
 from perdure.reports import AgentReport

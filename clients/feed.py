@@ -10,18 +10,19 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
+from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType, WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryResponse,
 )
@@ -30,15 +31,21 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
 from perdure.activities.history import HistoryReader
+from perdure.clients.ear import Ear
 from perdure.errors import PerdureError
 from perdure.facts import Fact, TurnEnded
+from perdure.fold import apply
+from perdure.state import TurnState
 from perdure.text import described, one_line
 
 logger = logging.getLogger("perdure")
 
-_POLL = timedelta(seconds=70)
+V = TypeVar("V")
+
+_POLL, _SHORT = timedelta(seconds=70), timedelta(seconds=3)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _UNCLAIMED_S = 5.0
+_PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
 _FATAL = {
     RPCStatusCode.NOT_FOUND,
     RPCStatusCode.INVALID_ARGUMENT,
@@ -79,11 +86,16 @@ class _Restarted:
 
 
 class Feed:
-    """What one run of a turn has recorded, for all who watch it."""
+    """What one run of a turn has recorded, for all who watch it.
+
+    Attributes:
+        ear: What is being said in it right now.
+    """
 
     def __init__(self, client: Client, turn_id: str, run_id: str) -> None:
         self._client = client
         self._run = WorkflowExecution(workflow_id=turn_id, run_id=run_id)
+        self.ear = Ear(self._describe, client.data_converter)
         self._reader = HistoryReader(client.data_converter)
         self._events: list[Event] = []
         self._last_id = 0
@@ -133,7 +145,7 @@ class Feed:
                     if page.history.events:
                         await self._take(page.history.events)
                         unclaimed.start(self._say_when_unclaimed(page.history.events[-1]))
-                    if not page.next_page_token:
+                    if not page.next_page_token and (self._is_over or not await self._goes_on()):
                         break
                     request.next_page_token = page.next_page_token
             if not self._is_over:
@@ -149,16 +161,31 @@ class Feed:
     def _is_over(self) -> bool:
         return bool(self._events) and isinstance(self._events[-1].fact, TurnEnded)
 
+    async def _goes_on(self) -> bool:
+        """Whether there is more to come where a long poll ended. It does so at once for a workflow that an operator paused."""
+        is_told = False
+        while (found := (await self._patiently(self._describe)).workflow_execution_info).status == _PAUSED:
+            if not is_told:
+                logger.warning("turn %s is paused in Temporal; `temporal workflow unpause` lets it go on", self._run.workflow_id)
+            is_told = True
+            await asyncio.sleep(_LONGEST_PAUSE_S)
+        await asyncio.sleep(_FIRST_PAUSE_S)  # a server that ends each long poll at once is not to be asked without a pause
+        return found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING or found.history_length > self._last_id
+
     async def _page(self, request: GetWorkflowExecutionHistoryRequest) -> GetWorkflowExecutionHistoryResponse:
-        """The next page, however long the server is away.
+        """The next page, however long the server is away."""
+        return await self._patiently(lambda: self._client.workflow_service.get_workflow_execution_history(request, timeout=_POLL))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[V]]) -> V:
+        """The server's answer, however long it is away.
 
         Raises:
-            PerdureError: The server says that the history cannot be read.
+            PerdureError: The server says that the turn cannot be read.
         """
         pause = _FIRST_PAUSE_S
         while True:
             try:
-                return await self._client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
+                return await ask()
             except RPCError as error:
                 if error.status in _FATAL:
                     raise unreadable(self._run.workflow_id, error) from error
@@ -193,7 +220,7 @@ class Feed:
         request = DescribeTaskQueueRequest(namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind)
         try:
             is_running = kind == TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY and await self._is_taken_up()
-            pollers = (await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=3))).pollers
+            pollers = (await self._client.workflow_service.describe_task_queue(request, timeout=_SHORT)).pollers
         except RPCError:
             return
         if not is_running:
@@ -207,9 +234,11 @@ class Feed:
 
     async def _is_taken_up(self) -> bool:
         """Whether a worker has the activity that is pending. History does not say so before it ends."""
-        request = DescribeWorkflowExecutionRequest(namespace=self._client.namespace, execution=self._run)
-        described = await self._client.workflow_service.describe_workflow_execution(request, timeout=timedelta(seconds=3))
-        return all(pending.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED for pending in described.pending_activities)
+        found = await self._describe()
+        return all(pending.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED for pending in found.pending_activities)
+
+    async def _describe(self) -> DescribeWorkflowExecutionResponse:
+        return await describe(self._client, self._run.workflow_id, self._run.run_id, timeout=_SHORT)
 
     def _cursor(self, event_id: int) -> str:
         return base64.urlsafe_b64encode(f"{self._run.run_id}:{event_id}".encode()).decode()
@@ -223,6 +252,31 @@ class Feed:
         if run_id != self._run.run_id:
             raise errors.InvalidRequestError(f"the cursor belongs to another run of turn {self._run.workflow_id}")
         return number
+
+
+async def describe(client: Client, turn_id: str, run_id: str = "", **options: Any) -> DescribeWorkflowExecutionResponse:
+    """What Temporal says of a workflow, the latest run of this id if none is named.
+
+    The client's own `describe()` raises `ValueError` for one that an operator paused: that status is newer than the client (1.35).
+    """
+    request = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=turn_id, run_id=run_id))
+    return await client.workflow_service.describe_workflow_execution(request, **options)
+
+
+async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
+    """What a run has come to, as far as its history goes now.
+
+    Raises:
+        PerdureError: It cannot be read.
+    """
+    reader, state = HistoryReader(client.data_converter), TurnState()
+    try:
+        async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events():
+            fact = await reader.fact(event)
+            state = state if fact is None else apply(state, fact)
+    except RPCError as error:
+        raise unreadable(turn_id, error) from error
+    return state
 
 
 def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:

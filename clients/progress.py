@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import datetime
 from typing import TextIO
 from urllib.parse import quote
 
+from perdure.budgets import Remaining
+from perdure.clients import amounts
 from perdure.clients.feed import Event
-from perdure.facts import AgentResolved, CallFailed, CancelRequested, Key, ModelAnswered, ToolLost, ToolReturned, TurnEnded, TurnStarted
-from perdure.fold import TurnState, apply
+from perdure.clients.screen import Paint
+from perdure.clients.speech import Said, TextBegins, TextVoid
+from perdure.facts import (
+    AgentResolved,
+    BudgetAdded,
+    CallFailed,
+    CancelRequested,
+    ChildEnded,
+    ChildScheduled,
+    ChildTold,
+    Decided,
+    Fact,
+    Key,
+    ModelAnswered,
+    PolicyAnswered,
+    ToolLost,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.fold import apply
 from perdure.reports import AgentReport
+from perdure.state import TurnState
 from perdure.tasks import headline
 from perdure.text import one_line
 
-_STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-
-
-class Paint:
-    """Colours where they are wanted: on a terminal, unless NO_COLOR is set."""
-
-    def __init__(self, out: TextIO = sys.stdout) -> None:
-        self._on = out.isatty() and not os.environ.get("NO_COLOR")
-
-    def __call__(self, style: str, text: str) -> str:
-        """`text` in a style, or as it is."""
-        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._on else text
-
 
 class Progress:
-    """Prints what happens in a turn as its events come in."""
+    """Prints what happens in a turn as its events come in, and what its model says.
+
+    Attributes:
+        said: The last text that was printed.
+        is_speaking: Whether a text is being printed, which another line would cut in two.
+    """
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
+        self.said = ""
+        self.is_speaking = False
         self._out = out
         self._paint = Paint(out)
         self._state = TurnState()
@@ -49,8 +66,29 @@ class Progress:
         self._state = apply(self._state, event.fact)
         text = self._text(event)
         if text:
+            self._end_text()
             seconds = (event.at - self._began).total_seconds()
             print(f"{self._paint('dim', f'{seconds:6.1f} s')}  {text}", file=self._out, flush=True)
+
+    def say(self, said: Said) -> None:
+        """Print a piece of what the model says."""
+        match said:
+            case TextBegins(step, attempt):
+                self._end_text()
+                self.said, self.is_speaking = "", True
+                print(f"{self._paint('dim', str(Key(step, attempt=attempt)))}  ", end="", file=self._out, flush=True)
+            case TextVoid(step, attempt):
+                self._end_text()
+                self.said = ""
+                print(self._paint("yellow", f"{Key(step, attempt=attempt)}  what was said does not count"), file=self._out, flush=True)
+            case str():
+                self.said += said
+                print(said, end="", file=self._out, flush=True)
+
+    def _end_text(self) -> None:
+        if self.is_speaking:
+            print(file=self._out, flush=True)
+        self.is_speaking = False
 
     def _text(self, event: Event) -> str:
         paint = self._paint
@@ -67,8 +105,34 @@ class Progress:
                 return f"{key}  {paint('red' if output.is_error else 'dim', '→ ' + one_line(output.content, 90))}"
             case ToolLost(key, loss, _):
                 return paint("yellow", f"{key}  {loss.value.replace('_', ' ')}")
+            case ChildScheduled(key, turn_id, request):
+                return f"{key}  {paint('cyan', f'{turn_id} begins:')} {headline(request.task)}"
+            case ChildEnded(key, summary, reason):
+                said = f"{summary.outcome.value}: {one_line(summary.output, 60)}" if summary else reason
+                return f"{key}  {paint('dim', '→ ' + said)}"
+            case _:
+                return self._waits(event.fact)
+
+    def _waits(self, fact: Fact) -> str:
+        paint = self._paint
+        match fact:
             case CancelRequested(reason):
                 return paint("yellow", f"cancel requested{': ' + reason if reason else ''}")
+            case WaitBegan(kind, reason):
+                return paint("yellow", f"waits for {kind}: {reason}")
+            case ChildTold(key, news) if news.waits_for:
+                return paint("yellow", f"{key}  waits for {news.waits_for}: {news.reason}")
+            case WaitEnded():
+                return paint("dim", "goes on")
+            case PolicyAnswered(key, ruling):
+                return paint("dim", f"{key}  {ruling.verdict.kind.replace('_', ' ')}")
+            case Decided(decision):
+                said = "approved" if decision.approve else "denied"
+                return paint(
+                    "green" if decision.approve else "yellow", f"{decision.call_id} {said}{': ' + decision.reason if decision.reason else ''}"
+                )
+            case BudgetAdded(more):
+                return paint("green", f"budget added: {amounts.in_words(Remaining(**dict(more)))}")
             case TurnEnded(outcome):
                 return paint("green" if outcome == "completed" else "red", outcome.value)
             case _:
@@ -79,14 +143,15 @@ class Progress:
         if not calls:
             return f"{key}  {self._paint('dim', 'answers')}"
         asked = ", ".join(f"{call.name} {one_line(call.arguments, 70)}" for call in calls)
-        return f"{key}  {self._paint('cyan', asked)}" + (f"  {self._paint('dim', one_line(text, 60))}" if text else "")
+        return f"{key}  {self._paint('cyan', asked)}" + (f"  {self._paint('dim', one_line(text, 60))}" if text not in ("", self.said) else "")
 
 
 def figures(report: AgentReport) -> str:
     """Steps, tokens, cost and time in one line."""
     tokens = report.usage.input_tokens + report.usage.output_tokens
     cost = "–" if report.cost is None else f"${report.cost}"
-    return f"{len(report.steps)} steps · {tokens} tokens · cost {cost} · {report.duration.total_seconds():.1f} s"
+    steps = "1 step" if len(report.steps) == 1 else f"{len(report.steps)} steps"
+    return f"{steps} · {tokens} tokens · cost {cost} · {report.duration.total_seconds():.1f} s"
 
 
 def address_in_ui(ui: str, namespace: str, turn_id: str) -> str:

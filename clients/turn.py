@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
+from typing import Any, Generic, TypeVar
 
+from pydantic import JsonValue
+from pydantic_core import to_json
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import errors
-from perdure.clients.feed import Event, Feed, unreadable
-from perdure.errors import PerdureError
-from perdure.facts import TurnEnded
-from perdure.fold import TurnState, apply
-from perdure.reports import AgentReport, Outcome, Step
+from perdure import ends
+from perdure.activities.payloads import pack, unpack
+from perdure.activities.signatures import ADD_BUDGET, DECIDE
+from perdure.approvals import Decision, PendingApproval
+from perdure.budgets import Budget, Remaining
+from perdure.clients import updates
+from perdure.clients.feed import Event, Feed, describe, state_of, unreadable
+from perdure.clients.speech import TextBegins, TextVoid, told
+from perdure.fold import apply
+from perdure.outputs import T
+from perdure.reports import AgentReport, Step
+from perdure.state import TurnState
 
 logger = logging.getLogger("perdure")
 
+V = TypeVar("V")
 OnStep = Callable[[Step], Awaitable[object] | object]
 
 
-class Turn:
+class Turn(Generic[T]):
     """A turn that was started, running or over.
 
     Attributes:
@@ -35,6 +46,13 @@ class Turn:
         self.run_id = run_id
         self._client = client
         self._feed = feed
+        self._output: Any = None
+
+    def typed(self, output: type[V]) -> Turn[V]:
+        """The same turn, whose result is read as an instance of a type."""
+        turn = Turn[V](self._client, self._feed, self.id, self.run_id)
+        turn._output = output
+        return turn
 
     async def events(self, after: str | None = None) -> AsyncIterator[Event]:
         """Every fact as it is recorded, until the turn is over. Needs no worker, works after the end, and goes on through an outage of the server.
@@ -53,14 +71,43 @@ class Turn:
         finally:
             await watching.aclose()  # type: ignore[attr-defined]
 
-    async def result(self, *, on_step: OnStep | None = None) -> AgentReport:
+    async def text(self) -> AsyncIterator[str | TextBegins | TextVoid]:
+        """What the model says in this turn, in pieces as they come, until the turn is over.
+
+        Of a turn that was started with `live=True` the pieces come while the model speaks, about a second late; of any other, the text of a step
+        comes whole when it is recorded. `TextBegins` stands before the pieces of each text. `TextVoid` says that what came since then does not
+        count, because that attempt failed. The pieces of a step that do count are together exactly its text. Nothing has checked them before: an
+        output guardrail sees the whole answer.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or not any more.
+        """
+        async with contextlib.aclosing(self.live()) as telling:
+            async for one in telling:
+                if not isinstance(one, Event):
+                    yield one
+
+    async def live(self) -> AsyncGenerator[Event | str | TextBegins | TextVoid, None]:
+        """What `events` and `text` yield, in one order: a text stands before the event that records it.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or not any more.
+        """
+        async with contextlib.aclosing(told(self._feed)) as telling:
+            async for one in telling:
+                yield one
+
+    async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:
         """Wait for the end.
+
+        The report's output is an instance of the type that was asked for; without one it is text, or JSON values where the agent has a type.
 
         Args:
             on_step: Called with every completed step, in order; may be async. What it raises is logged and changes nothing.
 
         Raises:
             PerdureError: The subclass says how the turn ended; `.report` holds what was done.
+            OutputInvalidError: The turn has an answer, and it is no instance of the type.
         """
         state, began, ended = TurnState(), None, None
         async for event in self.events():
@@ -90,52 +137,76 @@ class Turn:
             await self._check_exists()
             return False
 
+    async def add_budget(self, more: Budget) -> Remaining:
+        """Add to the budget; a turn that waits for that goes on. Needs a worker that runs the turn.
+
+        Args:
+            more: What is added to each limit that it names.
+
+        Returns:
+            What is left then.
+
+        Raises:
+            InvalidRequestError: The turn has no such limit, or is over.
+            ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
+            TurnNotFoundError: Temporal does not have the turn.
+        """
+        handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
+        return unpack(await updates.ask(handle, ADD_BUDGET, pack(more)), Remaining)
+
+    async def pending_approvals(self) -> tuple[PendingApproval, ...]:
+        """The calls that wait for a person now, with their arguments whole.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        state = await state_of(self._client, self.id, self.run_id)
+        waiting = state.waiting.pending if state.waiting and state.ended is None else ()
+        calls = {call.id: call for call, _ in state.asked.calls}
+        return tuple(one.model_copy(update={"arguments": calls[one.call_id].arguments}) for one in waiting if one.call_id in calls)
+
+    async def approve(self, pending: PendingApproval, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None) -> None:
+        """Let a call run, with its own arguments or with these. Needs a worker that runs the turn.
+
+        Raises:
+            ApprovalConflictError: It was answered already, has expired, or has other arguments than `pending` says.
+            InvalidRequestError: The turn is over.
+            ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
+            TurnNotFoundError: Temporal does not have the turn.
+        """
+        edited = None if arguments is None else to_json(dict(arguments)).decode()
+        await self._decide(Decision(call_id=pending.call_id, digest=pending.digest, approve=True, reason=reason, arguments=edited))
+
+    async def deny(self, pending: PendingApproval, reason: str = "") -> None:
+        """Refuse a call; the model is told why.
+
+        Raises:
+            PerdureError: As `approve` does.
+        """
+        await self._decide(Decision(call_id=pending.call_id, digest=pending.digest, approve=False, reason=reason))
+
+    async def _decide(self, decision: Decision) -> None:
+        handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
+        await updates.ask(handle, DECIDE, pack(decision))
+
     async def _check_exists(self) -> None:
         try:
-            await self._client.get_workflow_handle(self.id, run_id=self.run_id).describe()
+            await describe(self._client, self.id, self.run_id, retry=True)
         except RPCError as error:
             raise unreadable(self.id, error) from error
 
-    def _close(self, state: TurnState, began: datetime | None, ended: datetime | None) -> AgentReport:
+    def _close(self, state: TurnState, began: datetime | None, ended: datetime | None) -> AgentReport[T]:
         assert state.ended is not None
         assert began is not None
         assert ended is not None
-        summary = state.ended.summary
-        report = AgentReport(
-            turn_id=self.id,
-            agent=state.request.agent if state.request else "",
-            outcome=state.ended.outcome,
-            output=state.answer.message.text if state.answer else "",
-            risk=summary.risk if summary else None,
-            steps=state.steps,
-            messages=state.partial,
-            usage=state.usage,
-            model_calls=state.model_calls,
-            tool_calls=state.tool_calls,
-            duration=ended - began,
-            unstopped=tuple(str(key) for key in state.in_flight),
-        )
-        error = error_of(state.ended, state.cancel_reason)
+        risk = state.ended.summary.risk if state.ended.summary else None
+        report = state.report(self.id, state.ended.outcome, risk=risk, duration=ended - began)
+        error = ends.error_of(state.ended, state.cancel_reason)
         if error is None:
-            return report
+            return ends.typed(report, self._output, state.output_schema(state.agent) if state.agent else None)
         error.report = report
         raise error
-
-
-def error_of(ended: TurnEnded, cancel_reason: str | None) -> PerdureError | None:
-    """The error that an end means for the caller; None for a turn that has an answer."""
-    match ended.outcome:
-        case Outcome.COMPLETED | Outcome.TRUNCATED:
-            return None
-        case Outcome.CANCELLED:
-            return errors.TurnCancelledError(f"the turn was cancelled: {cancel_reason}" if cancel_reason else None)
-        case Outcome.TERMINATED:
-            return errors.TurnTerminatedError(f"the turn was terminated: {ended.reason}" if ended.reason else None)
-        case Outcome.TIMED_OUT:
-            return errors.TurnTimeoutError(ended.reason)
-        case _:
-            info = ended.summary.error if ended.summary else None
-            return errors.from_info(info) if info else PerdureError(ended.reason)
 
 
 async def _tell(on_step: OnStep, step: Step) -> None:

@@ -1,0 +1,59 @@
+"""Budgets on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import timedelta
+
+from pydantic import ValidationError
+
+from perdure import errors
+from perdure.activities.payloads import explain
+from perdure.budgets import Budget, Remaining
+
+_TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+
+
+def add_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """The options of a budget."""
+    group = parser.add_argument_group(what)
+    group.add_argument("--usd", metavar="AMOUNT", help="money in US dollars, such as 0.50")
+    group.add_argument("--time", type=duration, metavar="TIME", help="such as 90s, 10m or 1h30m")
+    for name in ("tokens", "model-calls", "tool-calls"):
+        group.add_argument(f"--{name}", type=int, metavar="N")
+
+
+def budget_of(arguments: argparse.Namespace) -> Budget | None:
+    """The budget that the options name; None where they name none.
+
+    Raises:
+        InvalidRequestError: A limit that cannot be kept.
+    """
+    named = {name: getattr(arguments, name) for name in ("usd", "time", "tokens", "model_calls", "tool_calls")}
+    given = {name: value for name, value in named.items() if value is not None}
+    try:
+        return Budget(**given) if given else None
+    except ValidationError as error:
+        raise errors.InvalidRequestError(f"that is no budget: {explain(error)}") from None
+
+
+def duration(text: str) -> timedelta:
+    """`1h30m` as a duration."""
+    match = _TIME.fullmatch(text)
+    if not text or match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write it like 90s, 10m or 1h30m")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def in_words(left: Remaining) -> str:
+    """What is left, in a line."""
+    words = {
+        "usd": f"${left.usd:f}" if left.usd is not None else "",
+        "time": str(left.time).split(".")[0] if left.time is not None else "",
+        "tokens": f"{left.tokens} tokens" if left.tokens is not None else "",
+        "model_calls": f"{left.model_calls} model calls" if left.model_calls is not None else "",
+        "tool_calls": f"{left.tool_calls} tool calls" if left.tool_calls is not None else "",
+    }
+    return ", ".join(word for word in words.values() if word)

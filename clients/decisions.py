@@ -1,0 +1,141 @@
+"""`perdure approvals`: what waits for a person, what exactly it would do, and what the person says.
+
+What a model wrote is shown with everything escaped that could move the cursor or turn the direction of writing: a person decides on what stands
+there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure import errors
+from perdure.approvals import PendingApproval
+from perdure.clients.agent_client import AgentClient
+from perdure.clients.screen import Paint
+from perdure.clients.turn import Turn
+from perdure.text import arguments_in_words, harmless, one_line
+
+_WORDS = 80
+_UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
+
+
+def register(subparsers: Any, connecting: Any, run: Any) -> None:
+    """Add the command."""
+    command = subparsers.add_parser(
+        "approvals", help="what waits for a person", description="List the calls that wait for a person, look at those of a turn, and decide."
+    )
+    command.add_argument("turn", nargs="?", help="the turn's id: its calls, with all arguments")
+    said = command.add_mutually_exclusive_group()
+    said.add_argument("--approve", metavar="CALL", action="append", default=[], help="let this call run; may be repeated")
+    said.add_argument("--deny", metavar="CALL", action="append", default=[], help="refuse this call; may be repeated")
+    command.add_argument("--arguments", metavar="JSON", help="with --approve: run it with these arguments in place of its own")
+    command.add_argument("--reason", default="", help="why; with --deny the model is told")
+    connecting(command)
+    command.set_defaults(run=run)
+
+
+async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    calls = [*arguments.approve, *arguments.deny]
+    edited = _edited(arguments)
+    if arguments.reason and not calls:
+        raise errors.InvalidRequestError("--reason says why a call is decided so: name it with --approve or --deny")
+    if arguments.turn is None:
+        if calls:
+            raise errors.InvalidRequestError(f"say whose call: perdure approvals TURN {'--approve' if arguments.approve else '--deny'} CALL")
+        return await _list(client, arguments)
+    turn = await client.get(arguments.turn)
+    if not calls:
+        return _look(arguments, await turn.pending_approvals())
+    for one in await _named(turn, calls):
+        if arguments.deny:
+            await turn.deny(one, arguments.reason)
+        else:
+            await turn.approve(one, reason=arguments.reason, arguments=edited)
+        print(f"{'denied' if arguments.deny else 'approved'}  {_row(one, arguments.arguments)}")
+    return 0
+
+
+async def _named(turn: Turn, calls: list[str]) -> list[PendingApproval]:
+    """What waits under these call ids: all of it, before anything is decided."""
+    waiting = {one.call_id: one for one in await turn.pending_approvals()}
+    missing = [call for call in calls if call not in waiting]
+    if missing:
+        names = ", ".join(waiting) or "none"
+        raise errors.ApprovalConflictError(f"no call {missing[0]!r} of turn {turn.id!r} waits for approval (waiting: {names}); nothing was decided")
+    return [waiting[call] for call in dict.fromkeys(calls)]
+
+
+async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
+    paint = Paint()
+    found = [row async for row in client.pending_approvals()]
+    for entry, one in found:
+        print(f"{paint('bold', harmless(entry.id))}  {_row(one)}  {left(one.expires_at - datetime.now(UTC))}")
+    if found:
+        print(f"\nlook at one: {_command(arguments, found[0][0].id)}", file=sys.stderr)
+    else:
+        print("nothing waits for approval", file=sys.stderr)
+    return 0
+
+
+def _look(arguments: argparse.Namespace, pending: tuple[PendingApproval, ...]) -> int:
+    paint = Paint()
+    for one in pending:
+        print(f"{paint('bold', harmless(one.call_id))}  {harmless(one.tool)}  {left(one.expires_at - datetime.now(UTC))}")
+        print(_indented(one.arguments))
+    if pending:
+        command, call = _command(arguments, arguments.turn), shlex.quote(pending[0].call_id)
+        print(f"\n{command} --approve {call}\n{command} --deny {call} --reason …", file=sys.stderr)
+    else:
+        print(f"nothing of turn {arguments.turn} waits for approval", file=sys.stderr)
+    return 0
+
+
+def _row(one: PendingApproval, edited: str | None = None) -> str:
+    words = one_line(arguments_in_words(one.arguments if edited is None else edited), _WORDS)
+    return f"{harmless(one.call_id)}  {harmless(one.tool)}  {harmless(words)}"
+
+
+def _command(arguments: argparse.Namespace, turn_id: str) -> str:
+    """The command for a turn on the same server, as a shell takes it."""
+    server = ["--address", arguments.address] if arguments.address else []
+    return shlex.join(["perdure", "approvals", turn_id, *server])
+
+
+def _indented(arguments: str) -> str:
+    try:
+        text = json.dumps(json.loads(arguments), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = arguments
+    return "\n".join(f"    {harmless(line)}" for line in text.split("\n"))
+
+
+def left(time: timedelta) -> str:
+    """How long an approval may still be given, in its two largest units."""
+    units = [(name, length) for name, length in _UNITS if time >= length][:2]
+    if not units:
+        return "expired"
+    parts = []
+    for name, length in units:
+        parts.append(f"{time // length} {name}")
+        time %= length
+    return f"expires in {' '.join(parts)}"
+
+
+def _edited(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    if arguments.arguments is None:
+        return None
+    if len(arguments.approve) != 1:
+        raise errors.InvalidRequestError("--arguments goes with one --approve")
+    try:
+        value = json.loads(arguments.arguments)
+    except (ValueError, RecursionError) as error:
+        raise errors.InvalidRequestError(f"--arguments is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise errors.InvalidRequestError("--arguments must be a JSON object")
+    return value

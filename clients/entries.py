@@ -1,0 +1,135 @@
+"""A turn as a list shows it, read from what Temporal's list holds: no turn is asked.
+
+What Temporal says of the workflow comes first: a turn that was terminated ran no code at its end, so its attributes still say `running`. The memo
+comes next, since every namespace keeps it; the search attributes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import TypeVar
+
+from pydantic import ValidationError, field_validator
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client
+from temporalio.common import TypedSearchAttributes
+from temporalio.converter import WorkflowSerializationContext
+
+from perdure.activities import search
+from perdure.activities.search import State
+from perdure.activities.signatures import MEMO, MEMO_WAIT
+from perdure.reports import Outcome
+from perdure.values import Value, Wire
+
+_ENDS = {
+    Status.WORKFLOW_EXECUTION_STATUS_COMPLETED: Outcome.COMPLETED,
+    Status.WORKFLOW_EXECUTION_STATUS_FAILED: Outcome.FAILED,
+    Status.WORKFLOW_EXECUTION_STATUS_CANCELED: Outcome.CANCELLED,
+    Status.WORKFLOW_EXECUTION_STATUS_TERMINATED: Outcome.TERMINATED,
+    Status.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: Outcome.TIMED_OUT,
+}
+"""The outcome of a turn that could not say it."""
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class TurnEntry(Value):
+    """A turn as a list shows it.
+
+    Attributes:
+        id: The turn's id; `client.get(entry.id)` follows it.
+        run_id: Temporal's id of the run.
+        agent: Its name.
+        task: What was asked, in one line.
+        state: Where the turn is: `paused` waits for budget, or was paused in Temporal by an operator.
+        outcome: How it ended; None before.
+        steps: Completed steps; None before the end, and where the turn could not say.
+        spent: In USD; None before the end, and where nobody knows the price.
+        labels: Those that it can be found by.
+        parent: The id of the turn that delegated to it; empty for the others.
+        started_at: When it was started.
+        ended_at: When it ended; None before.
+    """
+
+    id: str
+    run_id: str
+    agent: str
+    task: str
+    state: State
+    outcome: Outcome | None = None
+    steps: int | None = None
+    spent: Decimal | None = None
+    labels: dict[str, str] = {}
+    parent: str = ""
+    started_at: datetime
+    ended_at: datetime | None = None
+
+
+class _Note(Wire):
+    """What of a turn's memo is shown."""
+
+    agent: str = ""
+    task: str = ""
+    outcome: str = ""
+    steps: int = 0
+    cost: Decimal | None = None
+
+    @field_validator("cost", mode="before")
+    @classmethod
+    def _without_its_unit(cls, value: str) -> str:
+        return value.removeprefix("$")
+
+
+async def entry_of(client: Client, info: WorkflowExecutionInfo, attributes: TypedSearchAttributes) -> TurnEntry:
+    """The entry of a workflow that is a turn."""
+    memo = await _memo(client, info)
+    note = _note(memo.get(MEMO))
+    is_over = info.status in _ENDS
+    spent = attributes.get(search.SPENT)
+    return TurnEntry(
+        id=info.execution.workflow_id,
+        run_id=info.execution.run_id,
+        agent=note.agent or search.value_of(attributes.get(search.AGENT, "")),
+        task=note.task,
+        state=State.ENDED if is_over else _state(info, memo.get(MEMO_WAIT), attributes.get(search.STATE, "")),
+        outcome=(_known(Outcome, note.outcome or attributes.get(search.OUTCOME, "")) or _ENDS[info.status]) if is_over else None,
+        steps=note.steps if note.outcome else attributes.get(search.STEPS),
+        spent=note.cost if note.outcome or spent is None else Decimal(str(spent)),
+        labels=search.labels_of(attributes.get(search.LABELS, ())),
+        parent=search.value_of(attributes.get(search.PARENT, "")),
+        started_at=info.start_time.ToDatetime(tzinfo=UTC),
+        ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
+    )
+
+
+def _state(info: WorkflowExecutionInfo, waits_for: object, said: str) -> State:
+    if info.status != Status.WORKFLOW_EXECUTION_STATUS_RUNNING:
+        return State.PAUSED
+    if isinstance(waits_for, dict) and "kind" in waits_for:
+        return search.state_of(str(waits_for["kind"]))
+    return _known(State, said) or State.RUNNING
+
+
+async def _memo(client: Client, info: WorkflowExecutionInfo) -> Mapping[str, object]:
+    context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=info.execution.workflow_id)
+    names = [name for name in (MEMO, MEMO_WAIT) if name in info.memo.fields]
+    try:
+        values = await client.data_converter.with_context(context).decode([info.memo.fields[name] for name in names])
+    except Exception:  # noqa: BLE001 - of a codec that this client does not have: the rest of the list is still good
+        return {}
+    return dict(zip(names, values, strict=True))
+
+
+def _note(memo: object) -> _Note:
+    try:
+        return _Note.model_validate(memo or {})
+    except ValidationError:  # somebody else's memo of this name
+        return _Note()
+
+
+def _known(cls: type[E], said: str) -> E | None:
+    return cls(said) if said in tuple(cls) else None

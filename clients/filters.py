@@ -1,0 +1,99 @@
+"""Which turns are asked for, as a list filter of Temporal and as a check of what it finds.
+
+A filter may find too much: stores compare in their own ways, SQLite finds `Region=EU` for `region=eu`. So what is found is checked again. What
+the end of a turn is called follows Temporal's own status where the turn could not say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from temporalio.common import TypedSearchAttributes
+
+from perdure import errors
+from perdure.activities import search
+from perdure.activities.search import State
+from perdure.activities.signatures import TURN
+from perdure.clients.entries import TurnEntry
+from perdure.reports import Outcome
+
+_STATUS = {
+    Outcome.COMPLETED: "Completed",
+    Outcome.TRUNCATED: "Completed",
+    Outcome.CANCELLED: "Canceled",
+    Outcome.TERMINATED: "Terminated",
+    Outcome.TIMED_OUT: "TimedOut",
+}
+"""How Temporal calls the end of a turn with this outcome; `Failed` for all others."""
+
+_ENDS = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut')"
+_STATES = {
+    State.RUNNING: f"ExecutionStatus = 'Running' AND ({search.STATE.name} IS NULL OR {search.STATE.name} = 'running')",
+    State.WAITING: f"ExecutionStatus = 'Running' AND {search.STATE.name} = 'waiting'",
+    State.PAUSED: f"ExecutionStatus NOT IN {_ENDS} AND ({search.STATE.name} = 'paused' OR ExecutionStatus != 'Running')",
+    State.ENDED: f"ExecutionStatus IN {_ENDS}",
+}
+
+E = TypeVar("E", bound=StrEnum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Turns that have everything that is given."""
+
+    agent: str | None = None
+    outcome: Outcome | None = None
+    state: State | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+
+    @property
+    def needs_attributes(self) -> bool:
+        """Whether the namespace must have the search attributes for it."""
+        return self != Filter()
+
+    def query(self) -> str:
+        """As Temporal's list filter. A run that went on in another is not a turn of its own."""
+        return " AND ".join([f"WorkflowType = '{TURN}'", "ExecutionStatus != 'ContinuedAsNew'", *(f"({part})" for part in self._parts())])
+
+    def admits(self, entry: TurnEntry, attributes: TypedSearchAttributes) -> bool:
+        """Whether a turn that was found is one that is asked for."""
+        written = {pair.key.name: pair.value for pair in attributes}
+        return (
+            all(written.get(name) == value for name, value in self._keywords())
+            and self._labels() <= set(attributes.get(search.LABELS, ()))
+            and self.outcome in (None, entry.outcome)
+            and self.state in (None, entry.state)
+        )
+
+    def _parts(self) -> Iterator[str]:
+        yield from (f"{name} = '{value}'" for name, value in self._keywords())
+        yield from (f"{search.LABELS.name} = '{label}'" for label in sorted(self._labels()))
+        if self.state is not None:
+            yield _STATES[self.state]
+        if self.outcome is not None:
+            name = search.OUTCOME.name
+            yield f"{name} = '{self.outcome}' OR ({name} IS NULL AND ExecutionStatus = '{_STATUS.get(self.outcome, 'Failed')}')"
+
+    def _keywords(self) -> Iterator[tuple[str, str]]:
+        given = {search.AGENT.name: self.agent, search.PARENT.name: self.parent}
+        yield from ((name, search.keyword(value)) for name, value in given.items() if value is not None)
+
+    def _labels(self) -> set[str]:
+        return {search.label(name, value) for name, value in self.labels.items()}
+
+
+def member(cls: type[E], said: str | None) -> E | None:
+    """A state or an outcome by its name.
+
+    Raises:
+        InvalidRequestError: There is none of this name.
+    """
+    if said is None:
+        return None
+    if said not in tuple(cls):
+        raise errors.InvalidRequestError(f"there is no {cls.__name__.lower()} {said!r}; there are {', '.join(cls)}")
+    return cls(said)

@@ -1,0 +1,67 @@
+"""The turns of a namespace, from Temporal's list.
+
+Temporal's client raises `ValueError` for the whole page where an operator has paused one workflow, because that status is newer than the client
+(1.35). So this asks the service itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
+from temporalio.client import Client
+from temporalio.converter import decode_typed_search_attributes
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors
+from perdure.activities.indexing import Index
+from perdure.clients.entries import TurnEntry, entry_of
+from perdure.clients.filters import Filter
+from perdure.errors import PerdureError
+
+_PAGE = 200
+_PASSING = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
+
+
+async def turns(client: Client, index: Index, wanted: Filter, limit: int | None) -> AsyncIterator[TurnEntry]:
+    """The turns that are asked for, page by page: first those that are not over, then the last that ended.
+
+    Raises:
+        ConfigurationError: The namespace lacks the search attributes that the filter needs, or Temporal does not let this client list.
+        ServerUnreachableError: Temporal does not answer.
+    """
+    if wanted.needs_attributes and not await index.is_ready(client):
+        await _explain(client, index)
+    request = ListWorkflowExecutionsRequest(namespace=client.namespace, query=wanted.query(), page_size=min(limit or _PAGE, _PAGE))
+    shown = 0
+    while True:
+        try:
+            page = await client.workflow_service.list_workflow_executions(request, retry=True)
+        except RPCError as error:
+            raise _unlistable(error) from error
+        for info in page.executions:
+            attributes = decode_typed_search_attributes(info.search_attributes)
+            entry = await entry_of(client, info, attributes)
+            if wanted.admits(entry, attributes):
+                yield entry
+                shown += 1
+                if shown == limit:
+                    return
+        if not page.next_page_token:
+            return
+        request.next_page_token = page.next_page_token
+
+
+async def _explain(client: Client, index: Index) -> None:
+    """Ask once more, since somebody may have set the namespace up meanwhile, and say what is missing if it still is."""
+    found = await index.ask(client)
+    if found is not None and not found.is_ready:
+        raise errors.ConfigurationError(
+            f"namespace {client.namespace!r} cannot be searched for turns ({found}); run `perdure setup --namespace {client.namespace}` once",
+            context={"namespace": client.namespace, "missing": list(found.missing)},
+        )
+
+
+def _unlistable(error: RPCError) -> PerdureError:
+    cls = errors.ServerUnreachableError if error.status in _PASSING else errors.ConfigurationError
+    return cls(f"Temporal does not list turns: {error.message}")

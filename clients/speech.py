@@ -1,0 +1,119 @@
+"""What the model of a turn says: word by word while it speaks, if the turn was started so, and in any case when its answer is recorded.
+
+History is what counts. What was heard of a call is the beginning of its answer, or it is taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from perdure.clients.ear import Heard
+from perdure.clients.feed import Event, Feed
+from perdure.facts import CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnEnded, TurnStarted
+
+_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TextBegins:
+    """The text of a step begins, as this attempt at it says it. Both count from 1."""
+
+    step: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TextVoid:
+    """What came of this attempt since it began does not count: it failed, was lost or given up, or was recorded with other words."""
+
+    step: int
+    attempt: int = 1
+
+
+Said = str | TextBegins | TextVoid
+
+
+async def told(feed: Feed) -> AsyncGenerator[Event | Said, None]:
+    """What is recorded of a turn and what is said in it, from its beginning to its end. A text stands before the event that records it.
+
+    Raises:
+        TurnNotFoundError: Temporal does not have the turn, or not any more.
+    """
+    speech, events = Speech(), feed.watch()
+    coming = asyncio.create_task(_next(events))
+    try:
+        while True:
+            await asyncio.wait({coming}, timeout=_EVERY_S if speech.is_on else None)
+            if not coming.done():
+                for heard in await feed.ear.listen():
+                    for said in speech.hear(heard):
+                        yield said
+                continue
+            event = coming.result()
+            if event is None:
+                return
+            for said in speech.see(event.fact):
+                yield said
+            yield event
+            coming = asyncio.create_task(_next(events))
+    finally:
+        coming.cancel()
+        await asyncio.wait({coming})
+        await events.aclose()  # type: ignore[attr-defined]
+
+
+async def _next(events: AsyncIterator[Event]) -> Event | None:
+    return await anext(events, None)
+
+
+class Speech:
+    """What was said of the model call in flight, and what is news of it. Pure: it is given what is recorded and what is heard."""
+
+    def __init__(self) -> None:
+        self._is_live = False
+        self._key: Key | None = None
+        self._said = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there may be something to hear."""
+        return self._is_live and self._key is not None
+
+    def see(self, fact: Fact) -> Iterator[Said]:
+        """What follows from one more fact."""
+        match fact:
+            case TurnStarted(request):
+                self._is_live = request.live
+            case Scheduled(key) if key.is_model_call:
+                yield from self._void()
+                self._key = key
+            case ModelAnswered(key, answer) if key == self._key:
+                if not answer.message.text.startswith(self._said):
+                    yield from self._void()
+                yield from self._say(answer.message.text[len(self._said) :])
+                self._key, self._said = None, ""
+            case CallFailed(key) if key == self._key:
+                yield from self._void()
+                self._key = None
+            case TurnEnded():
+                yield from self._void()
+
+    def hear(self, heard: Heard) -> Iterator[Said]:
+        """What is new in it. Where words are missing in between, nothing more is said until the answer is recorded."""
+        known = len(self._said) - heard.offset
+        if heard.key == self._key and known >= 0:
+            yield from self._say(heard.text[known:])
+
+    def _say(self, words: str) -> Iterator[Said]:
+        if words and not self._said and self._key is not None:
+            yield TextBegins(self._key.step, self._key.attempt)
+        if words:
+            self._said += words
+            yield words
+
+    def _void(self) -> Iterator[Said]:
+        if self._said and self._key is not None:
+            yield TextVoid(self._key.step, self._key.attempt)
+        self._said = ""

@@ -1,7 +1,8 @@
 """What every test on a real server gets: a runtime whose turns are checked again when it closes.
 
-Each history that a test makes is folded by a reader and compared with what the workflow itself said (Y12), and replayed without a cache. At the
-end of the session all of them are replayed once more by a fresh process (Y5). `PERDURE_KEEP_HISTORIES` names a folder where they are kept.
+Each history that a test makes is folded by a reader and compared with what the workflow itself said (Y12). At the end of the session all of
+them are replayed, with nothing cached, by a fresh process (Y5). `PERDURE_KEEP_HISTORIES` names a folder where they are kept, under the names of
+their tests.
 """
 
 import asyncio
@@ -16,21 +17,35 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowHistory
-from temporalio.worker import Replayer
 
-from perdure import Agent, AgentReport, Outcome
+from perdure import Agent, AgentReport, Outcome, limits, reports
 from perdure.activities.history import HistoryReader
 from perdure.clients import AgentClient, Turn
-from perdure.fold import TurnState, apply
+from perdure.fold import apply
+from perdure.ledger import in_words
+from perdure.state import TurnState
 from perdure.testing import ScriptedModel
-from perdure.workflows import AgentTurn
-from perdure.workflows.inputs import OneInput
+from perdure.text import clip
+from perdure.wire import Summary
+
+from .thorough import examples
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
 
 HISTORIES = "PERDURE_KEEP_HISTORIES"
+_NO_FAILURES = {
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
+}
+"""An event came in while the turn was ending, so the server has the workflow look at it first; or an operator paused it. Nothing failed."""
+hypothesis.settings.register_profile(
+    "perdure", hypothesis.settings(max_examples=examples(100)), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("perdure")  # how long an example takes is a matter of how busy the machine is
 _scratch = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
@@ -112,22 +127,49 @@ def run(runtime: Runtime) -> Run:
     return run_one
 
 
-async def check_history(client: Client, turn_id: str, run_id: str) -> None:
-    """A reader's fold agrees with the workflow, no workflow task failed, and the history replays with nothing cached."""
+async def check_history(client: Client, turn_id: str, run_id: str | None) -> None:
+    """A reader's fold agrees with the workflow, and no workflow task failed; of its children too. The history is kept to be replayed."""
     history = await client.get_workflow_handle(turn_id, run_id=run_id).fetch_history()
     state = await fold_history(client, history)
-    failed = [event.event_id for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
-    assert not failed, f"workflow tasks of {turn_id} failed at events {failed}"
+    failures = [event.workflow_task_failed_event_attributes for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
+    failed = [failure for failure in failures if failure.cause not in _NO_FAILURES]
+    assert not failed, f"workflow tasks of {turn_id} failed: {failed}"
     if state.ended is not None and state.ended.summary is not None:
-        summary = state.ended.summary
-        folded = (len(state.messages), state.digest, len(state.steps), state.model_calls, state.tool_calls, state.usage)
-        assert folded == (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
-    if state.ended is not None and state.ended.outcome == Outcome.CANCELLED:
+        assert told_by(state.ended.summary) == told_by_fold(state)
+        assert state.in_flight or not state.ledger.held, f"{turn_id} is over and still reserves {dict(state.ledger.held)}"
+    if state.request and state.ended and (state.ended.summary or state.ended.outcome == Outcome.CANCELLED):
         memo = await (await client.get_workflow_handle(turn_id, run_id=run_id).describe()).memo_value("perdure")
-        assert (memo["digest"], memo.get("steps", 0)) == (state.digest, len(state.steps))
-    await Replayer(workflows=[AgentTurn], interceptors=[OneInput()]).replay_workflow(history)
-    name = "".join(letter if letter.isalnum() else "-" for letter in turn_id)
-    (Path(os.environ[HISTORIES]) / f"{name}-{run_id}.json").write_text(history.to_json(), encoding="utf-8")
+        cost = in_words("usd", state.charged.usd) if state.is_priced else ""
+        tokens = state.usage.input_tokens + state.usage.output_tokens
+        folded = (state.ended.outcome, state.digest, len(state.steps), tokens, cost)
+        assert (memo["outcome"], memo.get("digest", ""), memo.get("steps", 0), memo.get("tokens", 0), memo.get("cost", "")) == folded
+    for child in state.children:
+        await check_history(client, child.turn_id, None)
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0].rpartition("::")[2]
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{test}-{turn_id}")
+    (Path(os.environ[HISTORIES]) / f"{name[:150]}-{history.run_id}.json").write_text(history.to_json(), encoding="utf-8")
+
+
+def told_by(summary: Summary) -> dict[str, Any]:
+    """What a workflow says of itself at its end, but for its error and its time."""
+    return {name: getattr(summary, name) for name in Summary.model_fields if name not in ("error", "duration_ms", "outcome", "risk")}
+
+
+def told_by_fold(state: TurnState) -> dict[str, Any]:
+    """The same, as a reader finds it."""
+    return {
+        "agent": state.request.agent if state.request else "",
+        "output": clip(state.last_words, limits.SUMMARY_BYTES // 2),
+        "steps": len(state.steps),
+        "model_calls": state.model_calls,
+        "tool_calls": state.tool_calls,
+        "usage": state.usage,
+        "spent": state.charged,
+        "is_priced": state.is_priced,
+        "length": len(state.messages),
+        "digest": state.digest,
+        "children": reports.bounded([child.report for child in state.children], limits.SUMMARY_BYTES // 4),
+    }
 
 
 async def fold_history(client: Client, history: WorkflowHistory) -> TurnState:

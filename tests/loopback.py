@@ -1,4 +1,4 @@
-"""Providers asked over real HTTP on loopback, in both APIs and with the worst servers."""
+"""Providers asked over real HTTP on loopback, in every API and with the worst servers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from perdure.activities.models import ModelRequest, Provider
-from perdure.activities.providers import Anthropic, OpenAIChat
-from perdure.agents import ToolDefinition
+from perdure.activities.models import ModelRequest, Provider, listen
+from perdure.activities.providers import Anthropic, OpenAIChat, OpenAIResponses
+from perdure.definitions import ToolDefinition
 from perdure.errors import PerdureError
 from perdure.messages import UserMessage
 from perdure.testing.stub_provider import Reply, StubProvider
@@ -49,6 +49,25 @@ class Vendor:
         finally:
             await provider.close()
 
+    async def hear(self, address: str, request: ModelRequest = HELLO, *, key: str | None = None) -> tuple[ModelAnswer, list[str]]:
+        """One request for a stream: the answer, and what was heard of it."""
+        provider, heard = self.make(address, key), list[str]()
+        try:
+            return await listen(provider, request, heard.append), heard
+        finally:
+            await provider.close()
+
+    async def hear_served(self, reply: Reply, request: ModelRequest = HELLO) -> tuple[ModelAnswer, list[str]]:
+        """One request for a stream to a server that gives this reply."""
+        with StubProvider([reply]) as stub:
+            return await self.hear(stub.anthropic_url, request)
+
+    async def failing_stream(self, reply: Reply) -> PerdureError:
+        """The error that a request for a stream to a server with this reply ends in."""
+        with pytest.raises(PerdureError) as caught:
+            await self.hear_served(reply)
+        return caught.value
+
     async def ask_served(self, reply: Reply, request: ModelRequest = HELLO) -> ModelAnswer:
         """One request to a server that gives this reply."""
         with StubProvider([reply]) as stub:
@@ -63,7 +82,8 @@ class Vendor:
 
 OPENAI = Vendor("openai", lambda address, key: OpenAIChat(base_url=f"{address}/v1", api_key_env=key), "/v1/chat/completions")
 ANTHROPIC = Vendor("anthropic", lambda address, key: Anthropic(base_url=address, api_key_env=key), "/v1/messages")
-VENDORS = [pytest.param(vendor, id=vendor.name) for vendor in (OPENAI, ANTHROPIC)]
+RESPONSES = Vendor("openai-responses", lambda address, key: OpenAIResponses(base_url=f"{address}/v1", api_key_env=key), "/v1/responses")
+VENDORS = [pytest.param(vendor, id=vendor.name) for vendor in (OPENAI, RESPONSES, ANTHROPIC)]
 
 
 def error_body(status: int, error: Any, **headers: str) -> Reply:

@@ -92,8 +92,8 @@ class Entry:
 class Story:
     """A provider, a client and workers on one task queue; everything it starts ends with its block."""
 
-    def __init__(self, address: str, folder: Path, replies: tuple[Reply, ...]) -> None:
-        self.stub = Improviser(replies, folder / "requests.jsonl")
+    def __init__(self, address: str, folder: Path, replies: tuple[Reply, ...] = (), *, stub: StubProvider | None = None) -> None:
+        self.stub = stub or Improviser(replies, folder / "requests.jsonl")
         self.workers: list[Process] = []
         self._address = address
         self._folder = folder
@@ -132,12 +132,12 @@ class Story:
         """Start a turn."""
         return await self.client.start(AGENT, task, **options)
 
-    async def worker(self, **environment: str) -> Process:
+    async def worker(self, app: str = "tests.e2e.app:make", **environment: str) -> Process:
         """Start a worker process."""
         ours = {"E2E_PROVIDER": self.stub.base_url, "E2E_JOURNAL": str(self._journal), "PERDURE_TASK_QUEUE": self._queue, "NO_PROXY": "*"}
         with (self._folder / f"worker-{len(self.workers)}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "perdure", "worker", "tests.e2e.app:make", "--address", self._address),
+                *(sys.executable, "-m", "perdure", "worker", app, "--address", self._address),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,

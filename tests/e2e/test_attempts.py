@@ -17,6 +17,8 @@ from perdure.workflows import AgentTurn
 
 from .stories import GONE_S, UNKNOWN, Story, Tell, asks, recorded, results, says, use
 
+pytestmark = pytest.mark.slow
+
 LATE_S = 2.0
 """How long a call takes that is still in flight when its worker freezes; it is over when the worker goes on."""
 

@@ -59,6 +59,7 @@ async def test_tool_in_flight_at_sigterm_is_finished_and_recorded(tell: Tell) ->
     assert (story.ran(), story.requests()) == ([("one", 1)], {1: 1, 2: 1})
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y4")
 async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_next_worker(tell: Tell) -> None:
     """The worker ends when its grace is over and says so, so nobody waits for a heartbeat timeout."""
@@ -77,6 +78,7 @@ async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_n
     assert await story.attempts(turn) == {"agent": 1, "step-1": 2, "step-1.call-1": 1, "step-2": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y4", "T14")
 async def test_tools_longer_than_the_grace_are_repeated_only_if_they_may_be(tell: Tell) -> None:
     """Two drained workers: the first one's tool runs again, the second one's does not, and the model is told."""
@@ -98,6 +100,7 @@ async def test_tools_longer_than_the_grace_are_repeated_only_if_they_may_be(tell
     assert story.requests() == {1: 1, 2: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y4", "T14")
 @pytest.mark.parametrize(
     ("call", "told", "runs"),

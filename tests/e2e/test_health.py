@@ -21,6 +21,8 @@ from perdure.worker.dev_server import DevServer
 
 from .stories import Process, Story, Tell, asks, kill, says, use
 
+pytestmark = pytest.mark.slow
+
 Answer = tuple[int, str]
 
 READY: Answer = (200, "ready")

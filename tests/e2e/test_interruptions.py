@@ -11,6 +11,8 @@ import pytest
 
 from .test_command_line import CommandLine, is_alive, wait_until
 
+pytestmark = pytest.mark.slow
+
 HANGS = """
 import asyncio
 import sys

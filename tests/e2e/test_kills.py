@@ -34,6 +34,7 @@ async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: 
     assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-1.call-2": 2, "step-2": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y2")
 async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> None:
     """Idle when it is killed: the turn that is started next runs on another worker, everything once."""
@@ -71,6 +72,7 @@ async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are
     assert await story.attempts(turn) == {"agent": 1, "step-1": 2, "step-1.call-1": 1, "step-2": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y2")
 async def test_recorded_answer_is_not_paid_again_when_its_tool_had_not_begun(tell: Tell) -> None:
     """Killed between the answer and the tool, which waited behind a tool of another turn that blocks: one request, and the tool runs."""
@@ -93,6 +95,7 @@ async def test_recorded_answer_is_not_paid_again_when_its_tool_had_not_begun(tel
     assert results(report) == [f"one by attempt {attempts['step-1.call-1']}"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T14")
 async def test_idempotent_tool_runs_again_under_the_same_key_after_a_kill(tell: Tell) -> None:
     """Killed in the tool: attempt 2 has the key of attempt 1."""
@@ -129,6 +132,7 @@ async def test_other_tool_is_not_run_again_after_a_kill_and_the_model_is_told(te
     assert story.requests() == {1: 1, 2: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y2", "T14")
 async def test_tool_whose_result_is_recorded_does_not_run_again(tell: Tell) -> None:
     """Killed in the model call after it: the call is tried again with the one result."""
@@ -162,6 +166,7 @@ async def supervised(story: Story) -> AsyncIterator[None]:
         await asyncio.wait({supervisor})
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T2")
 async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_attempts(tell: Tell) -> None:
     """The model is told, and the turn completes on the sixth worker."""
@@ -175,6 +180,7 @@ async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_atte
     assert (report.output, story.requests()) == ("it cannot be done #2", {1: 1, 2: 1})
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T2", "T14")
 async def test_tool_that_kills_its_worker_and_may_not_be_repeated_ran_once(tell: Tell) -> None:
     """One try, then the model is told that the outcome is unknown."""

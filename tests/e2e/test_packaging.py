@@ -117,20 +117,22 @@ def test_extras_and_versions_are_said(built: Built) -> None:
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` of a fresh environment with the wheel and the neighbour in it."""
     home = tmp_path_factory.mktemp("installed")
-    venv.create(home / "venv", with_pip=True)
+    venv.create(home / "venv")
     pins = home / "pins.txt"
     pins.write_text(
         "\n".join(re.findall(r"^[\w.-]+==[\w.]+", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)), encoding="utf-8"
     )
     python = home / "venv/bin/python"
     options = ["--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--retries=1", "--timeout=10", f"--constraint={pins}"]
-    done = subprocess.run([python, "-m", "pip", "install", *options, built.wheel, NEIGHBOUR], capture_output=True, text=True, check=False)
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]  # ours, for theirs: a pip of its own takes longer than all the rest
+    done = subprocess.run([*pip, *options, built.wheel, NEIGHBOUR], capture_output=True, text=True, check=False)
     if done.returncode and UNREACHABLE.search(done.stderr):
         pytest.skip("the package index cannot be reached")
     assert done.returncode == 0, done.stderr
     return python.parent
 
 
+@pytest.mark.slow
 def test_wheel_lives_beside_a_distribution_that_owns_the_name_of_a_room(installed: Path) -> None:
     """Both import, each its own."""
     done = subprocess.run([installed / "python", "-I", "-c", LOOK], capture_output=True, text=True, check=False)
@@ -139,6 +141,7 @@ def test_wheel_lives_beside_a_distribution_that_owns_the_name_of_a_room(installe
     assert done.stdout.strip() == f'["perdure.workflows.agent_turn", true, ["{NEIGHBOUR}"], ["perdure"]]'
 
 
+@pytest.mark.slow
 def test_command_of_the_wheel_runs(installed: Path, tmp_path: Path) -> None:
     """Away from the repository, with nothing else on the path."""
     done = subprocess.run([installed / "perdure", "--help"], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)

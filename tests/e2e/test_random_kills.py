@@ -10,7 +10,9 @@ from perdure.facts import Key
 
 from .stories import UNKNOWN, Story, Tell, asks, kill, results, says, use
 
-SEEDS = int(os.environ.get("PERDURE_CRASH_SEEDS", "6"))
+pytestmark = pytest.mark.slow
+
+SEEDS = int(os.environ.get("PERDURE_CRASH_SEEDS", "2"))
 FIRST = int(os.environ.get("PERDURE_CRASH_FIRST_SEED", "0"))
 STEPS = 6
 PAUSE_S = 0.2

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-FIRST, DEFINE, BACKEND, TEST = BLOCKS
+FIRST, DEFINE, TREE, BACKEND, TEST = BLOCKS
 
 
 def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -23,7 +23,7 @@ def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the README's files, as a reader would have them."""
     folder = tmp_path_factory.mktemp("reader")
-    for name, text in {"first.py": FIRST, "support.py": DEFINE, "backend.py": BACKEND, "test_support.py": TEST}.items():
+    for name, text in {"first.py": FIRST, "support.py": DEFINE, "tree.py": TREE, "backend.py": BACKEND, "test_support.py": TEST}.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder
 
@@ -52,6 +52,13 @@ def test_test_of_an_agent_passes(project: Path) -> None:
 
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
+
+
+def test_tree_of_the_readme_is_one(project: Path) -> None:
+    """The agents that it declares can be built."""
+    done = python("-c", "import tree; print(*[item.name for item in tree.editor.delegates])", cwd=project)
+
+    assert done.stdout == "researcher writer\n", done.stderr
 
 
 def test_example_is_the_readmes_agent() -> None:

@@ -14,6 +14,8 @@ from perdure.worker.dev_server import DevServer
 
 from .stories import UNKNOWN, Story, Tell, asks, results, says, use
 
+pytestmark = pytest.mark.slow
+
 OUTAGE_S = float(os.environ.get("PERDURE_OUTAGE_S", "30"))
 PAUSE_S = 0.3
 

@@ -1,4 +1,4 @@
-"""The script of deploy/compose.yaml that creates the namespace, run by a shell on the session's server, as its container would."""
+"""The command of deploy/compose.yaml that prepares the namespace, run on the session's server, as its container would."""
 
 import asyncio
 import os
@@ -25,8 +25,7 @@ def run(command: list[str], environment: dict[str, str]) -> subprocess.Completed
 async def test_namespace_is_created_once_and_then_left_as_it_is(perdure_server: str) -> None:
     """The service runs at every `up`, so the second time it must do nothing, and say that all is well."""
     service = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]["temporal-namespace"]
-    (script,) = service["command"]
-    command = [*service["entrypoint"], script.replace("$$", "$")]
+    command = [*service["entrypoint"], *service["command"]]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {"PATH": path, "TEMPORAL_ADDRESS": perdure_server, "TEMPORAL_NAMESPACE": "composed"}
     first, second = [await asyncio.to_thread(run, command, environment) for _ in range(2)]
@@ -34,6 +33,7 @@ async def test_namespace_is_created_once_and_then_left_as_it_is(perdure_server: 
     described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="composed"))
 
     assert (first.returncode, second.returncode) == (0, 0), (first.stderr, second.stderr)
-    assert "successfully registered" in first.stdout
-    assert "successfully registered" not in second.stdout
+    assert "composed was created" in first.stdout
+    assert "PerdureAgent (Keyword) was registered" in first.stdout
+    assert "was" not in second.stdout
     assert described.config.workflow_execution_retention_ttl.ToTimedelta().days == 7

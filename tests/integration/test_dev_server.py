@@ -19,6 +19,8 @@ from perdure import errors
 from perdure.worker.dev_server import DevServer, ServerAddress, find_binary, running
 from perdure.worker.server_folder import StateFolder
 
+pytestmark = pytest.mark.slow
+
 PARENT = """
 import asyncio, pathlib, sys
 from perdure.worker.dev_server import DevServer

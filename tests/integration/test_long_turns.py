@@ -16,6 +16,7 @@ def fetch(number: int) -> str:
     return f"{number:0{RESULT_BYTES}}"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y7")
 async def test_turn_of_500_steps_with_5_kb_results_stays_under_5_mb(runtime: Runtime) -> None:
     """It completes, each request holds the whole transcript, and history holds each message once."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -27,7 +28,7 @@ async def test_answer_without_calls_is_one_step(run: Run) -> None:
 
     message = AssistantMessage(parts=(Text(text="five"),))
     assert (report.outcome, report.output, report.model_calls, report.tool_calls) == (Outcome.COMPLETED, "five", 1, 0)
-    assert report.steps == (Step(number=1, model="scripted", message=message, usage=Usage(input_tokens=10, output_tokens=5)),)
+    assert report.steps == (Step(number=1, model="scripted", message=message, usage=Usage(input_tokens=10, output_tokens=5), cost=Decimal(0)),)
     assert report.messages == (UserMessage.of("2 + 3?"), message)
     assert model.requests[0].system == "Add."
 
@@ -143,7 +144,7 @@ async def test_model_error_keeps_what_was_done(run: Run) -> None:
     report = caught.value.report
     assert report is not None
     assert (report.outcome, len(report.steps), len(report.messages), report.usage) == (Outcome.FAILED, 1, 3, used)
-    assert report.cost is None
+    assert report.cost == 0
 
 
 @pytest.mark.accepts("L13")

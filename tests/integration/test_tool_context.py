@@ -58,7 +58,7 @@ async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> 
         keys.append(ctx.idempotency_key)
         return "paid"
 
-    agent = Agent(name="clerk", model="scripted:x", tools=[pay])
+    agent = Agent(name="clerk", model="scripted:x", tools=[pay], on_loop="ignore")
     script = [calls(call("pay", amount=1), call("pay", amount=1)), calls(call("pay", amount=1)), says("done")]
 
     async with runtime(agent, model=ScriptedModel(*script, *script)) as client:

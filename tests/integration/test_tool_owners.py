@@ -142,7 +142,7 @@ async def test_duplicate_tool_fails_the_turn_before_the_model_is_asked(runtime: 
         with pytest.raises(errors.DuplicateToolError) as caught:
             await client.run("adder", "2 + 3?")
 
-    assert caught.value.message == f"agent adder: the tool 'add' comes from {sources}; rename one with @tool(name=…)"
+    assert caught.value.message == f"agent adder: the tool 'add' comes from {sources}; rename one with @tool(name=…), or take toolbox.prefixed(…)"
     assert caught.value.report is not None
     assert (caught.value.report.outcome, caught.value.report.model_calls, model.call_count) == (Outcome.FAILED, 0, 0)
 
@@ -360,7 +360,7 @@ async def test_agents_added_from_threads_while_turns_start_are_all_there(runtime
 
         async def add_and_run(name: str) -> str:
             await asyncio.to_thread(registry.add, Agent(name=name, model="scripted:x"))
-            return (await client.run(name, "go")).output
+            return str((await client.run(name, "go")).output)
 
         outputs = await asyncio.gather(*(add_and_run(name) for name in names))
 

@@ -20,9 +20,10 @@ from perdure import Agent, Usage, errors, tool
 from perdure.activities.models import ModelRequest
 from perdure.activities.transcripts import RUN_BYTES, Transcripts
 from perdure.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
-from perdure.fold import TurnState, fold
+from perdure.fold import fold
 from perdure.messages import AssistantMessage, Text, ToolCall, canonical
 from perdure.reports import StopReason
+from perdure.state import TurnState
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
 from perdure.wire import ModelAnswer, ModelCall, ToolOutput
@@ -174,7 +175,7 @@ class Recorded:
     async def load(self, transcripts: Transcripts, step: int, client: Client | None = None) -> TurnState:
         """What the activity of a step's model call would load."""
         state = self.before(step)
-        named = ModelCall(length=len(state.messages), digest=state.digest, model="scripted:reader")
+        named = ModelCall(digest=state.digest, model="scripted:reader")
         return await transcripts.load(client or self.client, self.info(step), named)
 
     def info(self, step: int) -> activity.Info:
@@ -271,11 +272,11 @@ async def test_result_that_history_does_not_have_is_not_believed(recorded: Recor
 
 @pytest.mark.accepts("Y13")
 async def test_transcript_that_history_does_not_hold_is_an_error(recorded: Recorded) -> None:
-    """A digest of something else: typed, with both lengths, whatever the cache holds."""
+    """A digest of something else: typed, whatever the cache holds."""
     transcripts = Transcripts()
     transcripts.remember_answer(recorded.history.run_id, recorded.before(1), Key(1), recorded.answer(1))
     state = recorded.before(2)
-    other = ModelCall(length=len(state.messages), digest="0" * 64, model="scripted:reader")
+    other = ModelCall(digest="0" * 64, model="scripted:reader")
 
     with pytest.raises(errors.TranscriptMismatchError, match=f"{len(state.messages)} messages"):
         await transcripts.load(recorded.client, recorded.info(2), other)

@@ -1,7 +1,11 @@
-"""Replay every history of a folder with nothing cached: `python tests/replay/fresh.py FOLDER`. Run in a process of its own."""
+"""Replay every history of a folder with nothing cached: `python tests/replay/fresh.py FOLDER`. Run in processes of its own, one for each core."""
 
 import asyncio
+import multiprocessing
+import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from temporalio.client import WorkflowHistory
@@ -11,14 +15,31 @@ from perdure.workflows import AgentTurn
 from perdure.workflows.inputs import OneInput
 
 
-async def replay(histories: list[WorkflowHistory]) -> None:
-    """Replay them one by one; the first that does not replay ends it with its error."""
+def read(path: Path) -> WorkflowHistory:
+    """A history under the id of its workflow, which the ids of its children begin with."""
+    history = WorkflowHistory.from_json("", path.read_text(encoding="utf-8"))
+    return replace(history, workflow_id=history.events[0].workflow_execution_started_event_attributes.workflow_id)
+
+
+async def replay(paths: list[Path]) -> None:
+    """Replay them one by one; the first that does not replay ends it with its error, which names it."""
     replayer = Replayer(workflows=[AgentTurn], interceptors=[OneInput()])
-    for history in histories:
-        await replayer.replay_workflow(history)
+    for path in paths:
+        try:
+            await replayer.replay_workflow(read(path))
+        except Exception as error:
+            error.add_note(f"while {path.name} was replayed")
+            raise
+
+
+def replay_some(paths: list[Path]) -> None:
+    """What one process does."""
+    asyncio.run(replay(paths))
 
 
 if __name__ == "__main__":
-    found = [WorkflowHistory.from_json(path.stem, path.read_text(encoding="utf-8")) for path in sorted(Path(sys.argv[1]).glob("*.json"))]
-    asyncio.run(replay(found))
+    found = sorted(Path(sys.argv[1]).glob("*.json"))
+    cores = min(os.cpu_count() or 1, len(found) // 20 + 1)  # a process takes as long to start as twenty histories to replay
+    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(replay_some, [found[core::cores] for core in range(cores)]))
     print(f"{len(found)} histories of this session replayed in a fresh process")

@@ -12,23 +12,48 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from temporalio.client import WorkflowHistory
 
-from perdure import Agent, AssistantMessage, Media, Task, Text, Toolbox, ToolCall, UserMessage, errors, tool
+from perdure import (
+    Agent,
+    AgentReport,
+    Allow,
+    AssistantMessage,
+    Budget,
+    Deny,
+    Media,
+    Middleware,
+    ModelProfile,
+    Observer,
+    Price,
+    ProposedCall,
+    Task,
+    Text,
+    Toolbox,
+    ToolCall,
+    UserMessage,
+    errors,
+    tool,
+)
 from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
-from perdure.facts import Key, Scheduled
+from perdure.facts import Key, Scheduled, WaitBegan
 from perdure.reports import StopReason, Usage
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.testing.scripted import Reply
+from perdure.worker import AgentWorker
 
 FOLDER = Path(__file__).parent / "histories"
 
+BUSY = fails(errors.LLMUnavailableError("overloaded", context={"retry_after_s": 0.05}))
+UNKNOWN = fails(errors.LLMInvalidRequestError("no such model"))
 USED = Usage(input_tokens=10, output_tokens=5)
 
 
@@ -58,13 +83,46 @@ async def too_slow() -> str:
     return "never"
 
 
+@tool(requires_approval=True)
+def post(text: str) -> str:
+    """Post a text."""
+    return f"posted {text}"
+
+
+class Sum(BaseModel):
+    """A typed answer."""
+
+    value: int
+
+
+class Watchful(Middleware):
+    """Looks at the task and at the report."""
+
+    async def before(self, task: Task) -> None:
+        """Nothing to object to."""
+
+    async def after(self, report: AgentReport[Any]) -> None:
+        """Nothing either."""
+
+
+class Quiet(Observer):
+    """Sees everything."""
+
+
+def only_sums(proposed: ProposedCall) -> Allow | Deny:
+    """A policy."""
+    return Allow() if proposed.tool == "add" else Deny(reason="only sums")
+
+
+WRITER = Agent(name="writer", model="scripted:writer", description="Writes")
+
 AGENT = Agent(
     name="adder",
     model="scripted:adder",
     description="Adds",
     instructions="Add.",
     tools=[add],
-    toolboxes=[Toolbox("others", [fail, wait, too_slow])],
+    toolboxes=[Toolbox("others", [fail, wait, too_slow, post])],
     max_iterations=3,
 )
 
@@ -89,17 +147,67 @@ async def terminated_in_a_tool(client: AgentClient, turn: Turn) -> None:
             await client.temporal.get_workflow_handle(turn.id).terminate(reason="out of patience")
 
 
+async def approved_and_denied(client: AgentClient, turn: Turn) -> None:
+    """Approve the first call that waits, and deny the second."""
+    async for event in turn.events():
+        if isinstance(event.fact, WaitBegan):
+            first, second = await turn.pending_approvals()
+            await turn.approve(first, reason="go on")
+            await turn.deny(second, "not twice")
+
+
+async def given_more(client: AgentClient, turn: Turn) -> None:
+    """Add to the budget when it is spent."""
+    async for event in turn.events():
+        if isinstance(event.fact, WaitBegan):
+            await turn.add_budget(Budget(model_calls=1))
+
+
 Then = Callable[[AgentClient, Turn], Awaitable[None]]
 
 
 class Kind:
-    """How a turn of one kind is made: what the model says, what is asked, and what is done to the turn."""
+    """How a turn of one kind is made: what the model says, what is asked, and what is done to the turn.
 
-    def __init__(self, *script: Reply, then: Then = to_its_end, agent: str = "adder", **start: Any) -> None:
+    `fields` are those in which its agent differs. `below` names the turn of a delegate whose history is wanted, instead of the turn's own. `chain`
+    has what each of several models says, `a:m` and so on, instead of the script of the only one; the first has a window of so many tokens.
+    """
+
+    def __init__(
+        self,
+        *script: Reply,
+        then: Then = to_its_end,
+        agent: str = "adder",
+        fields: Mapping[str, Any] | None = None,
+        below: str = "",
+        chain: Mapping[str, Sequence[Reply]] | None = None,
+        window: int | None = None,
+        **start: Any,
+    ) -> None:
         self.script = script
         self.then = then
         self.agent = agent
+        self.fields = {**(fields or {}), **({"model": [f"{name}:m" for name in chain]} if chain else {})}
+        self.below = below
+        self.chain = chain
+        self.window = window
         self.start = {"task": "2 + 3?", **start}
+
+    def app(self) -> AgentWorker:
+        """The adder with the fields of this kind, and another agent to delegate to."""
+        names = ["scripted", *(self.chain or ())]
+        return AgentWorker(
+            [replace(AGENT, **self.fields), WRITER],
+            prices={f"{name}:*": Price(input="1", output="1") for name in names},
+            providers={name: ScriptedModel(*said) for name, said in {"scripted": [], **(self.chain or {})}.items()},
+            profiles={"a:m": ModelProfile(window=self.window)},
+        )
+
+    def models(self) -> dict[str, ScriptedModel] | None:
+        """What the agents say; None where each has models of its own."""
+        if self.chain:
+            return None
+        return {"adder": ScriptedModel(*self.script), "writer": ScriptedModel(says("a text", usage=USED))}
 
 
 def sum_of(a: int, b: int, call_id: str = "") -> ToolCall:
@@ -126,6 +234,46 @@ KINDS: Mapping[str, Kind] = {
     "retried": Kind(fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 0.05})), says("five")),
     "model_failed": Kind(calls(sum_of(2, 3)), fails(errors.LLMInvalidRequestError("no such parameter"))),
     "unknown_agent": Kind(agent="nobody"),
+    "parallel": Kind(calls(sum_of(2, 3), sum_of(4, 5)), says("both"), fields={"parallel_tools": True}),
+    "approved": Kind(calls(call("post", text="a"), call("post", text="b")), says("posted"), then=approved_and_denied),
+    "policy": Kind(calls(sum_of(2, 3), call("fail", reason="x")), says("five"), fields={"policy": only_sums}),
+    "hooks": Kind(calls(sum_of(2, 3)), says("five"), fields={"middleware": [Watchful()], "observers": [Quiet()]}),
+    "paused": Kind(
+        calls(sum_of(2, 3), usage=USED), says("five", usage=USED), then=given_more, fields={"on_exhausted": "pause"}, budget=Budget(model_calls=1)
+    ),
+    "finished": Kind(
+        calls(sum_of(2, 3), usage=USED), says("so far", usage=USED), fields={"on_exhausted": "finish"}, budget=Budget(model_calls=2, tokens=100_000)
+    ),
+    "exhausted": Kind(calls(sum_of(2, 3), usage=USED), budget=Budget(usd="1", tool_calls=1, model_calls=1)),
+    "react": Kind(says('Thought: add\nAction: add\nAction Input: {"a": 2, "b": 3}'), says("Final Answer: five"), fields={"protocol": "react_text"}),
+    "typed": Kind(says("five"), says('{"value": 5}'), fields={"output": Sum}),
+    "delegated": Kind(
+        calls(call("delegate_to_agent", agent="writer", task="a"), call("delegate_to_agent", agent="adder", task="b")),
+        calls(call("spawn_agents", tasks=[{"agent": "writer", "task": "c"}, {"agent": "writer", "task": "d"}])),
+        says("done"),
+        fields={"delegates": ["writer"]},
+        budget=Budget(usd="1", model_calls=20),
+    ),
+    "delegate": Kind(
+        calls(call("delegate_to_agent", agent="writer", task="a")),
+        says("done"),
+        fields={"delegates": ["writer"]},
+        below="writer-1",
+        budget=Budget(usd="1"),
+    ),
+    "chain": Kind(
+        chain={
+            "a": [BUSY, BUSY],
+            "b": [UNKNOWN, calls(sum_of(2, 3), usage=USED), says("five", thinking="sure", usage=USED)],
+            "c": [calls(sum_of(1, 1), usage=USED)],
+        },
+        budget=Budget(usd="1"),
+    ),
+    "window": Kind(
+        chain={"a": [*(calls(call("fail", reason=f"{number} " * 300)) for number in range(7)), says("at last")]},
+        window=2_500,
+        fields={"max_iterations": 10, "on_loop": "ignore"},
+    ),
     "cancelled": Kind(calls(sum_of(2, 3), call("wait"), sum_of(4, 5)), then=cancelled_in_a_tool),
     "terminated": Kind(calls(call("wait")), then=terminated_in_a_tool),
 }
@@ -136,6 +284,8 @@ async def record(client: AgentClient, name: str, *, turn_id: str) -> WorkflowHis
     kind = KINDS[name]
     turn = await client.start(kind.agent, **kind.start, id=turn_id)
     await kind.then(client, turn)
+    if kind.below:
+        turn = await client.get(f"{turn.id}/{kind.below}")
     return await client.temporal.get_workflow_handle(turn.id, run_id=turn.run_id).fetch_history()
 
 
@@ -167,7 +317,7 @@ async def main(names: list[str]) -> None:
     """Record these kinds, or all."""
     FOLDER.mkdir(exist_ok=True)
     for name in names or KINDS:
-        async with local_runtime(AGENT, model=ScriptedModel(*KINDS[name].script)) as client:
+        async with local_runtime(KINDS[name].app(), model=KINDS[name].models()) as client:
             history = await record(client, name, turn_id=f"adder/{name}")
         (FOLDER / f"{name}.json").write_text(scrubbed(history), encoding="utf-8")
         print(f"{name}: {len(history.events)} events")

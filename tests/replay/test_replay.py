@@ -16,14 +16,15 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from perdure.activities.history import HistoryReader
+from perdure.budgets import Spending
 from perdure.facts import TurnEnded
-from perdure.fold import TurnState, apply
+from perdure.fold import apply
 from perdure.reports import Outcome
-from perdure.testing import ScriptedModel
+from perdure.state import TurnState
 from perdure.workflows import AgentTurn
 
 from ..conftest import Runtime, fold_history
-from .record import AGENT, FOLDER, KINDS, record, texts
+from .record import FOLDER, KINDS, record, texts
 
 STORED = sorted(FOLDER.glob("*.json"))
 FRESH = Path(__file__).parent / "fresh.py"
@@ -31,6 +32,7 @@ FRESH = Path(__file__).parent / "fresh.py"
 OUTCOMES = {
     **dict.fromkeys(KINDS, Outcome.COMPLETED),
     **dict.fromkeys(["refused", "model_failed", "unknown_agent"], Outcome.FAILED),
+    **dict.fromkeys(["finished", "exhausted"], Outcome.BUDGET_EXHAUSTED),
     "truncated": Outcome.TRUNCATED,
     "max_iterations": Outcome.MAX_ITERATIONS,
     "cancelled": Outcome.CANCELLED,
@@ -61,7 +63,9 @@ async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> Non
     assert state.ended.outcome == OUTCOMES[path.stem]
     if (summary := state.ended.summary) is not None:
         seen = (len(state.messages), state.digest, len(state.steps), state.model_calls, state.tool_calls, state.usage)
-        assert seen == (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
+        told = (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
+        assert seen == told
+        assert summary.spent in (Spending(), state.charged)  # the first histories are from before there were budgets
 
 
 async def folded(history: WorkflowHistory) -> TurnState:
@@ -97,7 +101,7 @@ def replay_afresh(folder: Path) -> subprocess.CompletedProcess[str]:
 async def test_histories_of_every_kind_replay_in_a_fresh_process(runtime: Runtime, tmp_path: Path) -> None:
     """Recorded now, replayed by a process that has seen none of it and has no cache."""
     for name, kind in KINDS.items():
-        async with runtime(AGENT, model=ScriptedModel(*kind.script)) as client:
+        async with runtime(kind.app(), model=kind.models()) as client:
             history = await record(client, name, turn_id=f"{name}-{tmp_path.name}")
             state = await fold_history(client.temporal, history)
         (tmp_path / f"{name}.json").write_text(history.to_json(), encoding="utf-8")

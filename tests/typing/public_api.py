@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import assert_type
+from typing import Any, assert_type
 
+from pydantic import BaseModel
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -38,8 +39,8 @@ from perdure import (
     tool,
 )
 from perdure.activities.models import ModelRequest, Provider
-from perdure.activities.providers import OpenAIChat
-from perdure.clients import AgentClient, Event, Turn
+from perdure.activities.providers import OpenAIChat, PydanticAI, connect
+from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
 from perdure.facts import ModelAnswered, ToolReturned, TurnEnded
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.wire import ModelAnswer
@@ -134,7 +135,7 @@ app = AgentWorker(
     lifespan=lifespan,
     task_queue="research",
     models={"main": "vllm:qwen3"},
-    providers={"vllm": OpenAIChat(base_url="http://127.0.0.1:8000/v1", api_key_env="VLLM_KEY"), "echo": echo},
+    providers={"vllm": OpenAIChat(base_url="http://127.0.0.1:8000/v1", api_key_env="VLLM_KEY"), "echo": echo, "gemini": PydanticAI("google")},
 )
 AgentWorker(researcher)
 AgentWorker([researcher, made_for])
@@ -152,7 +153,7 @@ async def backend() -> None:
         if_exists="restart",
     )
     assert_type(turn, Turn)
-    assert_type(await client.get("ticket-4711"), Turn)
+    assert_type(await client.get("ticket-4711"), Turn[Any])
     await client.start("researcher", "Why?", if_exists="maybe")  # type: ignore[arg-type]
     cursor: str | None = None
     async for event in turn.events(after=cursor):
@@ -166,6 +167,8 @@ async def backend() -> None:
                 print(key, output.content, output.is_error)
             case TurnEnded(outcome):
                 assert_type(outcome, Outcome)
+    async for said in turn.text():
+        assert_type(said, str | TextBegins | TextVoid)
     await turn.cancel("no longer needed")
     try:
         report = await turn.result(on_step=print)
@@ -221,10 +224,57 @@ async def tested() -> None:
         "plain text is an answer too",
     )
     async with local_runtime(app, model={"researcher": model}, deps=Deps(pages={})) as client:
-        assert_type(await client.run("researcher", "How long?"), AgentReport)
+        assert_type(await client.run("researcher", "How long?"), AgentReport[Any])
     assert_type(model.requests[1].messages[-1], Message)
     assert_type(model.call_count, int)
     model.assert_finished()
+
+
+class Invoice(BaseModel):
+    """What somebody owes."""
+
+    number: str
+    total: Decimal
+
+
+clerk = Agent(name="clerk", model="main", output=Invoice)
+lister = Agent(name="lister", model="main", output=list[Invoice])
+assert_type(researcher, Agent)
+assert_type(researcher, Agent[str])
+assert_type(clerk, Agent[Invoice])
+assert_type(lister, Agent[list[Invoice]])
+assert_type(clerk.with_toolboxes(Toolbox("sums", [add])), Agent[Invoice])
+Agent(name="clerk", model="main", output=5)  # type: ignore[arg-type]
+Registry([researcher, clerk, lister, made_for])
+AgentWorker(clerk)
+
+
+async def typed(client: AgentClient) -> str:
+    """What comes of an agent, of a name and a type, and of a name alone."""
+    assert_type(await client.run(clerk, "…"), AgentReport[Invoice])
+    assert_type(await client.run("clerk", "…", output=Invoice), AgentReport[Invoice])
+    assert_type(await client.run("clerk", "…"), AgentReport[Any])
+    assert_type(await client.run(researcher, "…"), AgentReport[str])
+    assert_type((await client.run(lister, "…")).output[0].total, Decimal)
+    turn = await client.start(clerk, "…")
+    assert_type(turn, Turn[Invoice])
+    assert_type((await turn.result()).output, Invoice)
+    assert_type(await client.start("clerk", "…", output=list[int]), Turn[list[int]])
+    assert_type((await client.get("ticket-4711")).typed(Invoice), Turn[Invoice])
+    assert_type(await client.generate("main", "…", Invoice), Invoice)
+    assert_type(await client.generate("main", "…", list[int]), list[int])
+    print((await client.run(clerk, "…")).output.missing)  # type: ignore[attr-defined]
+    return await client.generate("main", "…", str)
+
+
+async def direct() -> None:
+    """A model without Temporal."""
+    async with connect("anthropic:claude-sonnet-4-5", providers={"echo": echo}, timeout=timedelta(minutes=1)) as model:
+        assert_type(await model.complete("…", system="…", tools=[add, search]), ModelAnswer)
+        async with model.stream([UserMessage.of("…")]) as stream:
+            async for words in stream:
+                assert_type(words, str)
+            assert_type(await stream.answer(), ModelAnswer)
 
 
 any_tool: Tool[..., int] = add

@@ -1,0 +1,128 @@
+"""Workers of two releases on one task queue, and who did what according to history."""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+
+from perdure.activities.signatures import CALL_MODEL
+from perdure.clients import Turn
+
+from .stories import GONE_S, ROOT, Process, Story, kill
+
+PREVIOUS, THIS = "previous", "this"
+
+
+class Deploy:
+    """Workers of both releases on the queue of a story. Each process has a name: its release, and which of its processes it is."""
+
+    def __init__(self, story: Story, previous: Path) -> None:
+        self._story = story
+        self._trees = {PREVIOUS: previous, THIS: ROOT}
+        self._started: Counter[str] = Counter()
+        self._running: dict[str, Process] = {}
+
+    async def start(self, release: str) -> None:
+        """Start a worker of a release, and wait until it polls."""
+        self._started[release] += 1
+        name = f"{release}-{self._started[release]}"
+        with self._log(name).open("wb") as output:
+            self._running[release] = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "perdure", "worker", "two_releases_app:make", "--address", self._story._address),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                cwd=self._trees[release],
+                env={**os.environ, **self._environment(name)},
+                start_new_session=True,
+            )
+        self._story.workers.append(self._running[release])
+        await self._polls(name, self._running[release])
+        package = self._trees[release] / "perdure"
+        assert f"code: {package / '__init__.py'} {package / 'workflows/__init__.py'}\n" in self._said(name)
+
+    async def replace(self, release: str) -> None:
+        """Kill the worker of a release, and start another."""
+        await kill(self._running[release])
+        await self.start(release)
+
+    def _log(self, name: str) -> Path:
+        return self._story._folder / f"{name}.log"
+
+    def _said(self, name: str) -> str:
+        return self._log(name).read_text(encoding="utf-8")
+
+    def _environment(self, name: str) -> dict[str, str]:
+        return {
+            "E2E_PROVIDER": self._story.stub.base_url,
+            "E2E_JOURNAL": str(self._story._journal),
+            "E2E_NAME": name,
+            "PERDURE_TASK_QUEUE": self._story.client.task_queue,
+            "PYTHONPATH": str(Path(__file__).parent),
+            "NO_PROXY": "*",
+        }
+
+    async def _polls(self, name: str, process: Process) -> None:
+        """Wait until a worker takes tasks of both kinds."""
+        for kind in (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY):
+            async with asyncio.timeout(GONE_S):
+                while name not in await self._pollers(kind):
+                    assert process.returncode is None, self._said(name)
+                    await asyncio.sleep(0.05)
+
+    async def _pollers(self, kind: TaskQueueType.ValueType) -> set[str]:
+        client = self._story.client
+        asked = DescribeTaskQueueRequest(namespace=client.temporal.namespace, task_queue=TaskQueue(name=client.task_queue), task_queue_type=kind)
+        return {poller.identity for poller in (await client.temporal.workflow_service.describe_task_queue(asked)).pollers}
+
+
+@dataclass(frozen=True)
+class Hands:
+    """Through which processes a turn went.
+
+    Attributes:
+        decided: They ran its workflow tasks.
+        worked: They ran its activities.
+        crossed: Model calls on which one release decided and which the other made.
+    """
+
+    decided: frozenset[str]
+    worked: frozenset[str]
+    crossed: int
+
+    @property
+    def are_of_both(self) -> bool:
+        """Whether both releases ran workflow tasks and activities of the turn."""
+        return all({name.partition("-")[0] for name in names} == {PREVIOUS, THIS} for names in (self.decided, self.worked))
+
+
+async def hands(story: Story, turn: Turn) -> Hands:
+    """Through whose hands a turn went, by its history."""
+    events = {event.event_id: event for event in (await story.client.history(turn)).events}
+    ran = list(_activities(events))
+    return Hands(
+        decided=frozenset(_decider(event) for event in events.values() if event.HasField("workflow_task_completed_event_attributes")),
+        worked=frozenset(worker for _, _, worker in ran),
+        crossed=sum(kind == CALL_MODEL and decider.partition("-")[0] != worker.partition("-")[0] for kind, decider, worker in ran),
+    )
+
+
+def _activities(events: Mapping[int, HistoryEvent]) -> Iterator[tuple[str, str, str]]:
+    """Of each activity that was run: its type, who decided on it, who ran it."""
+    for event in events.values():
+        if event.HasField("activity_task_started_event_attributes"):
+            started = event.activity_task_started_event_attributes
+            scheduled = events[started.scheduled_event_id].activity_task_scheduled_event_attributes
+            yield scheduled.activity_type.name, _decider(events[scheduled.workflow_task_completed_event_id]), started.identity
+
+
+def _decider(event: HistoryEvent) -> str:
+    return event.workflow_task_completed_event_attributes.identity

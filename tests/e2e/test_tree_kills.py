@@ -1,0 +1,124 @@
+"""Trees of agents whose workers are killed at random: one bill, one budget, and every child's end told once.
+
+`PERDURE_TREE_SEEDS` says how many trees there are, `PERDURE_TREE_FIRST_SEED` where they begin, `PERDURE_TREE_AGENTS` how large they may be.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import AgentReport, Budget, ChildReport, Outcome
+from perdure.clients import Turn
+from perdure.errors import PerdureError, TurnBudgetExceededError
+from perdure.facts import ChildEnded, ChildScheduled
+from perdure.fold import apply
+from perdure.state import TurnState
+
+from ..conftest import check_history
+from .stories import Story, kill
+from .trees import Plan, Planned, plan
+
+SEEDS = int(os.environ.get("PERDURE_TREE_SEEDS", "10"))
+FIRST = int(os.environ.get("PERDURE_TREE_FIRST_SEED", "0"))
+AGENTS = int(os.environ.get("PERDURE_TREE_AGENTS", "15"))
+TOGETHER = 10
+"""So many trees share the workers, and their kills."""
+
+LONG_S = 300 if AGENTS <= 15 else 1_200
+
+
+def budget_of(seed: int) -> Budget:
+    """What the tree of a seed may spend: some have enough, and some do not."""
+    rest = random.Random(f"budget {seed}")
+    limits: list[dict[str, Any]] = [
+        {"usd": Decimal(rest.randint(50, 2_000)) / 100},
+        {"tokens": rest.randint(20_000, 400_000)},
+        {"model_calls": rest.randint(3, 60)},
+    ]
+    return Budget(**{name: value for limit in rest.sample(limits, rest.randint(1, 3)) for name, value in limit.items()})
+
+
+@pytest.mark.timeout(LONG_S)
+@pytest.mark.accepts("B12", "B13", "D12")
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, TOGETHER))
+async def test_tree_whose_workers_are_killed_keeps_its_budget_and_hears_of_every_child_once(perdure_server: str, tmp_path: Path, first: int) -> None:
+    """The provider's bill never exceeds the budget of a root, and is booked whole."""
+    plans = [plan(seed, depth=3, fan_out=5, most=AGENTS) for seed in range(first, min(first + TOGETHER, FIRST + SEEDS))]
+    stub = Planned(plans, tmp_path / "requests.jsonl")
+    async with Story(perdure_server, tmp_path, stub=stub) as story:
+        turns = [await _start(story, one) for one in plans]
+        killing = asyncio.create_task(_kill_at_random(story, random.Random(first)))
+        reports = [await _report(turn) for turn in turns]
+        await killing
+        for turn, one, report in zip(turns, plans, reports, strict=True):
+            _check_bill(stub, one, report)
+            await _check_told_once(story, turn, report)
+            await check_history(story.temporal, turn.id, turn.run_id)
+
+    assert sum(len(report.children) for report in reports) > len(plans)
+
+
+async def _start(story: Story, one: Plan) -> Turn:
+    return await story.client.start(one.agent, one.task, id=f"{one.task}/{story.client.task_queue}", budget=budget_of(int(one.task.split("-")[1])))
+
+
+async def _report(turn: Turn) -> AgentReport:
+    try:
+        return await turn.result()
+    except TurnBudgetExceededError as error:
+        return error.report or AgentReport(turn_id=turn.id, agent="", outcome=Outcome.FAILED)
+    except PerdureError as error:
+        raise AssertionError(f"{turn.id} ended with {error!r}") from error
+
+
+async def _kill_at_random(story: Story, moments: random.Random) -> None:
+    """Two workers, one after the other killed while the trees grow."""
+    workers = [await story.worker("tests.e2e.trees:make") for _ in range(2)]
+    for _ in range(3):
+        await asyncio.sleep(moments.uniform(2, 5))
+        with contextlib.suppress(ProcessLookupError):
+            await kill(workers.pop(0))
+        workers.append(await story.worker("tests.e2e.trees:make"))
+
+
+def _check_bill(stub: Planned, one: Plan, report: AgentReport) -> None:
+    """What the provider billed is within the budget, and within what was booked."""
+    budget, billed = budget_of(int(one.task.split("-")[1])), stub.billed().get(one.task, Decimal(0))
+    assert report.cost is not None
+    assert billed <= report.cost, f"{one.task}: {billed} billed, {report.cost} booked"
+    for name in ("usd", "tokens", "model_calls"):
+        limit = getattr(budget, name)
+        assert limit is None or getattr(report.spent, name) <= limit, f"{one.task}: {name} {getattr(report.spent, name)} of {limit}"
+
+
+async def _check_told_once(story: Story, turn: Turn, report: AgentReport) -> None:
+    """Each child that was started ended once, and its parent heard of it once."""
+    for turn_id in (turn.id, *_ids(report.children)):
+        facts = await story.facts(await story.client.get(turn_id))
+        begun = [fact.key for fact in facts if isinstance(fact, ChildScheduled)]
+        ended = [fact.key for fact in facts if isinstance(fact, ChildEnded)]
+        assert sorted(map(str, begun)) == sorted(map(str, ended))
+        assert len(set(begun)) == len(begun)
+        for state in itertools.accumulate(facts, apply, initial=TurnState()):
+            _check_budget(state)
+
+
+def _check_budget(state: TurnState) -> None:
+    """At every moment, what is spent and what is reserved are within the budget."""
+    for name in ("usd", "tokens", "model_calls"):
+        limit = getattr(state.ledger.budget, name, None)
+        assert limit is None or getattr(state.charged, name) <= limit
+
+
+def _ids(children: tuple[ChildReport, ...]) -> Iterator[str]:
+    for child in children:
+        yield child.turn_id
+        yield from _ids(child.children)

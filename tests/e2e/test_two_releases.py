@@ -1,0 +1,183 @@
+"""A deploy: for a while, workers of the previous release and of this one share a task queue.
+
+The previous release is the commit that the file `previous_release` beside this one names; whoever releases writes the new one there. Its tree is
+taken from git and run as it was, on the packages of this environment.
+"""
+
+import asyncio
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+
+from perdure import AgentReport, Outcome, errors
+from perdure.clients import Turn
+from perdure.facts import CallFailed
+from perdure.testing.stub_provider import Reply, completion
+
+from ..conftest import check_history, eventually
+from .releases import PREVIOUS, THIS, Deploy, Hands, hands
+from .stories import ROOT, UNKNOWN, Story, Tell, asks, assert_recorded_once, results, says, use
+from .two_releases_app import AGENT
+
+BRIEFLY_S = 0.05
+LONGEST_S = 90.0
+
+
+def thinks(thought: str, reply: Reply, *, place: int) -> Reply:
+    """The same reply, at this place of the script, with what the model thought."""
+    body = completion(reply, place, "stub")
+    body["choices"][0]["message"]["reasoning_content"] = thought
+    return {"raw": json.dumps(body), "delay_s": BRIEFLY_S}
+
+
+REPLIES = [
+    asks(use("look", "one"), delay_s=BRIEFLY_S),
+    asks(use("count", "two", numbers=[1, 2]), use("fail", "three"), delay_s=BRIEFLY_S),
+    asks(use("nothing", "four"), use("count", "five", numbers="many"), delay_s=BRIEFLY_S),
+    thinks("Six and seven.", asks(use("charge", "six"), use("look", "seven")), place=3),
+    says("done", delay_s=BRIEFLY_S),
+    # to a turn that goes on from the messages of one that has come so far
+    asks(use("charge", "eight"), use("count", "nine", numbers=[10**20, -1]), delay_s=BRIEFLY_S),
+    says("done again", delay_s=BRIEFLY_S),
+]
+
+HELD = {"one": 0, "two": 1, "seven": 6}
+"""Calls in which turns are cancelled, and how many have their result by then."""
+
+
+def told(turn: Turn) -> list[str]:
+    """What the model is told of the calls of a turn."""
+    if "/then" in turn.id:
+        return [f'{{"charged":"eight","turn":"{turn.id}","at":NaN}}', str(10**20 - 1)]
+    first = [
+        f"saw one for {turn.id}",
+        "3",
+        "fail failed: ValueError: no luck with three",
+        "There is no tool named 'nothing'. The tools are: look, count, charge, fail.",
+        "count was not called, its arguments are not valid: numbers: Input should be a valid array",
+        f'{{"charged":"six","turn":"{turn.id}","at":NaN}}',
+        f"saw seven for {turn.id}",
+    ]
+    return first[: HELD.get(turn.id.rpartition("-")[2])]
+
+
+def differences(turn: Turn, report: AgentReport) -> list[tuple[str | None, str | None]]:
+    """Where the model was told something else, unless the worker of a call that is not repeated was killed."""
+    lost = {f"{name}: {UNKNOWN}" for name in ("charge", "fail")}
+    given = results(report)[: len(told(turn))] if report.outcome is Outcome.CANCELLED else results(report)
+    return [(one, other) for one, other in zip_longest(given, told(turn)) if one != other and one not in lost]
+
+
+@pytest.fixture
+def previous_release(tmp_path: Path) -> Path:
+    """The tree of the previous release."""
+    commit = (Path(__file__).parent / "previous_release").read_text(encoding="utf-8").strip()
+    if shutil.which("git") is None:
+        pytest.skip("there is no git to take the previous release from")
+    made = subprocess.run(["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=False)
+    if made.returncode:
+        reason = made.stderr.decode(errors="replace").strip()
+        pytest.skip(f"the previous release is not in this clone, which may be shallow: {reason}")
+    tree = tmp_path / "previous"
+    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
+        archive.extractall(tree, filter="data")
+    return tree
+
+
+async def start(story: Story, name: str, **options: Any) -> Turn:
+    """Start a turn."""
+    return await story.client.start(AGENT, f"{name}, go", id=f"{story.client.task_queue}/{name}", **options)
+
+
+async def ended(story: Story, turn: Turn) -> AgentReport:
+    """The report of a turn that ends, by itself or because it is cancelled; its model was told what it should be."""
+    try:
+        async with asyncio.timeout(LONGEST_S):
+            found: AgentReport | None = await turn.result()
+    except TimeoutError:
+        pytest.fail(f"{turn.id} does not end: {await story_of(story, turn)}")
+    except errors.TurnCancelledError as error:
+        found = error.report
+    assert found is not None
+    assert differences(turn, found) == []
+    return found
+
+
+async def cancel(story: Story, turn: Turn) -> None:
+    """Cancel a turn in the call that it is held in."""
+    call = f"{turn.id.rpartition('-')[2]} for {turn.id}"
+    await eventually(lambda: bool(story.keys(call)), f"{call} begins", within_s=LONGEST_S)
+    await turn.cancel("enough")
+
+
+async def story_of(story: Story, turn: Turn) -> str:
+    """What there is in a history, for a turn that does not end: the last events, and why workflow tasks failed."""
+    events = (await story.client.history(turn)).events
+    failed = {event.workflow_task_failed_event_attributes.failure.message for event in events} - {""}
+    return f"{[EventType.Name(event.event_type) for event in events[-6:]]}, {failed}"
+
+
+async def check_history_of(story: Story, turn: Turn) -> None:
+    """The turn replays on this release and folds to what it said; no workflow task failed, and no model call but by a kill."""
+    await check_history(story.temporal, turn.id, turn.run_id)
+    facts = await story.facts(turn)
+    assert_recorded_once(facts)
+    assert [fact for fact in facts if isinstance(fact, CallFailed) and not fact.lost] == []
+
+
+def check_journal(story: Story) -> None:
+    """Every call ran under one key, whichever release ran it, and none twice that may not."""
+    ran: dict[str, list[str]] = {}
+    for entry in story.journal():
+        ran.setdefault(entry.what, []).append(entry.key)
+    once = [keys for what, keys in ran.items() if what.startswith(("three ", "six ", "eight "))]
+    assert [len(set(keys)) for keys in ran.values()] == [1] * len(ran)
+    assert [len(keys) for keys in once] == [1] * len(once)
+
+
+def check_hands(went: Sequence[Hands]) -> None:
+    """Every process had its part, most turns went through both releases, and calls that one decided on were made by the other."""
+    processes = {f"{release}-{number}" for release in (PREVIOUS, THIS) for number in (1, 2)}
+    assert frozenset[str]().union(*(one.decided for one in went)) == processes
+    assert frozenset[str]().union(*(one.worked for one in went)) == processes
+    assert sum(one.are_of_both for one in went) >= len(went) / 2
+    assert sum(one.crossed for one in went) >= len(went) / 2
+
+
+@pytest.mark.accepts("Y10", "Y12")
+async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(tell: Tell, previous_release: Path) -> None:
+    """Twenty turns in the hands of both, while each release loses a worker: what is said, done and recorded is what one release would do."""
+    story = await tell(*REPLIES)
+    deploy = Deploy(story, previous_release)
+    held = [await start(story, f"held-{number}-{call}", labels={"held": call}) for call in HELD for number in range(2)]
+    first = [await start(story, f"first-{number}") for number in range(8)]
+
+    async with asyncio.TaskGroup() as group:
+        reports = [group.create_task(ended(story, turn)) for turn in (*held, *first)]
+        await asyncio.gather(deploy.start(PREVIOUS), deploy.start(THIS))
+        await story.asked(20)
+        await deploy.replace(PREVIOUS)
+        await story.asked(40)
+        await deploy.replace(THIS)
+        then = [await start(story, f"then-{number}", history=(await reports[len(held) + number]).messages) for number in range(6)]
+        reports += [group.create_task(ended(story, turn)) for turn in then]
+        for turn in held:
+            await cancel(story, turn)
+    stopped, said = [[report.result() for report in some] for some in (reports[: len(held)], reports[len(held) :])]
+    turns = [*held, *first, *then]
+
+    for turn in turns:
+        await check_history_of(story, turn)
+    check_journal(story)
+    check_hands([await hands(story, turn) for turn in turns])
+    assert [report.outcome for report in (*said, *stopped)] == [Outcome.COMPLETED] * 14 + [Outcome.CANCELLED] * 6
+    assert [report.output.partition(" #")[0] for report in said] == ["done"] * 8 + ["done again"] * 6

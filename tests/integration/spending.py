@@ -1,0 +1,181 @@
+"""What the tests of budgets share: an agent whose model costs a tenth of a cent for a token, and how to watch it spend."""
+
+import asyncio
+import contextlib
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
+from temporalio.worker import Worker
+
+from perdure import Agent, AgentReport, Price, Usage, tool
+from perdure.activities.models import ModelRequest, Provider
+from perdure.clients import Event, Turn
+from perdure.errors import PerdureError
+from perdure.facts import Fact
+from perdure.testing.scripted import Reply, ScriptedModel
+from perdure.wire import ModelAnswer
+from perdure.worker import AgentWorker
+from perdure.worker.settings import WorkerSettings
+
+from ..conftest import RecordingClient, check_history
+
+PRICE = Price(input="1000", output="1000")
+"""300 tokens cost $0.30. The input of a short request reserves more than a dollar: 1000 tokens that a provider may add, and the rest."""
+
+TOKEN = Decimal("0.001")
+SOON_S = 60.0
+"""A turn that takes longer hangs; on a busy machine none takes more than a few seconds."""
+
+SHORT = timedelta(seconds=6)
+"""A time that a test can wait for, and in which a turn reaches its first calls, also on a machine that is very busy."""
+
+
+@tool(read_only=True)
+def look(number: int = 1) -> str:
+    """Look somewhere."""
+    return f"seen {number}"
+
+
+def spender(**fields: Any) -> Agent:
+    """An agent with one tool."""
+    return Agent(**{"name": "spender", "model": "scripted:spender", "tools": [look], **fields})
+
+
+def app(*agents: Agent, **fields: Any) -> AgentWorker:
+    """A worker with these agents, or with one agent of these fields; their models cost something."""
+    return AgentWorker(agents or spender(**fields), prices={"scripted:*": PRICE})
+
+
+def usage(tokens: int) -> Usage:
+    """Usage of so many tokens."""
+    return Usage(input_tokens=tokens - 10, output_tokens=10)
+
+
+def at_most(request: ModelRequest) -> Decimal:
+    """What a request can cost at its limit, counted here: a token has at least a byte."""
+    messages = "".join(message.model_dump_json() for message in request.messages)
+    tools = "".join(item.model_dump_json(include={"name", "description", "parameters"}) for item in request.tools)
+    assert request.options.max_output_tokens is not None
+    return (len((request.system + messages + tools).encode()) + request.options.max_output_tokens) * TOKEN
+
+
+def money_left(request: ModelRequest) -> Decimal:
+    """What a request says is left."""
+    assert request.budget is not None
+    assert request.budget.usd is not None
+    return request.budget.usd
+
+
+def time_left(request: ModelRequest) -> timedelta:
+    """What a request says is left."""
+    assert request.budget is not None
+    assert request.budget.time is not None
+    return request.budget.time
+
+
+class Improvised(ScriptedModel):
+    """A model whose replies are made when they are asked for: each is a function of its request."""
+
+    def __init__(self, *replies: Callable[[ModelRequest], Reply]) -> None:
+        super().__init__()
+        self._makers = replies
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.requests.append(request)
+        reply = self._makers[self.call_count - 1](request)
+        assert reply.answer is not None
+        return reply.answer
+
+
+class Held(ScriptedModel):
+    """A model that answers when it is let go."""
+
+    def __init__(self, *replies: Reply | str) -> None:
+        super().__init__(*replies)
+        self.let_go = asyncio.Event()
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        answer = await super().complete(request)
+        await self.let_go.wait()
+        return answer
+
+
+async def until(turn: Turn, fact: type[Fact], times: int = 1) -> Event:
+    """The event of a turn that has such a fact, for the so-manieth time."""
+    async with asyncio.timeout(SOON_S):
+        async for event in turn.events():
+            times -= isinstance(event.fact, fact)
+            if not times:
+                return event
+    raise AssertionError(f"the turn is over, without {fact.__name__}")
+
+
+async def ended(turn: Turn) -> AgentReport | PerdureError:
+    """How a turn ended: its report, or its error with the report in it."""
+    async with asyncio.timeout(SOON_S):
+        try:
+            return await turn.result()
+        except PerdureError as error:
+            return error
+
+
+async def report_of(turn: Turn) -> AgentReport:
+    """The report of a turn, however it ended."""
+    end = await ended(turn)
+    report = end.report if isinstance(end, PerdureError) else end
+    assert report is not None
+    return report
+
+
+class Queue:
+    """A task queue with workers that come and go."""
+
+    def __init__(self, temporal: Client) -> None:
+        self.client = RecordingClient(temporal, f"test-{secrets.token_hex(6)}")
+
+    def worker(self, given: AgentWorker, model: Provider | None = None) -> AbstractAsyncContextManager[Worker]:
+        """A worker while the block runs. At its end what is in flight gets a tenth of a second."""
+        made = replace(given, task_queue=self.client.task_queue, providers={"scripted": model} if model else given.providers)
+        return made.running(self.client.temporal, settings=WorkerSettings(grace=timedelta(seconds=0.1)))
+
+
+@contextlib.asynccontextmanager
+async def queue(address: str) -> AsyncIterator[Queue]:
+    """A queue without a worker; its turns are checked at the end, when nobody works any more."""
+    made = Queue(await Client.connect(address))
+    yield made
+    for turn_id, run_id in made.client.turns:
+        await check_history(made.client.temporal, turn_id, run_id)
+
+
+@contextlib.asynccontextmanager
+async def skipping() -> AsyncIterator[WorkflowEnvironment]:
+    """A server on which a turn can sleep through days in no time."""
+    switch = ["--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"]
+    binary = str(Path(sys.executable).parent / "temporal")
+    by_hand = TimeSkippingConfig(enabled=False)
+    async with await WorkflowEnvironment.start_time_skipping_v2(
+        ts_config=by_hand, dev_server_existing_path=binary, dev_server_extra_args=switch, dev_server_log_level="error"
+    ) as environment:
+        yield environment
+
+
+async def sleep_through(environment: WorkflowEnvironment, turn: Turn, time: timedelta) -> None:
+    """Let so much time go by for a turn, once it does nothing but wait."""
+    handle = environment.client.get_workflow_handle(turn.id)
+    async with asyncio.timeout(SOON_S):
+        while True:
+            state = (await handle.describe()).raw_description
+            if not state.pending_activities and not state.HasField("pending_workflow_task"):
+                break
+            await asyncio.sleep(0.02)
+        await environment.fast_forward(handle, time)

@@ -1,0 +1,56 @@
+"""A call that is given up in the workflow task in which it was to be handed out: history has no word of it."""
+
+from __future__ import annotations
+
+import secrets
+
+from temporalio import workflow
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from perdure import Budget
+from perdure.definitions import AgentDefinition, Target
+from perdure.facts import AgentResolved, BudgetAdded, Fact, Key, Scheduled, TurnStarted
+from perdure.fold import fold
+from perdure.tasks import Task
+from perdure.view import Cut
+from perdure.wire import ModelCall, TurnRequest
+from perdure.workflows.board import Board
+
+AGENT = AgentDefinition(name="x", instructions="", model="a:m", targets=(Target(model="a:m"), Target(model="b:m")), on_exhausted="finish")
+BEGUN: list[Fact] = [
+    TurnStarted(TurnRequest(agent="x", task=Task(content="go"), budget=Budget(tokens=100_000))),
+    AgentResolved(Key(0), AGENT),
+]
+CALL = ModelCall.of("0" * 16, model="b:m", passed=("a:m: benched",), cut=Cut(steps=1, opening=0))
+MORE = BudgetAdded(Budget(tokens=5))
+
+
+@workflow.defn(sandboxed=False)
+class GivesUp:
+    """Notes a call, and more, and gives the call up."""
+
+    @workflow.run
+    async def run(self, is_last: bool) -> list[bool]:
+        board = Board()
+        for fact in BEGUN:
+            board.note(fact)
+        one, other = Scheduled(Key(1, is_last=is_last), CALL), Scheduled(Key(1, attempt=2), CALL)
+        for fact in (one, MORE, other):
+            board.note(fact)
+        board.withdraw(one)
+        without_one = board.state == fold([*BEGUN, MORE, other])
+        board.withdraw(other)
+        without_both = board.state == fold([*BEGUN, MORE])
+        was_new = board.is_new(MORE) and not board.is_new(one)
+        await workflow.sleep(0.01)
+        return [without_one, without_both, was_new, not board.is_new(MORE)]
+
+
+async def test_call_that_was_never_handed_out_leaves_no_trace(perdure_server: str) -> None:
+    """What else happened meanwhile stays; what is in history already is not new."""
+    client, queue = await Client.connect(perdure_server), f"test-{secrets.token_hex(6)}"
+    async with Worker(client, task_queue=queue, workflows=[GivesUp]):
+        for is_last in (False, True):
+            told = await client.execute_workflow(GivesUp.run, is_last, id=f"{queue}-{is_last}", task_queue=queue)
+            assert told == [True, True, True, True]

@@ -1,0 +1,88 @@
+"""What a turn may call at all: what is not allowed is not offered, and calling it ends the turn before anything runs."""
+
+import logging
+
+import pytest
+
+from perdure import Agent, Outcome, errors, tool
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.tools import AnyTool
+from tests.conftest import Runtime
+
+ran: list[str] = []
+
+
+@tool
+def a() -> str:
+    """The one."""
+    ran.append("a")
+    return "did a"
+
+
+@tool
+def b() -> str:
+    """The other."""
+    ran.append("b")
+    return "did b"
+
+
+class Shelf:
+    """Finds a and b, and fails for what is broken."""
+
+    def resolve(self, name: str) -> AnyTool | None:
+        """By name."""
+        if name == "broken":
+            raise OSError("no catalogue")
+        return {"a": a, "b": b}.get(name)
+
+
+@pytest.mark.accepts("U1")
+async def test_only_what_is_allowed_is_offered(runtime: Runtime) -> None:
+    """The resolver knows both, the turn allows one."""
+    ran.clear()
+    model = ScriptedModel(calls(call("a")), says("done"))
+    async with runtime(Agent(name="worker", model="scripted:x", resolver=Shelf()), model=model) as client:
+        await client.run("worker", "go", allowed_tools=["a"])
+
+    assert [item.name for item in model.requests[0].tools] == ["a"]
+    assert ran == ["a"]
+
+
+@pytest.mark.accepts("U2", "U3", "U4")
+async def test_call_outside_the_boundary_ends_the_turn_before_anything_runs(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """A batch of an allowed call and another: neither runs, and the log has a line for it."""
+    ran.clear()
+    caplog.set_level(logging.INFO, "perdure")
+    async with runtime(Agent(name="worker", model="scripted:x", tools=[a, b]), model=ScriptedModel(calls(call("a"), call("b")))) as client:
+        with pytest.raises(errors.AutonomyBoundaryError) as caught:
+            await client.run("worker", "go", allowed_tools=["a"])
+
+    assert ran == []
+    assert (caught.value.context["violation"], caught.value.context["tool"]) == ("tool_not_allowed", "b")
+    assert caught.value.report is not None
+    assert caught.value.report.outcome is Outcome.BOUNDARY
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("autonomy_boundary")]
+    assert len(lines) == 1
+    assert "tool=b" in lines[0]
+
+
+async def test_empty_list_allows_nothing(runtime: Runtime) -> None:
+    """`[]` is no tool, `None` is every tool."""
+    model = ScriptedModel(says("done"))
+    async with runtime(Agent(name="worker", model="scripted:x", tools=[a, b]), model=model) as client:
+        await client.run("worker", "go", allowed_tools=[])
+
+    assert model.requests[0].tools == ()
+
+
+@pytest.mark.accepts("T6")
+async def test_resolver_that_finds_nothing_is_soft_and_one_that_raises_is_not(runtime: Runtime) -> None:
+    """The model is told that there is no such tool; the turn fails before the first model call."""
+    model = ScriptedModel(calls(call("missing")), says("done"))
+    async with runtime(Agent(name="worker", model="scripted:x", resolver=Shelf()), model=model) as client:
+        report = await client.run("worker", "go", allowed_tools=["a", "missing"])
+        with pytest.raises(errors.ToolResolverError, match="OSError: no catalogue"):
+            await client.run("worker", "go", allowed_tools=["broken"])
+
+    assert report.steps[0].results[0].is_error
+    assert model.call_count == 2

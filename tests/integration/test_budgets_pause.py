@@ -1,0 +1,263 @@
+"""A turn whose agent pauses waits for more budget, for days if need be, and goes on where it was."""
+
+import asyncio
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from perdure import Budget, Outcome, RequestOptions, errors, tool
+from perdure.activities.search import State
+from perdure.clients import AgentClient, Turn
+from perdure.facts import BudgetAdded, CallFailed, WaitBegan
+from perdure.testing import ScriptedModel, call, calls, fails, says
+
+from ..conftest import Runtime, check_history
+from .spending import SHORT, SOON_S, Queue, app, at_most, ended, money_left, queue, report_of, skipping, sleep_through, time_left, until, usage
+
+PAUSES = app(on_exhausted="pause", options=RequestOptions(max_output_tokens=100))
+"""A call reserves little more than its input."""
+
+
+def two_steps() -> ScriptedModel:
+    """A call of a tool for $0.90, and an answer for $0.10."""
+    return ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
+
+
+@pytest.mark.accepts("B10")
+async def test_turn_without_money_waits_and_goes_on_when_some_is_added(runtime: Runtime) -> None:
+    """What was done is not done again."""
+    model = two_steps()
+    async with runtime(PAUSES, model=model) as client:
+        turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
+        wait = await until(turn, WaitBegan)
+        left = await turn.add_budget(Budget(usd="2"))
+        report = await turn.result()
+
+    assert isinstance(wait.fact, WaitBegan)
+    assert wait.fact.kind == "budget"
+    assert "$1.6 are left of $2.5" in wait.fact.reason
+    assert left.usd == Decimal("3.6")
+    assert (report.outcome, report.output, report.cost, report.tool_calls) == (Outcome.COMPLETED, "done", Decimal("1"), 1)
+    assert [money_left(request) for request in model.requests] == [Decimal("2.5"), Decimal("3.6")]
+
+
+@pytest.mark.accepts("B10")
+async def test_wait_is_shown_while_it_lasts(runtime: Runtime) -> None:
+    """In the list of turns and in the memo that Temporal keeps; afterwards it is gone from both."""
+    async with runtime(PAUSES, model=two_steps()) as client:
+        turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
+        await until(turn, WaitBegan)
+        await listed(client, turn, State.PAUSED, state=State.PAUSED)
+        waits_for = await memo_of(client, turn)
+        await turn.add_budget(Budget(usd="2"))
+        await turn.result()
+        await listed(client, turn, State.ENDED, state=State.ENDED)
+        memo = await memo_of(client, turn)
+
+    assert waits_for["perdure_waits_for"]["kind"] == "budget"
+    assert "perdure_waits_for" not in memo
+
+
+async def listed(client: AgentClient, turn: Turn, wanted: State, **filters: Any) -> None:
+    """Wait until a turn is in the list, in this state; Temporal's list lags behind."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            async for entry in client.list(**filters):
+                if (entry.id, entry.state) == (turn.id, wanted):
+                    return
+            await asyncio.sleep(0.1)
+
+
+async def memo_of(client: AgentClient, turn: Turn) -> dict[str, Any]:
+    return dict(await (await client.temporal.get_workflow_handle(turn.id).describe()).memo())
+
+
+@pytest.mark.accepts("B10")
+async def test_too_little_pauses_again(runtime: Runtime) -> None:
+    """Until it is enough; twice at once counts twice."""
+    async with runtime(PAUSES, model=two_steps()) as client:
+        turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
+        await until(turn, WaitBegan)
+        await turn.add_budget(Budget(usd="0.01"))
+        await until(turn, WaitBegan, times=2)
+        left = await asyncio.gather(turn.add_budget(Budget(usd="1")), turn.add_budget(Budget(usd="1")))
+        report = await turn.result()
+
+    assert max(remaining.usd or 0 for remaining in left) == Decimal("3.61")
+    assert (report.outcome, report.cost) == (Outcome.COMPLETED, Decimal("1"))
+
+
+async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) -> None:
+    """More money while a tool runs, and the turn never waits."""
+    turn: Turn
+    loop = asyncio.get_running_loop()
+
+    @tool
+    async def ask_for_more() -> str:
+        """Have somebody add to the budget."""
+        asyncio.run_coroutine_threadsafe(turn.add_budget(Budget(usd="2")), loop).result()
+        return "more"
+
+    model = ScriptedModel(calls(call("ask_for_more"), usage=usage(900)), says("done", usage=usage(100)))
+    async with runtime(app(on_exhausted="pause", tools=[ask_for_more]), model=model) as client:
+        turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
+        report = await turn.result()
+        facts = [type(event.fact) async for event in turn.events()]
+
+    assert (report.output, money_left(model.requests[1])) == ("done", Decimal("3.6"))
+    assert BudgetAdded in facts
+    assert WaitBegan not in facts
+
+
+@pytest.mark.accepts("B10", "B11")
+@pytest.mark.parametrize(
+    ("budget", "more"),
+    [
+        (Budget(tokens=2_500), Budget(tokens=5_000)),
+        (Budget(model_calls=1), Budget(model_calls=1)),
+        (Budget(tool_calls=1), Budget(tool_calls=2)),
+        (Budget(usd="2.5", tokens=2_500, time=timedelta(hours=1)), Budget(usd="2", tokens=2_000)),
+    ],
+    ids=["tokens", "model calls", "tool calls", "several"],
+)
+async def test_every_limit_can_be_waited_for(runtime: Runtime, budget: Budget, more: Budget) -> None:
+    """In the middle of a batch of tools too: the calls that were not made are made then, each once."""
+    model = ScriptedModel(calls(*[call("look", number=number) for number in (1, 2, 3)], usage=usage(900)), says("done", usage=usage(100)))
+    async with runtime(PAUSES, model=model) as client:
+        turn = await client.start("spender", "go", budget=budget)
+        await until(turn, WaitBegan)
+        await turn.add_budget(more)
+        report = await report_of(turn)
+
+    assert (report.outcome, report.spent.model_calls, report.spent.tool_calls) == (Outcome.COMPLETED, 2, 3)
+    assert [result.content for result in report.steps[0].results] == ["seen 1", "seen 2", "seen 3"]
+
+
+@pytest.mark.accepts("B10")
+async def test_turn_that_waits_needs_no_worker(perdure_server: str) -> None:
+    """The one it had is stopped; the budget is added to while there is none, and another worker goes on."""
+    model = two_steps()
+    async with queue(perdure_server) as work:
+        async with work.worker(PAUSES, model):
+            turn = await work.client.start("spender", "go", budget=Budget(usd="2.5"))
+            await until(turn, WaitBegan)
+        adding = asyncio.create_task(turn.add_budget(Budget(usd="2")))
+        await asyncio.sleep(0.2)
+        async with work.worker(PAUSES, model):
+            left = await adding
+            report = await report_of(turn)
+
+    assert left.usd == Decimal("3.6")
+    assert (report.output, report.cost, model.call_count) == ("done", Decimal("1"), 2)
+
+
+async def test_turn_that_waits_can_be_cancelled(runtime: Runtime) -> None:
+    """It costs what it has spent, and waits for nothing any more."""
+    async with runtime(PAUSES, model=two_steps()) as client:
+        turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
+        await until(turn, WaitBegan)
+        await turn.cancel("not worth it")
+        error = await ended(turn)
+        memo = await memo_of(client, turn)
+
+    assert isinstance(error, errors.TurnCancelledError)
+    assert error.report is not None
+    assert (error.report.outcome, error.report.cost, error.report.tool_calls) == (Outcome.CANCELLED, Decimal("0.9"), 1)
+    assert "perdure_waits_for" not in memo
+
+
+# --- time
+
+
+async def test_turn_whose_time_is_up_waits_for_more_of_it(runtime: Runtime) -> None:
+    """The tool in flight was stopped, which the model is told."""
+
+    @tool
+    async def slow() -> str:
+        """Be slow."""
+        await asyncio.sleep(60)
+        return "late"
+
+    model = ScriptedModel(calls(call("slow")), says("done"))
+    async with runtime(app(on_exhausted="pause", tools=[slow]), model=model) as client:
+        turn = await client.start("spender", "go", budget=Budget(time=SHORT))
+        await until(turn, WaitBegan)
+        await turn.add_budget(Budget(time=timedelta(minutes=5)))
+        report = await report_of(turn)
+
+    assert (report.outcome, report.output, report.unstopped) == (Outcome.COMPLETED, "done", ())
+    [result] = report.steps[0].results
+    assert result.is_error
+    assert "its time was up" in result.content
+    assert time_left(model.requests[1]) > timedelta(minutes=4)
+
+
+@pytest.mark.accepts("B8")
+async def test_model_call_that_was_stopped_is_charged_and_made_again_after_the_wait(runtime: Runtime) -> None:
+    """As a second attempt, at once."""
+    model = ScriptedModel(says("late", delay=timedelta(seconds=60)), says("done", usage=usage(100)))
+    async with runtime(PAUSES, model=model) as client:
+        turn = await client.start("spender", "go", budget=Budget(usd="5", time=SHORT))
+        await until(turn, WaitBegan)
+        await turn.add_budget(Budget(time=timedelta(minutes=5)))
+        report = await report_of(turn)
+
+    charged = 5 - money_left(model.requests[1])
+    assert at_most(model.requests[0]) <= charged < 4
+    assert (report.output, report.model_calls, report.cost) == ("done", 2, charged + Decimal("0.1"))
+
+
+async def test_time_that_is_added_moves_the_deadline(runtime: Runtime) -> None:
+    """Of a tool that runs already, whatever the policy is."""
+    turn: Turn
+    loop = asyncio.get_running_loop()
+
+    @tool
+    async def work() -> str:
+        """Ask for time, and use it."""
+        asyncio.run_coroutine_threadsafe(turn.add_budget(Budget(time=timedelta(minutes=5))), loop)
+        await asyncio.sleep(SHORT.total_seconds() + 0.5)
+        return "worked"
+
+    async with runtime(app(tools=[work]), model=ScriptedModel(calls(call("work")), says("done"))) as client:
+        turn = await client.start("spender", "go", budget=Budget(time=SHORT))
+        report = await report_of(turn)
+
+    assert (report.outcome, [result.content for result in report.steps[0].results]) == (Outcome.COMPLETED, ["worked"])
+
+
+@pytest.mark.accepts("B10", "O12")
+async def test_days_of_waiting_do_not_count() -> None:
+    """Three days for money, then five for time: after each the turn has the time that it had before, and what was added.
+
+    The namespace has no search attributes, and the list knows all the same who waits.
+    """
+    slow_down = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 300})
+    model = ScriptedModel(calls(call("look"), usage=usage(900)), fails(slow_down), says("done", usage=usage(100)))
+    async with skipping() as environment:
+        work = Queue(environment.client)
+        async with work.worker(PAUSES, model):
+            turn = await work.client.start("spender", "go", budget=Budget(usd="2.5", time=timedelta(minutes=2)))
+            await until(turn, WaitBegan)
+            await sleep_through(environment, turn, timedelta(days=3))
+            await listed(work.client, turn, State.PAUSED)
+            after_money = await turn.add_budget(Budget(usd="3"))
+            await until(turn, CallFailed)
+            await sleep_through(environment, turn, timedelta(minutes=3))
+            await until(turn, WaitBegan, times=2)
+            await sleep_through(environment, turn, timedelta(days=5))
+            after_time = await turn.add_budget(Budget(time=timedelta(hours=3)))
+            report = await report_of(turn)
+        await check_history(environment.client, turn.id, turn.run_id)
+
+    minute = timedelta(minutes=1)
+    assert after_money.time is not None
+    assert after_time.time is not None
+    assert minute < after_money.time <= 2 * minute
+    assert timedelta(hours=2) < after_time.time <= timedelta(hours=3) + minute
+    assert [minute < time_left(request) <= 2 * minute for request in model.requests] == [True, True, False]
+    assert time_left(model.requests[2]) <= after_time.time
+    assert (report.outcome, report.cost) == (Outcome.COMPLETED, Decimal("1"))
+    assert timedelta(days=8) < report.duration < timedelta(days=9)

@@ -1,0 +1,259 @@
+"""Turns whose agent has a chain of models: who is asked, in which order, and what the turn says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from perdure import Agent, Budget, Media, ModelProfile, Outcome, Price, RequestOptions, Task, Text, Usage, UserMessage, errors, tool
+from perdure.activities.models import Provider
+from perdure.activities.signatures import CALL_MODEL
+from perdure.errors import PerdureError
+from perdure.facts import CallFailed, ModelAnswered
+from perdure.messages import AssistantMessage, Thinking
+from perdure.reports import Tried
+from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.wire import ModelAnswer
+from perdure.worker import AgentWorker
+
+from ..conftest import RecordingClient, Runtime
+from .spending import queue, until
+
+BUSY = fails(errors.LLMUnavailableError("overloaded", context={"status": 529}))
+COME_BACK_LATER = fails(errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 120}))
+UNKNOWN = fails(errors.LLMInvalidRequestError("no such model", context={"status": 404}))
+BAD_KEY = fails(errors.LLMAuthError("bad key", context={"status": 401}))
+
+
+@tool(read_only=True)
+def look(number: int = 1) -> str:
+    """Look somewhere."""
+    return f"seen {number}"
+
+
+def app(models: str = "ab", *, providers: dict[str, Provider], **fields: Any) -> AgentWorker:
+    """An agent whose models are `a:m`, `b:m` and so on, each its own provider."""
+    agent = Agent(**{"name": "asker", "model": [f"{name}:m" for name in models], "tools": [look], **fields})
+    return AgentWorker(agent, providers=providers, prices={f"{name}:*": Price.free() for name in models})
+
+
+async def attempts(client: RecordingClient, turn_id: str) -> list[str]:
+    """The ids of the model calls of a turn, as its history has them."""
+    events = (await client.temporal.get_workflow_handle(turn_id).fetch_history()).events
+    scheduled = (event.activity_task_scheduled_event_attributes for event in events if event.HasField("activity_task_scheduled_event_attributes"))
+    return [one.activity_id for one in scheduled if one.activity_type.name == CALL_MODEL]
+
+
+@pytest.mark.accepts("M1")
+async def test_model_that_fails_twice_is_benched_and_the_next_one_serves(runtime: Runtime) -> None:
+    """It is asked once more, not a third time, and not in the next step either; each attempt is an activity."""
+    first, second = ScriptedModel(BUSY, BUSY), ScriptedModel(calls(call("look")), says("done"))
+    async with runtime(app(providers={"a": first, "b": second})) as client:
+        turn = await client.start("asker", "go")
+        report = await turn.result()
+        seen = await attempts(client, turn.id)
+
+    assert (report.outcome, report.output, report.model_calls) == (Outcome.COMPLETED, "done", 4)
+    assert (first.call_count, second.call_count) == (2, 2)
+    assert seen == ["step-1", "step-1.try-2", "step-1.try-3", "step-2"]
+    overloaded = Tried(model="a:m", reason="LLM_UNAVAILABLE")
+    assert [step.tried for step in report.steps] == [(overloaded, overloaded), (Tried(model="a:m", reason="benched"),)]
+
+
+@pytest.mark.accepts("M1")
+async def test_model_that_failed_once_is_asked_once_more(runtime: Runtime) -> None:
+    """And serves."""
+    first, second = ScriptedModel(BUSY, "done"), ScriptedModel()
+    async with runtime(app(providers={"a": first, "b": second})) as client:
+        report = await client.run("asker", "go")
+
+    assert (report.output, first.call_count, second.call_count) == ("done", 2, 0)
+
+
+@pytest.mark.accepts("M1")
+async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Runtime) -> None:
+    """A second turn hears from the worker that the first model is benched, sends nothing, and asks the next."""
+    first, second = ScriptedModel(COME_BACK_LATER), ScriptedModel("one", "two")
+    async with runtime(app(providers={"a": first, "b": second})) as client:
+        one = await client.run("asker", "go")
+        turn = await client.start("asker", "go on")
+        two = await turn.result()
+        told = [event.fact async for event in turn.events() if isinstance(event.fact, CallFailed)]
+
+    assert (one.output, two.output) == ("one", "two")
+    assert first.call_count == 1
+    assert [fact.error.context["skipped"] for fact in told] == [True]
+    assert "left alone for another" in told[0].error.message
+    assert two.model_calls == 1, "what was not sent is no call"
+    assert two.steps[0].tried == (Tried(model="a:m", reason="benched"),)
+
+
+@pytest.mark.accepts("M1")
+async def test_turn_remembers_who_failed_when_its_worker_is_another(perdure_server: str) -> None:
+    """The new worker knows nothing; the turn does not ask the benched model again."""
+    let_go = threading.Event()
+    first = ScriptedModel(COME_BACK_LATER, "never")
+    second = ScriptedModel(calls(call("hold")), "done")
+
+    @tool(idempotent=True)
+    async def hold() -> str:
+        """Wait."""
+        await asyncio.to_thread(let_go.wait, 60)
+        return "held"
+
+    worker = app(providers={"a": first, "b": second}, tools=[hold])
+    async with queue(perdure_server) as work:
+        async with work.worker(worker):
+            turn = await work.client.start("asker", "go")
+            await until(turn, ModelAnswered)
+        let_go.set()
+        async with work.worker(worker):
+            report = await turn.result()
+
+    assert (report.output, first.call_count) == ("done", 1)
+    assert report.steps[1].tried == (Tried(model="a:m", reason="benched"),)
+
+
+@pytest.mark.accepts("M2", "U7")
+async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
+    """Nobody pays for another model because a key is wrong."""
+    second = ScriptedModel()
+    async with runtime(app(providers={"a": ScriptedModel(BAD_KEY), "b": second})) as client:
+        with pytest.raises(errors.LLMAuthError, match="bad key"):
+            await client.run("asker", "go")
+
+    assert second.call_count == 0
+
+
+@pytest.mark.accepts("M2")
+async def test_unknown_model_moves_on_without_penalty(runtime: Runtime) -> None:
+    """It is asked again in the next step: nothing says that it is down."""
+    first, second = ScriptedModel(UNKNOWN, UNKNOWN), ScriptedModel(calls(call("look")), "done")
+    async with runtime(app(providers={"a": first, "b": second})) as client:
+        report = await client.run("asker", "go")
+
+    assert (report.output, first.call_count, second.call_count) == ("done", 2, 2)
+
+
+@pytest.mark.accepts("L15")
+async def test_empty_answer_moves_on(runtime: Runtime) -> None:
+    """It is an error of the model, never an empty success."""
+    first, second = ScriptedModel("  "), ScriptedModel("done")
+    async with runtime(app(providers={"a": first, "b": second})) as client:
+        report = await client.run("asker", "go")
+
+    assert (report.output, first.call_count) == ("done", 1)
+    assert report.steps[0].tried == (Tried(model="a:m", reason="LLM_UNAVAILABLE"),)
+
+
+@pytest.mark.accepts("M2", "U11")
+async def test_chain_that_failed_names_each_model_and_its_reason(runtime: Runtime) -> None:
+    """As one error with a typed error for each, and the report of what was done before."""
+    providers: dict[str, Provider] = {
+        "a": ScriptedModel(calls(call("look")), COME_BACK_LATER),
+        "b": ScriptedModel(UNKNOWN),
+        "c": ScriptedModel(BUSY, BUSY),
+    }
+    async with runtime(app("abc", providers=providers)) as client:
+        with pytest.raises(errors.ModelChainExhaustedError) as raised:
+            await client.run("asker", "go")
+
+    kinds: dict[str, type[PerdureError]] = {
+        "a:m": errors.LLMRateLimitError,
+        "b:m": errors.LLMInvalidRequestError,
+        "c:m": errors.LLMUnavailableError,
+    }
+    assert {model: type(error) for model, error in raised.value.errors.items()} == kinds
+    assert raised.value.report is not None
+    assert (raised.value.report.outcome, len(raised.value.report.steps)) == (Outcome.FAILED, 1)
+
+
+@pytest.mark.accepts("M3")
+async def test_picture_goes_to_a_model_that_takes_pictures(runtime: Runtime) -> None:
+    """The first is not asked, and asked again when there is none."""
+    first, second = ScriptedModel("words"), ScriptedModel("a cat")
+    task = Task(content=(Text(text="What is it?"), Media(media_type="image/png", data="aGk=")))
+    worker = app(providers={"a": first, "b": second})
+    worker = AgentWorker(worker.registry, providers=worker.providers, prices=worker.prices, profiles={"a:*": ModelProfile(media={})})
+    async with runtime(worker) as client:
+        seen = await client.run("asker", task)
+        said = await client.run("asker", "go")
+
+    assert (seen.output, said.output) == ("a cat", "words")
+    assert seen.steps[0].tried == (Tried(model="a:m", reason="it takes no image/png"),)
+    assert first.requests[0].messages == (UserMessage.of("go"),)
+
+
+async def test_alias_stands_for_a_chain(runtime: Runtime) -> None:
+    """Agents name a tier, and the worker says which models serve it."""
+    agent = Agent(name="asker", model="main")
+    providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN), "b": ScriptedModel("done")}
+    async with runtime(AgentWorker(agent, models={"main": ["a:m", "b:m"]}, providers=providers)) as client:
+        assert (await client.run("asker", "go")).output == "done"
+
+
+class Size(BaseModel):
+    cm: int
+
+
+@pytest.mark.accepts("X2")
+async def test_error_of_the_output_names_the_model_that_answered(runtime: Runtime) -> None:
+    """The second, after the first failed."""
+    providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN, UNKNOWN, UNKNOWN), "b": ScriptedModel("x", "y", _named("z", "big"))}
+    async with runtime(app(providers=providers, output=Size)) as client:
+        with pytest.raises(errors.OutputInvalidError, match=r"^big: "):
+            await client.run("asker", "go")
+
+
+def _named(text: str, model: str) -> Any:
+    reply = says(text)
+    assert reply.answer is not None
+    return type(reply)(answer=reply.answer.model_copy(update={"model": model}))
+
+
+async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
+    """The turn pays what the second one costs, and what is left says so."""
+    used = Usage(input_tokens=100, output_tokens=100)
+    providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN), "b": ScriptedModel(says("done", usage=used))}
+    agent = Agent(name="asker", model=["a:m", "b:m"], options=RequestOptions(max_output_tokens=100))
+    prices = {"a:*": Price(input="1", output="1"), "b:*": Price(input="1000", output="2000")}
+    async with runtime(AgentWorker(agent, providers=providers, prices=prices)) as client:
+        report = await client.run("asker", "go", budget=Budget(usd="10"))
+
+    assert (report.cost, report.spent.usd, report.steps[0].cost) == (Decimal("0.3"),) * 3
+
+
+@pytest.mark.accepts("M7")
+async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -> None:
+    """Whose signature they carry, only that model takes back."""
+    thought = AssistantMessage(parts=(Thinking(text="hm", signature="s"), call("look", call_id="c")))
+    thinks = type(UNKNOWN)(answer=ModelAnswer(message=thought))
+    first = ScriptedModel(thinks, COME_BACK_LATER)
+    second = ScriptedModel("done")
+    async with runtime(app(providers={"a": first, "b": second})) as client:
+        report = await client.run("asker", "go")
+
+    sent, passed_on = first.requests[1].messages[1], second.requests[0].messages[1]
+    assert isinstance(sent, AssistantMessage)
+    assert isinstance(passed_on, AssistantMessage)
+    assert sent.parts == (Thinking(text="hm", signature="s", by="a:m"), call("look", call_id="c"))
+    assert passed_on.parts == (call("look", call_id="c"),)
+    assert report.messages[1] == sent
+
+
+@pytest.mark.parametrize("first", [Price.free(), None], ids=["free", "without a price"])
+async def test_second_model_is_paid_also_where_the_first_costs_nothing(runtime: Runtime, first: Price | None) -> None:
+    """What it used at its price, not all that was reserved."""
+    used = Usage(input_tokens=100, output_tokens=100)
+    providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN), "b": ScriptedModel(says("done", usage=used))}
+    prices = {**({"a:*": first} if first else {}), "b:*": Price(input="1000", output="2000")}
+    async with runtime(AgentWorker(Agent(name="asker", model=["a:m", "b:m"]), providers=providers, prices=prices)) as client:
+        report = await client.run("asker", "go")
+
+    assert (report.spent.usd, report.steps[0].cost) == (Decimal("0.3"), Decimal("0.3"))
+    assert report.cost == (Decimal("0.3") if first else None)

@@ -1,0 +1,90 @@
+"""The programs in `examples/` run as they stand, without a key. Those of skills, typed output and ReAct are run beside the tests of these."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+PRINTS = {
+    "approvals": """\
+waits: refund {'ticket': '2', 'euros': 300}
+results:
+  20 euros for 1
+  150 euros for 2
+  This call was not run: it was denied: no refund is above 1000 euros
+the model of support called 'delete_customer', which this turn does not allow (allowed: refund); none of its calls was run
+""",
+    "composition": """\
+offered: oslo_stock oslo_order rome_stock
+offered: oslo_stock rome_stock weather
+results:
+  3 of tea in Rome
+  sunny in Rome
+""",
+    "guardrails": """\
+begins: How long is the notice period?
+step 1: ['look_up']
+step 2: []
+answers: 30 days
+begins: And Ada's?
+step 1: []
+answers: 30 days, as Ada knows.
+refused: a guardrail refused the answer: the answer names a customer
+refused: a guardrail refused the task: ask in fewer than 100 letters
+""",
+    "json_protocol": """\
+A reply holds one of:
+  name and arguments
+  answer
+The model was told: Result of add:
+15
+The transcript is that of any protocol: ['UserMessage', 'AssistantMessage', 'ToolMessage', 'AssistantMessage']
+15
+""",
+    "orchestrator": """\
+Either side may give 30 days' notice.
+page-7/researcher-1: completed, 2 model calls: How long is notice?
+page-7/researcher-2: completed, 2 model calls: Who may give it?
+page-7/writer-3: completed, 1 model calls: Write: notice is 30 days; either side may give it.
+""",
+    "parallel_tools": """\
+{"shop": "south"} → 30 euros
+{"shop": "north"} → price failed: ConnectionError: the shop does not answer
+{"shop": "west"} → 28 euros
+In the west, for 28 euros.
+""",
+    "trusted_tools": """\
+approved: write_file {"path": "bills/ada.md", "text": "12 packets, 46.80 euros\\n"}
+approved: run_program {"program": "wc", "arguments": ["-l", "orders.md"]}
+approved: run_program {"program": "sh", "arguments": ["-c", "env"]}
+True True {"value":"46.8","exact":true} True
+{"path":"bills/ada.md","bytes":24,"replaced":false}
+3 orders.md
+
+[exit code 0]
+read_file failed: ValueError: '../../etc/passwd' leads out of the folder: use a path relative to it, without ..
+fetch failed: ValueError: '169.254.169.254' is not on the public internet, or not only there; it is not read
+calculate failed: ValueError: "__import__('os').getcwd" cannot be called like this; there are \
+abs, round, floor, ceil, sqrt, exp, ln, log10, min, max
+run_program failed: ValueError: 'sh' is not allowed here; there are wc
+12 packets, 46.80 euros
+""",
+}
+ELSEWHERE = {"react", "skills", "support", "typed_output"}
+"""`support` is the README's own program."""
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_example_runs(name: str) -> None:
+    """What it prints is what it is there to show."""
+    done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, check=False, timeout=100)
+
+    assert (done.returncode, done.stdout) == (0, PRINTS[name]), done.stderr
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    """A new one has to be named here, or beside the tests of what it shows."""
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PRINTS, *ELSEWHERE}

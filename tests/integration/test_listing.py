@@ -1,0 +1,479 @@
+"""Turns that are found again: by agent, state, outcome, label and parent; and namespaces that lack the search attributes for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.common import SearchAttributePair
+from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.service import RPCError, RPCStatusCode, ServiceClient
+
+from perdure import Agent, Budget, Outcome, Price, ProposedCall, RequireApproval, ToolContext, Usage, errors, tool
+from perdure.activities import indexing, search
+from perdure.activities.connection import connect_local
+from perdure.activities.indexing import Index
+from perdure.activities.search import State
+from perdure.clients import AgentClient, TurnEntry, namespace
+from perdure.reports import StopReason
+from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
+from perdure.worker import AgentWorker
+from perdure.worker.dev_server import DevServer
+
+from ..conftest import RecordingClient, Runtime, check_history
+
+TROUBLE = [
+    *["it's", 'say "hi"', "back\\slash", "end\\", "new\nline", "tab\t", "nul\0", "%41", "a=b", "♡heart", "`tick`", "' OR ''='", "*", "-- ;", ""],
+    *["é ü 漢字 😀", "x" * 300, "x" * 299 + "y", "😀" * 100, " lead", "Case", "case", "\x1b[31m"],
+]
+"""What a store or a query might take amiss."""
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.fixture
+def agent() -> Agent:
+    """An agent whose name no other test has."""
+    return Agent(name=f"adder-{secrets.token_hex(4)}", model="scripted:adder", tools=[add])
+
+
+@contextlib.asynccontextmanager
+async def bare_server(**options: Any) -> AsyncIterator[str]:
+    """The address of a server whose namespace has no search attribute of ours."""
+    async with DevServer(folder=None, port=0, ui=False, **{"search_attributes": {}, **options}) as server:
+        yield server.address.address
+
+
+async def listed(client: AgentClient, **wanted: Any) -> list[str]:
+    """The ids of what is found, sorted."""
+    return sorted([entry.id async for entry in client.list(**wanted)])
+
+
+async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: Any) -> None:
+    """Wait until the list holds these turns: Temporal writes it after the fact."""
+    deadline, expected = time.monotonic() + 15, sorted(ids)
+    while (found := await listed(client, **wanted)) != expected:
+        assert time.monotonic() < deadline, f"{wanted} finds {found} instead of {expected}"
+        await asyncio.sleep(0.1)
+
+
+async def entry_of(client: AgentClient, turn_id: str, *, in_state: State | None = None, **wanted: Any) -> TurnEntry:
+    """The entry of a turn, when it is listed, in this state if one is named."""
+    deadline = time.monotonic() + 15
+    while True:
+        async for entry in client.list(**wanted):
+            if entry.id == turn_id and in_state in (None, entry.state):
+                return entry
+        assert time.monotonic() < deadline, f"{turn_id} is not listed"
+        await asyncio.sleep(0.1)
+
+
+async def upserts(client: RecordingClient, turn_id: str) -> int:
+    """How often a turn wrote search attributes."""
+    history = await client.history(await client.get(turn_id))
+    return [event.event_type for event in history.events].count(EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "perdure" and record.levelno == logging.WARNING]
+
+
+async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -> None:
+    """Agent, task, outcome, steps, labels and times, from the list alone; and the turn wrote search attributes once."""
+    async with runtime(agent, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five"))) as client:
+        report = await client.run(agent, "2 + 3?", id=f"{agent.name}/sum", labels={"region": "eu"})
+        await eventually_listed(client, [report.turn_id], agent=agent, state="ended")
+        entry = await entry_of(client, report.turn_id, agent=agent)
+        turn = await client.get(report.turn_id)
+
+        assert entry == TurnEntry(
+            id=report.turn_id,
+            run_id=turn.run_id,
+            agent=agent.name,
+            task="2 + 3?",
+            state=State.ENDED,
+            outcome=Outcome.COMPLETED,
+            steps=2,
+            spent=report.cost,
+            labels={"region": "eu"},
+            started_at=entry.started_at,
+            ended_at=entry.ended_at,
+        )
+        assert entry.ended_at is not None
+        assert timedelta() < entry.ended_at - entry.started_at <= report.duration + timedelta(seconds=1)
+        assert await upserts(client, report.turn_id) == 1
+
+
+async def test_labels_are_on_the_turn_and_in_tool_context_and_filter_the_list(runtime: Runtime) -> None:
+    """A turn is found by one of its labels and by all of them, and not by one that it has not."""
+    seen: list[dict[str, str]] = []
+
+    @tool
+    def look(ctx: ToolContext[Any]) -> str:
+        """Look at the labels."""
+        seen.append(dict(ctx.labels))
+        return "seen"
+
+    labels = {"customer": 'Müller "& Söhne"', "test": secrets.token_hex(4)}
+    async with runtime(
+        Agent(name="looker", model="x", tools=[look]), model=ScriptedModel(calls(call("look")), says("done"), says("other"))
+    ) as client:
+        report = await client.run("looker", "Look.", labels=labels)
+        other = await client.run("looker", "Look.", labels={**labels, "customer": "another"})
+        await eventually_listed(client, [report.turn_id, other.turn_id], labels={"test": labels["test"]})
+
+        assert seen == [labels]
+        assert await listed(client, labels=labels) == [report.turn_id]
+        assert await listed(client, labels={**labels, "missing": "x"}) == []
+        assert (await entry_of(client, report.turn_id, labels=labels)).labels == labels
+
+
+async def test_turns_are_found_by_how_they_ended(runtime: Runtime, agent: Agent) -> None:
+    """Each outcome finds its own turn, also where Temporal has one word for several."""
+    limited = replace(agent, name=f"{agent.name}-limited", max_iterations=1)
+    model = ScriptedModel(
+        says("five"), says("fi", stop=StopReason.MAX_TOKENS), fails(errors.LLMAuthError("no such key")), calls(call("add", a=1, b=1))
+    )
+    async with runtime([agent, limited], model=model) as client:
+        ids = {}
+        for outcome, name in (("completed", agent.name), ("truncated", agent.name), ("failed", agent.name), ("max_iterations", limited.name)):
+            turn = await client.start(name, outcome, labels={"agent": agent.name})
+            ids[outcome] = turn.id
+            with contextlib.suppress(errors.PerdureError):
+                await turn.result()
+        await eventually_listed(client, ids.values(), labels={"agent": agent.name}, state=State.ENDED)
+
+        assert {outcome: await listed(client, labels={"agent": agent.name}, outcome=outcome) for outcome in ids} == {
+            outcome: [turn_id] for outcome, turn_id in ids.items()
+        }
+
+
+async def test_turn_that_could_not_say_its_end_is_found_by_it(runtime: Runtime, agent: Agent) -> None:
+    """Terminated, timed out by the server, or cancelled before its agent was known: the last words of such a turn were `running`."""
+    async with runtime(agent, model=ScriptedModel()) as client:
+        nobody = AgentClient.from_temporal(client.temporal, task_queue=f"nobody-{agent.name}")
+        terminated = await nobody.start(agent, "to be terminated")
+        running = await nobody.start(agent, "waits for a worker")
+        timed_out = await client.temporal.start_workflow(
+            "AgentTurn",
+            {"agent": agent.name, "task": "too late"},
+            id=f"{agent.name}/late",
+            task_queue=f"nobody-{agent.name}",
+            execution_timeout=timedelta(milliseconds=200),
+            search_attributes=search.at_start(agent.name, {}),
+        )
+        unknown = await client.start(f"{agent.name}-unknown", "of an agent that nobody has", labels={"agent": agent.name})
+        await client.temporal.get_workflow_handle(terminated.id).terminate()
+        with pytest.raises(errors.UnknownAgentError):
+            await unknown.result()
+        await eventually_listed(client, [terminated.id], agent=agent, outcome=Outcome.TERMINATED)
+        await eventually_listed(client, [timed_out.id], agent=agent, outcome="timed_out")
+        await eventually_listed(client, [unknown.id], labels={"agent": agent.name}, outcome="failed")
+
+        assert await listed(client, agent=agent, state="running") == [running.id]
+        assert await listed(client, agent=agent, state="ended") == sorted([terminated.id, timed_out.id])
+        assert await listed(client, agent=agent, state="waiting") == await listed(client, agent=agent, state="paused") == []
+        assert (await entry_of(client, terminated.id, agent=agent)).steps is None
+
+
+async def test_cancelled_turn_is_found_as_cancelled(runtime: Runtime, agent: Agent) -> None:
+    """It says so itself, with the steps that it made."""
+    async with runtime(agent, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five", delay=timedelta(seconds=30)))) as client:
+        turn = await client.start(agent, "2 + 3?")
+        async for event in turn.events():
+            if str(getattr(event.fact, "key", "")) == "step-2":
+                await turn.cancel("changed my mind")
+                break
+        with pytest.raises(errors.TurnCancelledError):
+            await turn.result()
+        await eventually_listed(client, [turn.id], agent=agent, outcome="cancelled")
+
+        assert (await entry_of(client, turn.id, agent=agent)).steps == 1
+
+
+async def test_state_that_a_turn_says_is_the_one_it_is_found_by(perdure_server: str, agent: Agent) -> None:
+    """Waiting and paused turns are found as such, and not as running."""
+    client = await connect_local(perdure_server)
+    for state in ("running", "waiting", "paused"):
+        marks = search.at_start(agent.name, {}).updated(SearchAttributePair(search.STATE, state))
+        await client.start_workflow("AgentTurn", id=f"{agent.name}/{state}", task_queue="nobody", search_attributes=marks)
+    agents = AgentClient.from_temporal(client)
+    await eventually_listed(agents, [f"{agent.name}/{state}" for state in ("running", "waiting", "paused")], agent=agent)
+
+    for state in ("running", "waiting", "paused"):
+        assert await listed(agents, agent=agent, state=state) == [f"{agent.name}/{state}"]
+        assert (await entry_of(agents, f"{agent.name}/{state}", agent=agent)).state == state
+
+
+@pytest.mark.parametrize("attributes", [search.TYPES, {}], ids=["with search attributes", "without"])
+async def test_turn_that_waits_for_budget_is_listed_as_paused(agent: Agent, attributes: Mapping[str, str]) -> None:
+    """It goes on when it is given more, and then the list says what it spent. The memo says both where no attribute is registered."""
+    app = AgentWorker(replace(agent, on_exhausted="pause"), prices={"scripted:*": Price(input="1000", output="1000")})
+    model = ScriptedModel(
+        calls(call("add", a=2, b=3), usage=Usage(input_tokens=900, output_tokens=100)),
+        says("five", usage=Usage(input_tokens=90, output_tokens=10)),
+    )
+    async with bare_server(search_attributes=attributes) as address, local_runtime(app, model=model, address=address) as client:
+        turn = await client.start(agent, "2 + 3?", budget=Budget(usd="2.5"))
+        paused = await entry_of(client, turn.id, in_state=State.PAUSED)
+        found = await listed(client, state="paused") if attributes else [turn.id]
+        await turn.add_budget(Budget(usd="5"))
+        report = await turn.result()
+        ended = await entry_of(client, turn.id, in_state=State.ENDED)
+        await check_history(client.temporal, turn.id, turn.run_id)
+        spent = await client.temporal.count_workflows("PerdureSpent = 1.1") if attributes else None
+
+    assert (paused.outcome, paused.steps, paused.spent) == (None, None, None)
+    assert found == [turn.id]
+    assert ended.spent == report.cost == Decimal("1.1")
+    assert spent is None or spent.count == 1
+
+
+async def test_turn_that_waits_for_a_person_is_listed_as_waiting(runtime: Runtime, agent: Agent) -> None:
+    """When nobody answers in time it runs again, and is listed so although its memo says what expired."""
+
+    def policy(_: ProposedCall) -> RequireApproval:
+        return RequireApproval(expires=timedelta(seconds=3))
+
+    model = ScriptedModel(calls(call("add", a=2, b=3)), says("four", delay=timedelta(seconds=30)))
+    async with runtime(replace(agent, policy=policy), model=model) as client:
+        turn = await client.start(agent, "2 + 3?")
+        await eventually_listed(client, [turn.id], agent=agent, state="waiting")
+        running = await listed(client, agent=agent, state="running")
+        await eventually_listed(client, [turn.id], agent=agent, state="running")
+        await turn.cancel()
+        with pytest.raises(errors.TurnCancelledError):
+            await turn.result()
+
+    assert running == []
+    assert "nobody approved it" in str(model.requests[1].messages)
+
+
+async def test_labels_ids_and_parents_may_hold_anything(perdure_server: str) -> None:
+    """Each value finds its own turn and no other, whatever quotes, case, length or control characters it has."""
+    client = await connect_local(perdure_server)
+    agents, test = AgentClient.from_temporal(client, task_queue="nobody"), secrets.token_hex(4)
+    for number, text in enumerate(TROUBLE):
+        await agents.start("adder", "x", id=f"{test}/{number}", labels={"test": test, text: text, "same": text})
+        marks = search.at_start("adder", {"child": test}, parent=f"{test}{text}")
+        await client.start_workflow("AgentTurn", id=f"{test}/child/{number}", task_queue="nobody", search_attributes=marks)
+    await eventually_listed(agents, [f"{test}/{number}" for number in range(len(TROUBLE))], labels={"test": test})
+    await eventually_listed(agents, [f"{test}/child/{number}" for number in range(len(TROUBLE))], labels={"child": test})
+
+    for number, text in enumerate(TROUBLE):
+        assert await listed(agents, labels={"test": test, text: text}) == [f"{test}/{number}"], text
+        assert await listed(agents, labels={"test": test, "same": text}) == [f"{test}/{number}"], text
+        assert await listed(agents, parent=f"{test}{text}") == [f"{test}/child/{number}"], text
+    assert await listed(agents, agent=f"x' OR {search.LABELS.name} = 'test={test}") == []
+
+
+async def test_turn_from_temporals_own_command_line_is_found_too(runtime: Runtime, agent: Agent) -> None:
+    """It was started without search attributes, so it sets them itself, once at its beginning."""
+    async with runtime(agent, model=ScriptedModel("five")) as client:
+        turn_id = f"{agent.name}/cli"
+        request = {"agent": agent.name, "task": "2 + 3?", "labels": {"test": agent.name}}
+        await client.temporal.start_workflow("AgentTurn", request, id=turn_id, task_queue=client.task_queue)
+        await (await client.get(turn_id)).result()
+        await eventually_listed(client, [turn_id], agent=agent, labels={"test": agent.name}, outcome="completed")
+
+        assert await upserts(client, turn_id) == 2
+
+
+@pytest.mark.parametrize("way", ["client", "command line"])
+async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(runtime: Runtime, agent: Agent, way: str) -> None:
+    """Four kilobytes of labels are more than a search attribute takes; the first of them can be searched for."""
+    labels = {"first": agent.name, **{f"other-{number}": "\0'\"" + "😀" * 20 for number in range(40)}}
+    async with runtime(agent, model=ScriptedModel("five")) as client:
+        if way == "client":
+            turn = await client.start(agent, "2 + 3?", labels=labels)
+        else:
+            request = {"agent": agent.name, "task": "2 + 3?", "labels": labels}
+            handle = await client.temporal.start_workflow("AgentTurn", request, id=f"{agent.name}/x", task_queue=client.task_queue)
+            turn = await client.get(handle.id)
+        report = await turn.result()
+        await eventually_listed(client, [turn.id], labels={"first": agent.name})
+
+        assert report.output == "five"
+
+
+async def test_list_begins_with_what_runs_and_ends_at_its_limit(runtime: Runtime, agent: Agent) -> None:
+    """Then comes what ended last. More than a page is read where it is asked for."""
+    async with runtime(agent, model=ScriptedModel("one", "two")) as client:
+        first = await client.run(agent, "1")
+        second = await client.run(agent, "2")
+        nobody = AgentClient.from_temporal(client.temporal, task_queue=f"nobody-{agent.name}")
+        running = await nobody.start(agent, "3")
+        await eventually_listed(client, [first.turn_id, second.turn_id], agent=agent, state="ended")
+        await eventually_listed(client, [running.id], agent=agent, state="running")
+        ids = [running.id, second.turn_id, first.turn_id]
+
+        assert [entry.id async for entry in client.list(agent)] == ids
+        assert [entry.id async for entry in client.list(agent, limit=2)] == ids[:2]
+        assert [entry.id async for entry in client.list(agent.name, limit=500)] == ids
+
+
+@pytest.mark.parametrize("wanted", [{"state": "sleeping"}, {"outcome": "perfect"}, {"limit": 0}], ids=str)
+async def test_filter_that_cannot_be_is_refused_at_once(perdure_server: str, wanted: dict[str, Any]) -> None:
+    """A typing mistake is not an empty list."""
+    client = AgentClient.from_temporal(await connect_local(perdure_server))
+
+    with pytest.raises(errors.InvalidRequestError):
+        client.list(**wanted)
+
+
+async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    """Turns run and are listed; what filters needs `perdure setup`. After that the same client finds what is started from then on."""
+    async with bare_server() as address, local_runtime(agent, model=ScriptedModel("one", "two", "three"), address=address) as client:
+        before = [await client.run(agent, task) for task in ("1", "2")]
+        await eventually_listed(client, [report.turn_id for report in before])
+        said = warnings_in(caplog)
+        with pytest.raises(errors.ConfigurationError, match=r"none of Perdure's is registered.*perdure setup --namespace default") as refused:
+            await listed(client, agent=agent)
+        await namespace.set_up(client.temporal, lambda *_: None)
+        after = await AgentClient.from_temporal(client.temporal, task_queue=client._task_queue).run(agent, "3")
+        await eventually_listed(client, [after.turn_id], agent=agent)
+        for report in (*before, after):
+            await check_history(client.temporal, report.turn_id, (await client.get(report.turn_id)).run_id)
+
+        assert len(said) == 1
+        assert "perdure setup --namespace default" in said[0]
+        assert refused.value.context["missing"] == list(search.TYPES)
+        assert [entry.steps async for entry in client.list()] == [1, 1, 1]
+
+
+async def test_attribute_of_another_type_counts_as_missing(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    """The turn runs, and `perdure setup` names the attribute, changes nothing and says what can be done."""
+    taken = {**search.TYPES, "PerdureSteps": "Text"}
+    async with bare_server(search_attributes=taken) as address, local_runtime(agent, model=ScriptedModel("five"), address=address) as client:
+        report = await client.run(agent, "2 + 3?")
+        with pytest.raises(errors.ConfigurationError, match=r"PerdureSteps is of type Text instead of Int.*nothing was registered"):
+            await namespace.set_up(client.temporal, lambda *_: None)
+
+        assert report.output == "five"
+        assert "PerdureSteps is of type Text instead of Int" in warnings_in(caplog)[0]
+
+
+async def test_attributes_that_are_removed_do_not_keep_turns_from_starting(agent: Agent) -> None:
+    """A client that has seen them once starts without them when the server refuses."""
+    async with bare_server(search_attributes=search.TYPES) as address:
+        client = AgentClient.from_temporal(await connect_local(address), task_queue="nobody")
+        await client.start(agent, "1", id="before")
+        request = RemoveSearchAttributesRequest(namespace="default", search_attributes=[search.LABELS.name, search.AGENT.name])
+        await client.temporal.operator_service.remove_search_attributes(request)
+        await client.start(agent, "2", id="after", labels={"region": "eu"})
+
+        await eventually_listed(client, ["after", "before"])
+
+
+async def test_index_is_asked_again_only_while_something_is_missing() -> None:
+    """One question per client, as long as the answer is yes."""
+    async with bare_server() as address:
+        counting = CountingService((await connect_local(address)).service_client)
+        client = Client(counting)
+        patient, eager = Index(timedelta(hours=1)), Index(timedelta())
+        missing = [await index.is_ready(client) for index in (patient, patient, eager, eager)]
+        asked = counting.asked
+        await indexing.register(client, search.TYPES)
+        there = [await index.is_ready(client) for index in (patient, eager, eager, eager)]
+
+        assert (missing, asked) == ([False] * 4, 3)
+        assert (there, counting.asked) == ([False, True, True, True], 4)
+
+
+async def test_operator_service_need_not_be_allowed(perdure_server: str, agent: Agent) -> None:
+    """Behind an authorizer a count says whether the attributes are there, and what cannot be registered is said as commands for somebody else."""
+    allowed = await connect_local(perdure_server)
+    client = AgentClient.from_temporal(Client(ForbiddenService(allowed.service_client)), task_queue="nobody")
+    turn = await client.start(agent, "2 + 3?")
+    await eventually_listed(client, [turn.id], agent=agent)
+    said: list[str] = []
+    await namespace.set_up(client.temporal, lambda _, found: said.append(found))
+    async with bare_server() as address:
+        lacking = Client(ForbiddenService((await connect_local(address)).service_client))
+        found = await indexing.look(lacking)
+        with pytest.raises(errors.ConfigurationError) as refused:
+            await namespace.set_up(lacking, lambda *_: None)
+
+    assert said[-7:] == [f"{name} ({kind}) is there" for name, kind in search.TYPES.items()]
+    assert found.missing == tuple(search.TYPES)
+    assert "temporal operator search-attribute create --namespace default --type Double --name PerdureSpent" in refused.value.message
+    assert "tcld namespace search-attributes add --namespace default --search-attribute PerdureAgent=Keyword" in refused.value.message
+
+
+async def test_memo_of_a_codec_that_the_client_lacks_does_not_break_the_list(perdure_server: str, agent: Agent) -> None:
+    """What search attributes say is shown, and the task is not."""
+    plain = await connect_local(perdure_server)
+    coded = Client(plain.service_client, data_converter=replace(DataConverter.default, payload_codec=Reversing()))
+    turn = await AgentClient.from_temporal(coded, task_queue="nobody").start(agent, "a secret")
+    await eventually_listed(AgentClient.from_temporal(plain), [turn.id], agent=agent)
+    seen = await entry_of(AgentClient.from_temporal(plain), turn.id, agent=agent)
+
+    assert (seen.agent, seen.task) == (agent.name, "")
+    assert (await entry_of(AgentClient.from_temporal(coded), turn.id, agent=agent)).task == "a secret"
+
+
+async def test_namespace_that_is_not_there_is_said(perdure_server: str) -> None:
+    """Neither an empty list nor an internal error."""
+    elsewhere = await Client.connect(perdure_server, namespace="nowhere")
+
+    with pytest.raises(errors.ConfigurationError, match="nowhere"):
+        await listed(AgentClient.from_temporal(elsewhere))
+
+
+class CountingService(ServiceClient):
+    """A connection that counts the questions for search attributes."""
+
+    def __init__(self, real: ServiceClient) -> None:
+        super().__init__(real.config)
+        self._real = real
+        self.asked = 0
+
+    @property
+    def worker_service_client(self) -> Any:
+        return self._real.worker_service_client
+
+    def update_rpc_metadata(self, metadata: Any) -> None:
+        self._real.update_rpc_metadata(metadata)
+
+    def update_api_key(self, api_key: str | None) -> None:
+        self._real.update_api_key(api_key)
+
+    async def _rpc_call(self, rpc: str, *args: Any, service: str, **options: Any) -> Any:
+        self.asked += rpc == "list_search_attributes"
+        return await self._real._rpc_call(rpc, *args, service=service, **options)
+
+
+class ForbiddenService(CountingService):
+    """A connection to a server whose authorizer lets nobody near the operator service."""
+
+    async def _rpc_call(self, rpc: str, *args: Any, service: str, **options: Any) -> Any:
+        if service == "operator":
+            raise RPCError("Request unauthorized.", RPCStatusCode.PERMISSION_DENIED, b"")
+        return await super()._rpc_call(rpc, *args, service=service, **options)
+
+
+class Reversing(PayloadCodec):
+    """Payloads that only those read who have it."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [Payload(metadata={"encoding": b"reversed"}, data=payload.SerializeToString()[::-1]) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [Payload.FromString(payload.data[::-1]) for payload in payloads]

@@ -1,0 +1,122 @@
+"""A model that goes round in circles is stopped, warned or left alone, as its agent wants it."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from perdure import AgentReport, Outcome, errors, tool
+from perdure.loops import WARNING
+from perdure.messages import ToolMessage
+from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.testing.scripted import Reply
+
+from ..conftest import Runtime
+from .spending import app, ended, look
+
+TOLD = WARNING.format(times=3)
+
+
+@tool
+def stumble(number: int = 1) -> str:
+    """Never works."""
+    raise ValueError(f"no {number}")
+
+
+def steps(*batches: str) -> list[Reply]:
+    """A reply for each batch: letters are calls, `s` and `t` of tools that fail, `x` of one that is not there."""
+    known = {
+        **{letter: call("look", number=number) for number, letter in enumerate("abc")},
+        **{letter: call("stumble", number=number) for number, letter in enumerate("stu")},
+        "x": call("nothing"),
+    }
+    return [calls(*(known[letter] for letter in batch)) for batch in batches]
+
+
+CIRCLES = {
+    "same call": steps("a", "a", "a"),
+    "same call after another": steps("b", "a", "a", "a"),
+    "same call in one answer": steps("aaa"),
+    "same call in batches": steps("ba", "aa"),
+    "failing tools": steps("s", "t", "su"),
+    "tools that are not there": steps("s", "x", "t"),
+}
+"""Each is a loop with its last step, and not before."""
+
+NONE = {
+    "other arguments": steps("a", "b", "c"),
+    "in turns": steps("a", "b", "a", "b", "a", "b"),
+    "twice": steps("a", "a", "b", "b", "a", "a"),
+    "something works": steps("s", "t", "sa", "t", "u"),
+}
+
+
+async def play(runtime: Runtime, scripts: Mapping[str, ScriptedModel], on_loop: str) -> dict[str, AgentReport | errors.PerdureError]:
+    """How a turn of each script ends."""
+    async with runtime(app(tools=[look, stumble], on_loop=on_loop), model=ByTask(scripts)) as client:
+        turns = [await client.start("spender", name) for name in scripts]
+        return dict(zip(scripts, await asyncio.gather(*map(ended, turns)), strict=True))
+
+
+@pytest.mark.accepts("L17")
+async def test_model_that_repeats_itself_is_stopped(runtime: Runtime) -> None:
+    """After the step that made it a loop; what the tools said is in the report."""
+    models = {name: ScriptedModel(*replies, says("never")) for name, replies in CIRCLES.items()}
+
+    ends = await play(runtime, models, "fail")
+
+    lengths = {name: len(replies) for name, replies in CIRCLES.items()}
+    assert {name: type(end) for name, end in ends.items()} == dict.fromkeys(CIRCLES, errors.LoopDetectedError)
+    assert {name: model.call_count for name, model in models.items()} == lengths
+    reports = {name: end.report for name, end in ends.items() if isinstance(end, errors.LoopDetectedError) and end.report}
+    assert {name: len([step for step in report.steps if step.results]) for name, report in reports.items()} == lengths
+    assert {report.outcome for report in reports.values()} == {Outcome.LOOP}
+
+
+@pytest.mark.accepts("L17")
+async def test_model_that_gets_somewhere_is_left_alone(runtime: Runtime) -> None:
+    """However long it takes."""
+    ends = await play(runtime, {name: ScriptedModel(*replies, says("done")) for name, replies in NONE.items()}, "fail")
+
+    reports = {name: end for name, end in ends.items() if isinstance(end, AgentReport)}
+    assert {name: (report.output, report.risk) for name, report in reports.items()} == dict.fromkeys(NONE, ("done", None))
+
+
+@pytest.mark.accepts("L17")
+async def test_model_can_be_warned_instead(runtime: Runtime) -> None:
+    """At the end of the last result of the step that made it a loop; the turn goes on, and its report says that there was one."""
+    models = {name: ScriptedModel(*replies, *steps("b"), says("done")) for name, replies in CIRCLES.items()}
+
+    ends = await play(runtime, models, "warn")
+
+    for name, replies in CIRCLES.items():
+        report, heard = ends[name], models[name].requests[len(replies)].messages[-1]
+        assert isinstance(report, AgentReport)
+        assert (report.outcome, report.output, report.risk) == (Outcome.COMPLETED, "done", "loop")
+        told = [[result.content.endswith(TOLD) for result in step.results] for step in report.steps[:-1]]
+        quiet = [[False] * len(step.results) for step in report.steps[:-1]]
+        assert told == [*quiet[: len(replies) - 1], [*quiet[len(replies) - 1][1:], True], [False]]
+        assert isinstance(heard, ToolMessage)
+        assert heard.results[-1].content.endswith(TOLD)
+
+
+@pytest.mark.accepts("L17")
+async def test_model_that_does_not_listen_is_told_again(runtime: Runtime) -> None:
+    """Until its iterations are used up."""
+    async with runtime(app(on_loop="warn", max_iterations=5), model=ScriptedModel(*steps(*"aaaaa"))) as client:
+        error = await ended(await client.start("spender", "go"))
+
+    assert isinstance(error, errors.MaxIterationsError)
+    assert error.report is not None
+    assert [step.results[0].content.endswith(TOLD) for step in error.report.steps] == [False, False, True, True, True]
+
+
+@pytest.mark.accepts("L17")
+async def test_loop_can_be_ignored(runtime: Runtime) -> None:
+    """For tools that poll: nothing is said, and the report knows of no risk."""
+    model = ScriptedModel(*steps("a", "a", "a", "a", "s", "s", "s"), says("done"))
+    async with runtime(app(tools=[look, stumble], on_loop="ignore"), model=model) as client:
+        report = await client.run("spender", "go")
+
+    assert (report.outcome, report.risk, len(report.steps)) == (Outcome.COMPLETED, None, 8)
+    assert not any("in a row" in result.content for step in report.steps for result in step.results)

@@ -1,0 +1,155 @@
+"""Middleware around a turn, and observers beside it."""
+
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from perdure import Agent, InputGuardrail, Logger, Middleware, Outcome, OutputGuardrail, Recovery, Timeout, errors, tool
+from perdure.observers import Observer
+from perdure.reports import AgentReport, Step
+from perdure.tasks import Task, TurnInfo
+from perdure.testing import ScriptedModel, call, calls, fails, says
+from tests.conftest import Runtime
+
+
+@tool(read_only=True)
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@dataclass(frozen=True)
+class Noting(Middleware):
+    """Notes when it is called."""
+
+    name: str
+    notes: list[str]
+
+    async def before(self, task: Task) -> None:
+        self.notes.append(f"{self.name} before {task.text}")
+
+    async def after(self, report: AgentReport) -> None:
+        self.notes.append(f"{self.name} after {report.output}, {len(report.steps)} steps")
+
+
+@dataclass(frozen=True)
+class Watching(Observer):
+    """Notes what it sees, and fails at every step if it shall."""
+
+    notes: list[str] = field(default_factory=list)
+    fails: bool = False
+
+    async def on_step(self, turn: TurnInfo, step: Step) -> None:
+        self.notes.append(f"step {step.number}: {[result.content for result in step.results]}")
+        if self.fails:
+            raise ValueError("no")
+
+    async def on_wait(self, turn: TurnInfo, kind: str, reason: str) -> None:
+        self.notes.append(f"waits for {kind}: {reason}")
+
+    async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
+        self.notes.append(f"{turn.turn_id} {report.outcome.value} after {len(report.steps)} steps")
+
+
+def agent(**fields: object) -> Agent:
+    """An agent that can look."""
+    return Agent(**{"name": "looker", "model": "scripted:looker", "tools": [look], **fields})  # type: ignore[arg-type]
+
+
+async def test_first_in_the_list_is_the_outermost(runtime: Runtime) -> None:
+    """Before in order, after in reverse, each once, whatever is replayed."""
+    notes: list[str] = []
+    stages = [Noting("a", notes), Recovery(), Timeout(timedelta(minutes=1)), Noting("b", notes)]
+    async with runtime(agent(middleware=stages), model=ScriptedModel(calls(call("look")), says("done"))) as client:
+        report = await client.run("looker", "go")
+
+    assert report.outcome is Outcome.COMPLETED
+    assert notes == ["a before go", "b before go", "b after done, 2 steps", "a after done, 2 steps"]
+
+
+async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
+    """Nothing to judge: there is no answer."""
+    notes: list[str] = []
+    async with runtime(agent(middleware=[Noting("a", notes)]), model=ScriptedModel(fails(errors.LLMAuthError("no")))) as client:
+        with pytest.raises(errors.LLMAuthError):
+            await client.run("looker", "go")
+
+    assert notes == ["a before go"]
+
+
+async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
+    """A refused task costs nothing; a refused answer is in the report."""
+    model = ScriptedModel(says("rude"))
+    stages = [InputGuardrail(lambda task: "bad" not in task.text), OutputGuardrail(lambda report: "too rude" if report.output == "rude" else None)]
+    async with runtime(agent(middleware=stages), model=model) as client:
+        with pytest.raises(errors.GuardrailError, match="refused the task"):
+            await client.run("looker", "bad")
+        assert model.call_count == 0
+        with pytest.raises(errors.GuardrailError, match="refused the answer: too rude") as caught:
+            await client.run("looker", "good")
+
+    assert caught.value.report is not None
+    assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.FAILED, "rude")
+
+
+async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:
+    """Whatever it raises reaches the caller as an error of ours."""
+
+    def check(task: Task) -> bool:
+        raise OSError("no database")
+
+    async with runtime(agent(middleware=[InputGuardrail(check)]), model=ScriptedModel()) as client:
+        with pytest.raises(errors.PerdureError, match="InputGuardrail of agent looker failed: OSError: no database"):
+            await client.run("looker", "go")
+
+
+async def test_timeout_ends_the_turn_with_what_was_done(runtime: Runtime) -> None:
+    """The call in flight is cancelled, the steps before it stay."""
+    model = ScriptedModel(calls(call("look")), says("late", delay=timedelta(seconds=30)))
+    async with runtime(agent(middleware=[Timeout(timedelta(seconds=1))]), model=model) as client:
+        with pytest.raises(errors.TurnTimeoutError) as caught:
+            await client.run("looker", "go")
+
+    assert caught.value.report is not None
+    assert (caught.value.report.outcome, len(caught.value.report.steps)) == (Outcome.TIMED_OUT, 1)
+
+
+async def test_logger_writes_a_line_at_its_place(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """One when the turn comes in, one when it goes out."""
+    caplog.set_level(logging.DEBUG, "perdure")
+    async with runtime(agent(middleware=[Logger(logging.DEBUG)]), model=ScriptedModel(says("done"))) as client:
+        await client.run("looker", "go")
+
+    lines = [record.getMessage().split()[0] for record in caplog.records if record.name == "perdure.turns"]
+    assert lines == ["turn_started", "turn_in", "llm_call", "turn_out", "turn_completed"]
+
+
+@pytest.mark.accepts("O6")
+async def test_observers_see_every_step_and_the_end(runtime: Runtime) -> None:
+    """In order, after the results exist, the last included; one that raises changes nothing, and no replay calls them."""
+    broken, good = Watching(fails=True), Watching()
+    seen: list[int] = []
+    async with runtime(agent(observers=[broken, good]), model=ScriptedModel(calls(call("look")), says("done"))) as client:
+        report = await client.run("looker", "go", id="watched", on_step=lambda step: seen.append(step.number))
+
+    assert report.output == "done"
+    assert seen == [1, 2]
+    assert good.notes == broken.notes == ["step 1: ['seen']", "step 2: []", "watched completed after 2 steps"]
+
+
+@pytest.mark.accepts("O6", "O12")
+async def test_observers_see_waits_and_a_cancel(runtime: Runtime) -> None:
+    """Entering a wait, and an end that is none of the model's."""
+    watching = Watching()
+    async with runtime(agent(observers=[watching], approval="all"), model=ScriptedModel(calls(call("look")))) as client:
+        turn = await client.start("looker", "go", id="waits")
+        async for event in turn.events():
+            if type(event.fact).__name__ == "WaitBegan":
+                break
+        await turn.cancel("enough")
+        with pytest.raises(errors.TurnCancelledError):
+            await turn.result()
+
+    assert watching.notes == ["waits for approval: look", "waits cancelled after 0 steps"]

@@ -1,0 +1,76 @@
+"""A turn that an operator paused in Temporal itself: a status that Temporal's client (1.35) cannot read, and that ends every long poll at once."""
+
+import asyncio
+import os
+import subprocess
+import sysconfig
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from perdure import AgentReport, Outcome, errors
+from perdure.activities import search
+from perdure.clients import AgentClient, Turn
+from perdure.facts import Scheduled
+from perdure.testing import ByTask, calls, says
+from perdure.testing.scripted import call
+from perdure.worker.dev_server import DevServer, find_binary
+
+from .spending import Held, app, ended, queue, until
+from .test_listing import eventually_listed, listed
+
+
+@pytest.fixture(scope="module")
+async def pausable() -> AsyncIterator[str]:
+    """The address of a server that lets an operator pause workflows."""
+    switch = ["--dynamic-config-value=frontend.WorkflowPauseEnabled=true"]
+    async with DevServer(folder=None, port=0, ui=False, search_attributes=search.TYPES, extra_args=switch) as server:
+        yield server.address.address
+
+
+async def operator(address: str, word: str, turn_id: str) -> None:
+    """`temporal workflow pause` or `unpause`."""
+    binary = find_binary(Path(sysconfig.get_path("scripts")), os.environ["PATH"])
+    command = [str(binary), "workflow", word, "--workflow-id", turn_id, "--address", address]
+    await asyncio.to_thread(lambda: subprocess.run(command, check=True, capture_output=True))
+
+
+async def test_turn_that_an_operator_paused_is_listed(pausable: str) -> None:
+    """Temporal's client would not list any of the page."""
+    client = AgentClient.from_temporal((await AgentClient.connect(pausable)).temporal, task_queue="nobody")
+    await client.start("listed", "1", id="runs")
+    await client.start("listed", "2", id="rests")
+    await operator(pausable, "pause", "rests")
+    await eventually_listed(client, ["rests"], agent="listed", state="paused")
+
+    assert await listed(client, agent="listed", state="running") == ["runs"]
+    assert await listed(client, agent="listed") == ["rests", "runs"]
+
+
+async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(pausable: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its followers wait, are told why, and get the end when it goes on."""
+    models = {"go": Held(calls(call("look")), says("done")), "stop": Held(says("never"))}
+    later = await AgentClient.connect(pausable)
+    async with queue(pausable) as work, work.worker(app(), ByTask(models)):
+        turns = [await work.client.start("spender", task) for task in models]
+        await asyncio.gather(*(until(turn, Scheduled, times=2) for turn in turns))
+        await asyncio.gather(*(operator(pausable, "pause", turn.id) for turn in turns))
+        going, stopping = [await later.get(turn.id) for turn in turns]
+        ends = [asyncio.create_task(ended(turn)) for turn in (going, stopping)]
+        models["go"].let_go.set()
+        heard = await stopping.cancel("enough")
+        await asyncio.wait(ends, timeout=1)
+        waited = [not end.done() for end in ends]
+        await asyncio.gather(*(operator(pausable, "unpause", turn.id) for turn in turns))
+        done, stopped = await asyncio.gather(*ends)
+
+    assert isinstance(done, AgentReport)
+    assert isinstance(stopped, errors.TurnCancelledError)
+    assert (done.outcome, done.output, stopped.report and stopped.report.outcome) == (Outcome.COMPLETED, "done", Outcome.CANCELLED)
+    assert (heard, waited, {told(caplog, turn) for turn in turns}) == (True, [True, True], {1})
+
+
+def told(caplog: pytest.LogCaptureFixture, turn: Turn) -> int:
+    """How often a follower was told that a turn is paused."""
+    return sum(record.getMessage().startswith(f"turn {turn.id} is paused in Temporal") for record in caplog.records)

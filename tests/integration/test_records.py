@@ -1,0 +1,208 @@
+"""Every turn leaves a record in the worker's log: five events, one line each."""
+
+import asyncio
+import json
+import logging
+import re
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from perdure import Agent, Budget, RequestOptions, Task, errors, tool
+from perdure.facts import WaitBegan
+from perdure.reports import Usage
+from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.worker import AgentWorker
+
+from ..conftest import Runtime
+from .spending import app, ended, queue, until, usage
+from .test_telemetry import run_in_a_process
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    if a < 0:
+        raise ValueError("no")
+    return a + b
+
+
+AGENT = Agent(name="adder", model="scripted:adder", tools=[add])
+USAGE = Usage(input_tokens=10, output_tokens=5)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    """The fields of the records, without what differs from run to run."""
+    records = [dict(record.perdure) for record in caplog.records if record.name == "perdure.turns"]  # type: ignore[attr-defined]
+    for record in records:
+        record["event_id"] = str(record["event_id"]).partition("/")[2]
+        if record.get("duration_ms"):
+            record["duration_ms"] = 1
+    return records
+
+
+@pytest.mark.accepts("O1", "O5", "O3")
+async def test_success_is_a_start_each_call_and_an_end(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """With agent, task, model, tool, tokens, cost and outcome; a failing tool says error."""
+    caplog.set_level(logging.INFO, "perdure")
+    model = ScriptedModel(calls(call("add", a=1, b=2), call("add", a=-1, b=2), call("nothing")), says("3", usage=USAGE))
+    async with runtime(AGENT, model=model) as client:
+        await client.run("adder", "go", id="sum-1", labels={"team": "blue"})
+
+    who = {"agent": "adder", "task": "sum-1", "label.team": "blue"}
+    records = said(caplog)
+    assert [(record["event"], record["event_id"], record.get("tool"), record.get("outcome")) for record in records] == [
+        ("turn_started", "turn_started/start", None, None),
+        ("llm_call", "llm_call/step-1", None, "tool_calls"),
+        ("tool_call", "tool_call/step-1.call-3", "nothing", "error"),
+        ("tool_call", "tool_call/step-1.call-1", "add", "ok"),
+        ("tool_call", "tool_call/step-1.call-2", "add", "error"),
+        ("llm_call", "llm_call/step-2", None, "end"),
+        ("turn_completed", "turn_completed/end", None, "completed"),
+    ]
+    assert all(who.items() <= record.items() for record in records)
+    assert (records[-2]["tokens"], records[-2]["model"]) == (15, "scripted")
+    assert {"llm_calls": 2, "tool_calls": 3, "duration_ms": 1, "cost_usd": 0}.items() <= records[-1].items()
+
+
+FIELDS = {
+    "turn_started": ["agent", "task", "task_type", "tier"],
+    "llm_call": ["agent", "task", "model", "duration_ms", "tokens", "cost_usd", "outcome"],
+    "tool_call": ["agent", "task", "tool", "duration_ms", "outcome"],
+    "turn_failed": ["agent", "task", "duration_ms", "llm_calls", "tool_calls", "error_class"],
+    "turn_completed": ["agent", "task", "duration_ms", "llm_calls", "tool_calls", "cost_usd", "outcome"],
+}
+"""What every record of an event tells, beside its event and its id."""
+
+
+@pytest.mark.accepts("O1", "O2", "O3", "O5")
+async def test_each_event_has_its_fields_and_no_others(perdure_server: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Of calls that end well and badly. The tier is what the agent calls its model; a tool that fails took its time too; a line says it all."""
+    caplog.set_level(logging.INFO, "perdure")
+
+    @tool
+    async def fail() -> None:
+        """Fail after a while."""
+        await asyncio.sleep(0.05)
+        raise ValueError("no")
+
+    worker = AgentWorker(Agent(name="adder", model="gold", tools=[add, fail]), models={"gold": "scripted:adder"})
+    model = ScriptedModel(calls(call("add", a=1, b=2), call("fail"), usage=USAGE), fails(errors.LLMAuthError("bad key")))
+    async with queue(perdure_server) as work, work.worker(worker, model):
+        await ended(await work.client.start("adder", Task(content="go", type="sum"), id="sum-2"))
+
+    records = said(caplog)
+    assert [(record["event"], list(record)[1:]) for record in records] == [
+        (event, ["event_id", *FIELDS[event]])
+        for event in ("turn_started", "llm_call", "tool_call", "tool_call", "llm_call", "turn_failed", "turn_completed")
+    ]
+    assert (records[0]["task_type"], records[0]["tier"]) == ("sum", "gold")
+    [line] = [record.getMessage() for record in caplog.records if "tool=fail" in record.getMessage()]
+    written = re.fullmatch(r"tool_call event_id=\S+/tool_call/step-1\.call-2 agent=adder task=sum-2 tool=fail duration_ms=(\d+) outcome=error", line)
+    assert written is not None
+    assert 50 <= int(written[1]) < 5_000
+
+
+@pytest.mark.accepts("O1", "O5")
+async def test_worker_writes_json_if_it_is_asked_to(perdure_server: str) -> None:
+    """A process with `PERDURE_LOG_FORMAT=json`: each record is an object, with its id, and the end says what the report says."""
+    outcome, said_by_it = await run_in_a_process(perdure_server, PERDURE_LOG_FORMAT="json")
+
+    greeting, *lines = [json.loads(line) for line in said_by_it.splitlines()]
+    assert greeting["message"].startswith("worker for librarian")
+    turn = [line for line in lines if line["logger"] == "perdure.turns"]
+    assert {tuple(line)[:4] for line in lines} == {("time", "level", "logger", "message")}
+    assert {line["event"] for line in turn} == {"turn_started", "llm_call", "tool_call", "turn_completed"}
+    assert [list(line)[4:] for line in turn] == [["event", "event_id", *FIELDS[line["event"]]] for line in turn]
+    assert len({line["event_id"] for line in turn}) == len(turn)
+    assert (turn[-1]["outcome"], turn[-1]["agent"], turn[-1]["level"]) == (outcome, "librarian", "info")
+
+
+@pytest.mark.accepts("O2")
+async def test_failure_is_said_once_with_its_class(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """`turn_failed` with the class of the error, then `turn_completed`."""
+    caplog.set_level(logging.INFO, "perdure")
+    async with runtime(AGENT, model=ScriptedModel(fails(errors.LLMAuthError("bad key")))) as client:
+        with pytest.raises(errors.LLMAuthError):
+            await client.run("adder", "go")
+
+    records = said(caplog)
+    assert [record["event"] for record in records] == ["turn_started", "llm_call", "turn_failed", "turn_completed"]
+    assert (records[1]["outcome"], records[2]["error_class"], records[3]["outcome"]) == ("LLM_AUTH", "LLMAuthError", "failed")
+    assert [record.levelname for record in caplog.records if record.name == "perdure.turns"][2] == "CRITICAL"
+
+
+@pytest.mark.accepts("O2")
+async def test_turn_of_an_unknown_agent_has_its_record_too(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where nothing ever ran."""
+    caplog.set_level(logging.INFO, "perdure")
+    async with runtime(AGENT, model=ScriptedModel()) as client:
+        with pytest.raises(errors.UnknownAgentError):
+            await client.run("nobody", "go")
+
+    assert [record["event"] for record in said(caplog)] == ["turn_started", "turn_failed", "turn_completed"]
+
+
+@pytest.mark.accepts("O4")
+async def test_replay_logs_nothing(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """The check of every history replays it; the records are those of the turn alone. A cancelled turn has its two as well."""
+    caplog.set_level(logging.INFO, "perdure")
+    async with runtime(AGENT, model=ScriptedModel(says("late", delay=timedelta(seconds=30)))) as client:
+        turn = await client.start("adder", "go")
+        async for event in turn.events():
+            if "ModelCall" in str(event) or "step=1" in str(event.fact):
+                break
+        await turn.cancel("enough")
+        with pytest.raises(errors.TurnCancelledError):
+            await turn.result()
+    before = len(said(caplog))
+
+    assert before == len({record["event_id"] for record in said(caplog)})
+    assert [record["event"] for record in said(caplog)] == ["turn_started", "llm_call", "turn_failed", "turn_completed"]
+
+
+@pytest.mark.accepts("O2", "O5")
+async def test_turn_over_budget_is_a_warning_that_tells_every_cost(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """An attempt without an answer too, at what was reserved for it; what the calls cost is what the turn cost."""
+    caplog.set_level(logging.INFO, "perdure")
+    late = errors.LLMTimeoutError("too slow", context={"retry_after_s": 0.01})
+    model = ScriptedModel(fails(late), calls(call("look"), usage=usage(900)))
+    async with runtime(app(options=RequestOptions(max_output_tokens=100)), model=model) as client:
+        error = await ended(await client.start("spender", "go", budget=Budget(usd="4.5")))
+
+    assert isinstance(error, errors.TurnBudgetExceededError)
+    assert error.report is not None
+    records = said(caplog)
+    assert [(record["event_id"], record.get("outcome")) for record in records] == [
+        ("turn_started/start", None),
+        ("llm_call/step-1", "LLM_TIMEOUT"),
+        ("llm_call/step-1.try-2", "tool_calls"),
+        ("tool_call/step-1.call-1", "ok"),
+        ("turn_failed/end", None),
+        ("turn_completed/end", "budget_exhausted"),
+    ]
+    costs = [record["cost_usd"] for record in records if record["event"] == "llm_call"]
+    assert costs == [error.report.spent.usd - Decimal("0.9"), Decimal("0.9")]
+    assert (records[-2]["error_class"], records[-1]["cost_usd"], records[-1]["llm_calls"]) == ("TurnBudgetExceededError", error.report.cost, 2)
+    assert [record.levelname for record in caplog.records if record.name == "perdure.turns"][-2:] == ["WARNING", "INFO"]
+
+
+@pytest.mark.accepts("O4", "B10")
+async def test_turn_that_went_on_with_another_worker_is_written_down_once(perdure_server: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It waited for budget while the worker was stopped; the next one replays it and repeats no line."""
+    caplog.set_level(logging.INFO, "perdure")
+    model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
+    pauses = app(on_exhausted="pause")
+    async with queue(perdure_server) as work:
+        async with work.worker(pauses, model):
+            turn = await work.client.start("spender", "go", budget=Budget(usd="2.5"))
+            await until(turn, WaitBegan)
+        async with work.worker(pauses, model):
+            await turn.add_budget(Budget(usd="2"))
+            await ended(turn)
+
+    assert [record["event_id"] for record in said(caplog)] == [
+        *("turn_started/start", "llm_call/step-1", "tool_call/step-1.call-1"),
+        *("llm_call/step-2", "turn_completed/end"),
+    ]

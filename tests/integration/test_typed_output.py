@@ -1,0 +1,396 @@
+"""Typed output: an answer becomes an instance of the type that was asked for, or the model is told what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pytest
+from pydantic import BaseModel, Field, field_validator
+from temporalio.client import Client
+
+from perdure import Agent, AgentReport, Budget, Outcome, Price, Registry, TurnInfo, UserMessage, errors, tool
+from perdure.reports import StopReason
+from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.worker import AgentWorker
+
+from ..conftest import Run, Runtime
+
+
+class Item(BaseModel):
+    name: str
+    price: Decimal = Field(ge=0, description="In euros.")
+
+
+class Invoice(BaseModel):
+    """What somebody owes."""
+
+    number: str
+    items: list[Item]
+    due: datetime | None = None
+
+    @field_validator("number")
+    @classmethod
+    def _has_a_prefix(cls, value: str) -> str:
+        if not value.startswith("RE-"):
+            raise ValueError("a number begins with RE-")
+        return value
+
+
+WRITTEN = json.dumps({"number": "RE-1", "items": [{"name": "bolt", "price": 2.5}], "due": None})
+INVOICE = Invoice(number="RE-1", items=[Item(name="bolt", price=Decimal("2.5"))])
+WRONG = WRITTEN.replace("RE-1", "1")
+
+
+@tool(read_only=True)
+def look(number: str) -> str:
+    """Look into the files."""
+    return f"{number}: a bolt for 2.50"
+
+
+def clerk(**fields: Any) -> Agent[Invoice]:
+    """An agent with an output type."""
+    return Agent(**{"name": "clerk", "model": "scripted:clerk", "instructions": "Read invoices.", "output": Invoice, **fields})
+
+
+@pytest.mark.accepts("X4")
+async def test_agent_value_gives_an_instance_of_its_type(runtime: Runtime) -> None:
+    """The schema goes with the request; the report has the instance, crosses pickle and JSON, and its messages are what was said."""
+    model = ScriptedModel(calls(call("look", number="1")), says(WRITTEN))
+    agent = clerk(tools=[look])
+    async with runtime(agent, model=model) as client:
+        report = await client.run(agent, "What is owed?")
+
+    assert (report.outcome, report.output) == (Outcome.COMPLETED, INVOICE)
+    assert report.messages[-1] == report.steps[-1].message
+    assert pickle.loads(pickle.dumps(report)) == report
+    assert AgentReport[Invoice].model_validate_json(report.model_dump_json()) == report
+    schema = model.requests[0].response_schema
+    assert schema is not None
+    assert (schema["required"], schema["additionalProperties"], model.requests[0].response_name) == (["number", "items", "due"], False, "Invoice")
+    assert [request.response_schema for request in model.requests] == [schema, schema]
+
+
+@pytest.mark.accepts("X4")
+async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime: Runtime) -> None:
+    """Of one turn: plain JSON by its name, an instance by name and type, text where text is asked for."""
+    async with runtime(clerk(), model=ScriptedModel(WRITTEN)) as client:
+        by_name = await client.run("clerk", "go", id=f"typed-{id(client)}")
+        typed = await client.run("clerk", "go", id=by_name.turn_id, output=Invoice)
+        text = await (await client.get(by_name.turn_id)).typed(str).result()
+
+    assert (by_name.output, typed.output, text.output) == (json.loads(WRITTEN), INVOICE, WRITTEN)
+
+
+@pytest.mark.accepts("X4")
+async def test_caller_names_the_type_of_an_agent_that_has_none(runtime: Runtime) -> None:
+    """A list at the root: the schema that is sent is an object, and the value inside is what is meant."""
+    model = ScriptedModel('{"value": [{"name": "bolt", "price": "2.50"}]}', "the text of the plain agent")
+    agent = Agent(name="clerk", model="scripted:clerk")
+    async with runtime(agent, model=model) as client:
+        typed = await client.run("clerk", "go", output=list[Item])
+        plain = await client.run(agent, "go")
+
+    assert typed.output == [Item(name="bolt", price=Decimal("2.50"))]
+    assert plain.output == "the text of the plain agent"
+    assert model.requests[0].response_schema is not None
+    assert model.requests[0].response_schema["required"] == ["value"]
+    assert model.requests[1].response_schema is None
+
+
+@pytest.mark.accepts("X4")
+async def test_callers_type_goes_before_the_agents(runtime: Runtime) -> None:
+    """A word instead of an invoice."""
+    async with runtime(clerk(), model=ScriptedModel('{"value": "paid"}')) as client:
+        report = await client.run("clerk", "go", output=cast("type[str]", Literal["paid", "open"]))
+
+    assert report.output == "paid"
+
+
+@pytest.mark.accepts("X3")
+async def test_answer_that_breaks_the_schema_is_sent_back_with_the_reason(run: Run) -> None:
+    """Prose, then a number that the agent's own validator refuses, then an invoice: three requests, each told what was wrong."""
+    model = ScriptedModel("They owe 2.50.", WRONG, WRITTEN)
+
+    report = await run(model, output=Invoice)
+
+    assert report.output == INVOICE
+    prose, number = (request.messages[-1] for request in model.requests[1:])
+    assert isinstance(prose, UserMessage)
+    assert isinstance(number, UserMessage)
+    assert prose.text.splitlines()[0] == "the answer is not what was asked for: it is no JSON: expected value at line 1 column 1"
+    assert number.text.splitlines()[0] == "the answer is not what was asked for: number: Value error, a number begins with RE-"
+    assert json.dumps(model.requests[0].response_schema) in prose.text
+
+
+@pytest.mark.accepts("X2", "X3")
+async def test_third_wrong_answer_in_a_row_is_an_error_that_names_the_model(run: Run) -> None:
+    """After two that were sent back: OutputInvalidError with the report, which has the words as they were."""
+    model = ScriptedModel("one", "two", says("three"))
+
+    with pytest.raises(errors.OutputInvalidError, match=r"^scripted: the answer is not what was asked for: it is no JSON") as caught:
+        await run(model, output=Invoice)
+
+    assert caught.value.context == {"model": "scripted", "answers": 3}
+    assert caught.value.report is not None
+    assert (caught.value.report.outcome, caught.value.report.output, len(caught.value.report.steps)) == (Outcome.FAILED, "three", 3)
+    model.assert_finished()
+
+
+@pytest.mark.accepts("X2")
+async def test_fenced_answer_is_read(run: Run) -> None:
+    """Models put JSON between fences; nobody is asked again."""
+    report = await run(ScriptedModel(f"Here it is:\n```json\n{WRITTEN}\n```"), output=Invoice)
+
+    assert (report.output, report.model_calls) == (INVOICE, 1)
+
+
+@pytest.mark.accepts("X2")
+async def test_empty_answer_is_an_error_of_the_model(run: Run) -> None:
+    """Nothing at all is tried once more, like any empty answer, and the error names the model."""
+    model = ScriptedModel(says(" "), says(" "))
+
+    with pytest.raises(errors.LLMUnavailableError, match="scripted:adder answered with nothing"):
+        await run(model, output=Invoice)
+
+
+@pytest.mark.accepts("X3")
+async def test_asking_again_is_within_the_iterations_and_the_budget(run: Run) -> None:
+    """Each wrong answer is a step of the turn, and is paid for."""
+    with pytest.raises(errors.MaxIterationsError):
+        await run(ScriptedModel("one", WRITTEN), output=Invoice, max_iterations=1)
+
+    with pytest.raises(errors.TurnBudgetExceededError) as caught:
+        await run(ScriptedModel("one", WRITTEN), output=Invoice, budget=Budget(model_calls=1))
+
+    assert caught.value.report is not None
+    assert caught.value.report.model_calls == 1
+
+
+@pytest.mark.accepts("L7")
+async def test_answer_that_was_cut_off_is_an_error_at_once(run: Run) -> None:
+    """Nothing can be read from it, and another would be cut off as well: one request, and the report."""
+    model = ScriptedModel(says(WRITTEN[:20], stop=StopReason.MAX_TOKENS))
+
+    with pytest.raises(errors.OutputInvalidError) as caught:
+        await run(model, output=Invoice)
+
+    assert caught.value.report is not None
+    assert (caught.value.report.output, model.call_count) == (WRITTEN[:20], 1)
+
+
+@pytest.mark.accepts("L7")
+async def test_answer_that_was_cut_off_after_its_end_is_read(run: Run) -> None:
+    """The limit came, and the object is whole."""
+    report = await run(ScriptedModel(says(WRITTEN, stop=StopReason.MAX_TOKENS)), output=Invoice)
+
+    assert (report.outcome, report.risk, report.output) == (Outcome.TRUNCATED, "truncated", INVOICE)
+
+
+@pytest.mark.accepts("X3")
+async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtime) -> None:
+    """An agent that finishes may answer in its type; if it does not, nobody is asked again."""
+    agent = clerk(tools=[look], on_exhausted="finish", budget=Budget(model_calls=2))
+    model = ScriptedModel(calls(call("look", number="1")), WRITTEN, calls(call("look", number="2")), "I could not find out.")
+    async with runtime(agent, model=model) as client:
+        report = await client.run(agent, "go")
+        with pytest.raises(errors.OutputInvalidError):
+            await client.run(agent, "go")
+
+    assert (report.outcome, report.output) == (Outcome.BUDGET_EXHAUSTED, INVOICE)
+    model.assert_finished()
+
+
+async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(run: Run) -> None:
+    """A stop sequence came after a call and before an answer: the objection is the call's result."""
+    model = ScriptedModel(calls(call("look", call_id="c1", number="1"), stop=StopReason.STOP_SEQUENCE), WRITTEN)
+
+    report = await run(model, output=Invoice, tools=[look])
+
+    assert report.output == INVOICE
+    assert [message.role for message in report.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "wrong", "right"),
+    [
+        ("native", "none", WRITTEN),
+        ("json", '{"answer": "none"}', f'{{"answer": {WRITTEN}}}'),
+        ("react_text", "Thought: none.\nFinal Answer: none", f"Thought: I know.\nFinal Answer: {WRITTEN}"),
+    ],
+)
+async def test_every_protocol_has_typed_answers(run: Run, protocol: Any, wrong: str, right: str) -> None:
+    """A call, an answer that does not fit, and one that does; the schema is in the request or in its words."""
+    asks = {
+        "native": calls(call("look", number="1")),
+        "json": says('{"name": "look", "arguments": {"number": "1"}}'),
+        "react_text": says('Thought: look.\nAction: look\nAction Input: {"number": "1"}'),
+    }
+    model = ScriptedModel(asks[protocol], wrong, right)
+
+    report = await run(model, output=Invoice, tools=[look], protocol=protocol)
+
+    assert (report.output, report.tool_calls, report.model_calls) == (INVOICE, 1, 3)
+    assert all("What somebody owes." in request.system for request in model.requests)
+
+
+async def test_type_that_a_deploy_has_changed_binds_the_next_turn_only(runtime: Runtime) -> None:
+    """Between two answers of a running turn the agent gets another type: the turn is held to the one that it is pinned to."""
+    registry = Registry()
+
+    @tool
+    def deploy() -> str:
+        registry.add(Agent(name="clerk", model="scripted:clerk", output=int), replace=True)
+        return "deployed"
+
+    registry.add(clerk(tools=[deploy]))
+    model = ScriptedModel(calls(call("deploy")), '{"value": 5}', WRONG)
+    async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
+        report = await client.run("clerk", "go")
+
+    assert report.output == json.loads(WRONG), "by the schema alone, without the validator of a type that is gone"
+    assert model.call_count == 3
+
+
+async def test_validator_with_a_bug_is_told_like_any_other_reason(run: Run) -> None:
+    """It raises KeyError: the answers are paid for, and the turn ends typed."""
+
+    class Broken(BaseModel):
+        word: str
+
+        @field_validator("word")
+        @classmethod
+        def _looks_up(cls, value: str) -> str:
+            return {"known": "word"}[value]
+
+    model = ScriptedModel('{"word": "new"}', '{"word": "known"}')
+
+    report = await run(model, output=Broken)
+
+    assert (report.output, report.model_calls) == (Broken(word="known"), 2)
+
+
+@pytest.mark.accepts("X1")
+async def test_recursive_type_of_a_caller_is_refused_before_the_turn_and_in_it(runtime: Runtime) -> None:
+    """By the client where it has the type, by the turn where another language sent a schema; no model is asked."""
+    model = ScriptedModel()
+    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=model) as client:
+        with pytest.raises(errors.ConfigurationError, match="contains itself"):
+            await client.start("clerk", "go", output=Tree)
+        for schema in (
+            {"$ref": "#/$defs/T", "$defs": {"T": {"type": "array", "items": {"$ref": "#/$defs/T"}}}},
+            {},
+            {"type": "integer", "minimum": "no"},
+        ):
+            with pytest.raises(errors.InvalidRequestError, match="output schema"):
+                await started_by_hand(client, output_schema=schema)
+
+    assert model.call_count == 0
+
+
+async def started_by_hand(client: Any, **fields: object) -> AgentReport[Any]:
+    """A turn as another language starts it."""
+    temporal: Client = client.temporal
+    turn_id = f"by-hand-{len(client.turns)}-{id(client)}"
+    handle = await temporal.start_workflow("AgentTurn", {"agent": "clerk", "task": "go", **fields}, id=turn_id, task_queue=client.task_queue)
+    turn = await client.get(handle.id)
+    return cast("AgentReport[Any]", await turn.result())
+
+
+class Tree(BaseModel):
+    children: list[Tree]
+
+
+async def test_turn_of_another_language_names_a_schema(runtime: Runtime) -> None:
+    """The value is held to it, and comes back as JSON values."""
+    schema = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}, "required": ["day"]}
+    model = ScriptedModel('{"day": "tomorrow"}', '{"day": "2026-11-22"}')
+    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=model) as client:
+        report = await started_by_hand(client, output_schema=schema)
+
+    assert (report.output, report.model_calls) == ({"day": "2026-11-22"}, 2)
+
+
+async def test_answer_that_the_workers_schema_takes_and_the_callers_type_does_not_is_typed(runtime: Runtime) -> None:
+    """A validator is no part of a schema: the client says OutputInvalidError, with the report and the model."""
+    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(WRONG)) as client:
+        with pytest.raises(errors.OutputInvalidError, match=r"^scripted: .*a number begins with RE-") as caught:
+            await client.run("clerk", "go", output=Invoice)
+
+    assert caught.value.report is not None
+    assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.COMPLETED, WRONG)
+
+
+async def test_agents_of_a_factory_have_types_too(runtime: Runtime) -> None:
+    """The factory's type holds the answer, validators included."""
+
+    def made(info: TurnInfo) -> Agent[Invoice]:
+        return Agent(name=info.agent, model="scripted:made", output=Invoice)
+
+    async with runtime(Registry([made]), model=ScriptedModel(WRONG, WRITTEN)) as client:
+        report = await client.run("made", "go", output=None)
+
+    assert (report.output, report.model_calls) == (json.loads(WRITTEN), 2)
+
+
+async def test_generate_returns_an_instance_of_a_type(runtime: Runtime) -> None:
+    """One request without instructions and tools, to the model that the call names; text and types; an id is asked once."""
+    model = ScriptedModel("a poem", '{"value": 42}')
+    other = Agent(name="other", model="scripted:other")
+    async with runtime(other, model=model) as client:
+        text = await client.generate("scripted:any", "A poem, please.", str)
+        number = await client.generate("scripted:any", "The answer?", int, id=f"generated-{id(client)}")
+        again = await client.generate("scripted:any", "The answer?", int, id=f"generated-{id(client)}")
+        with pytest.raises(errors.TurnConflictError):
+            await client.generate("scripted:another", "The answer?", int, id=f"generated-{id(client)}")
+
+    assert (text, number, again) == ("a poem", 42, 42)
+    request = model.requests[0]
+    assert (request.model, request.system, request.tools, request.messages) == ("any", "", (), (UserMessage.of("A poem, please."),))
+
+
+async def test_generate_by_a_model_that_nobody_knows_is_typed(runtime: Runtime) -> None:
+    """An alias of the worker is a model too, and the scripted model plays it; without one the error names those there are."""
+    app = AgentWorker(Agent(name="other", model="main"), models={"main": "openai:gpt-5-mini"})
+    model = ScriptedModel("hello")
+    async with runtime(app, model=model) as client:
+        said = await client.generate("main", "Hello!", str)
+        with pytest.raises(errors.ConfigurationError, match="no alias of this worker"):
+            await client.generate("nowhere", "Hello!", str)
+
+    assert (said, [request.model for request in model.requests]) == ("hello", ["gpt-5-mini"])
+
+
+async def test_generate_is_paid_from_its_budget(runtime: Runtime) -> None:
+    """It is a turn like any other: what it may spend is kept, and its error has the report."""
+    app = AgentWorker(Agent(name="other", model="scripted:other"), prices={"scripted:*": Price(input="1000", output="1000")})
+    async with runtime(app, model=ScriptedModel("hello")) as client:
+        with pytest.raises(errors.TurnBudgetExceededError) as caught:
+            await client.generate("scripted:other", "Hello!", str, budget=Budget(usd="0.0001"))
+
+    assert caught.value.report is not None
+    assert caught.value.report.agent == "perdure.generate"
+
+
+async def test_failed_attempts_between_wrong_answers_do_not_count_as_answers(run: Run) -> None:
+    """Re-asks are counted by answers: a model that was away for a moment has not answered."""
+    model = ScriptedModel("one", fails(errors.LLMUnavailableError("away")), "two", WRITTEN)
+
+    report = await run(model, output=Invoice)
+
+    assert report.output == INVOICE
+
+
+def test_example_runs() -> None:
+    """As it stands, without a key."""
+    example = Path(__file__).parents[2] / "examples/typed_output.py"
+
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, timeout=100)
+
+    assert (done.returncode, done.stdout) == (0, "120 2026-12-24 in 2 calls\nKind.INVOICE\n"), done.stderr

@@ -1,0 +1,60 @@
+"""Workflows of somebody else's, as the sandbox loads them: this module imports no more than they need."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import workflow
+
+from perdure import Agent, Budget, errors, tool
+from perdure.workflows import run_turn
+
+
+class Notice(BaseModel):
+    """What is asked for."""
+
+    days: int
+
+
+@dataclass
+class Found:
+    """What the workflow returns."""
+
+    days: int
+    turn_id: str
+    steps: int
+
+
+@tool(read_only=True)
+def look() -> str:
+    """Look somewhere."""
+    return "30 days"
+
+
+CLERK = Agent(name="clerk", model="scripted:clerk", tools=[look])
+
+
+@workflow.defn
+class Ticket:
+    """A workflow of theirs, in the sandbox."""
+
+    @workflow.run
+    async def run(self, question: str) -> Found:
+        """Ask the clerk."""
+        report = await run_turn("clerk", question, output=Notice, id=f"{workflow.info().workflow_id}/clerk", budget=Budget(model_calls=3))
+        return Found(report.output.days, report.turn_id, report.model_calls)
+
+
+@workflow.defn
+class Careful:
+    """One that minds errors."""
+
+    @workflow.run
+    async def run(self, question: str) -> list[Any]:
+        """Say what came of it."""
+        try:
+            await run_turn(CLERK, question)
+        except errors.PerdureError as error:
+            report = error.report
+            return [type(error).__name__, error.message, *((report.outcome.value, report.model_calls) if report else ())]
+        return []

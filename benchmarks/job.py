@@ -1,75 +1,50 @@
-"""The job that both loops do, and the process that works on it: `python -m benchmarks.job perdure|handwritten ADDRESS QUEUE`.
+"""The job that every loop does, and the process that works on it: `python -m benchmarks.job MODULE ADDRESS QUEUE`.
 
 What a turn is to do stands in its task, `STEPS BYTES DELAY`: so many tool calls with results of so many bytes, a model that takes so many seconds.
 The worker writes a line for each model call with the time, and answers `cpu` on its input with the CPU seconds it has used.
+
+No loop is imported here, so that a process holds the one that it runs and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 import time
+from typing import Protocol, cast
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Replayer, Worker
 
-from benchmarks.handwritten import PROMPT, Activities, HandwrittenLoop
-from perdure import Agent, AssistantMessage, Text, ToolCall, UserMessage, tool
-from perdure.activities.models import ModelRequest
-from perdure.reports import StopReason
-from perdure.wire import ModelAnswer
-from perdure.worker import AgentWorker
+PROMPT = "p" * 20_000
 
 
-@tool(read_only=True)
-def fetch(number: int, size: int) -> str:
-    """Fetch so many bytes."""
-    return "x" * size
+class Loop(Protocol):
+    """A module that can do the job."""
+
+    async def connect(self, address: str) -> Client: ...
+    def worker(self, client: Client, queue: str) -> Worker: ...
+    def replayer(self) -> Replayer: ...
 
 
-class JobModel:
-    """Asks for the tool as often as the task says, then answers."""
-
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        opening = request.messages[0]
-        assert isinstance(opening, UserMessage)
-        steps, size, delay = opening.text.split()
-        asked = sum(message.role == "assistant" for message in request.messages)
-        print(f"asked {time.time()}", flush=True)
-        await asyncio.sleep(float(delay))
-        if asked == int(steps):
-            return ModelAnswer(message=AssistantMessage(parts=(Text(text="done"),)), stop=StopReason.END, model="job")
-        call = ToolCall(id=f"call_{asked}", name="fetch", arguments=f'{{"number": {asked}, "size": {size}}}')
-        return ModelAnswer(message=AssistantMessage(parts=(call,)), stop=StopReason.TOOL_CALLS, model="job")
-
-    async def close(self) -> None:
-        pass
+def load(module: str) -> Loop:
+    return cast("Loop", importlib.import_module(module))
 
 
-def make() -> AgentWorker:
-    """The worker that runs the job on Perdure."""
-    agent = Agent(name="job", model="job:job", instructions=PROMPT, tools=[fetch], max_iterations="unlimited")
-    return AgentWorker(agent, providers={"job": JobModel()})
+async def next_call(task: str, asked: int) -> str | None:
+    """What the model says after `asked` answers: the arguments of the next tool call, or None when it is done."""
+    steps, size, delay = task.split()
+    print(f"asked {time.time()}", flush=True)
+    await asyncio.sleep(float(delay))
+    return None if asked == int(steps) else f'{{"number": {asked}, "size": {size}}}'
 
 
-def worker_of(kind: str, client: Client, queue: str) -> Worker:
-    """A worker for one of the loops."""
-    if kind == "perdure":
-        return AgentWorker(make().registry, providers={"job": JobModel()}, task_queue=queue).build(client)
-    activities = Activities()
-    return Worker(
-        client,
-        task_queue=queue,
-        workflows=[HandwrittenLoop],
-        activities=[activities.ask, activities.fetch],
-        activity_executor=activities.threads,
-    )
-
-
-async def main(kind: str, address: str, queue: str) -> None:
+async def main(module: str, address: str, queue: str) -> None:
     """Work until the input ends."""
-    client = await Client.connect(address)
-    async with worker_of(kind, client, queue):
+    loop = load(module)
+    client = await loop.connect(address)
+    async with loop.worker(client, queue):
         while line := await asyncio.to_thread(sys.stdin.readline):
             if line.strip() == "cpu":
                 print(f"cpu {time.process_time()}", flush=True)

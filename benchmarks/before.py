@@ -1,0 +1,88 @@
+"""What a change costs: the job on this tree and on that of an earlier commit, interleaved on one server. `python -m benchmarks.before COMMIT`.
+
+The earlier tree comes from git, and its worker runs in a process of its own. Prints milliseconds a step and history bytes, and the ratios.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from temporalio.client import Client
+
+from perdure.worker.dev_server import DevServer
+
+ROOT = Path(__file__).parents[1]
+ROUNDS, STEPS, SIZE = 7, 60, 5_000
+
+
+@contextlib.asynccontextmanager
+async def worker(tree: Path, app: str, address: str, queue: str) -> AsyncIterator[None]:
+    """A worker of a tree, as a process."""
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "PERDURE_TASK_QUEUE": queue}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "perdure", "worker", app, "--address", address, cwd=tree, env=variables,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def turn(client: Client, queue: str, number: int) -> tuple[float, int]:
+    """Milliseconds a step, and the bytes of the history."""
+    began = time.perf_counter()
+    given = {"agent": "job", "task": f"{STEPS} {SIZE} 0"}
+    handle = await client.start_workflow("AgentTurn", given, id=f"{queue}-{number}", task_queue=queue)
+    await handle.result()
+    took = 1000 * (time.perf_counter() - began) / STEPS
+    return took, sum(event.ByteSize() for event in (await handle.fetch_history()).events)
+
+
+async def compare(before: Path) -> None:
+    """Run both in turns and print."""
+    took: dict[str, list[float]] = {"before": [], "now": []}
+    size: dict[str, int] = {}
+    async with DevServer(folder=None, port=0, ui=False) as server:
+        address = server.address.address
+        client = await Client.connect(address)
+        apps = {"before": (before, app_of(before)), "now": (ROOT, app_of(ROOT))}
+        async with contextlib.AsyncExitStack() as stack:
+            for name, (tree, app) in apps.items():
+                await stack.enter_async_context(worker(tree, app, address, name))
+                await turn(client, name, 0)
+            for number in range(1, ROUNDS + 1):
+                for name in apps:
+                    ms, size[name] = await turn(client, name, number)
+                    took[name].append(ms)
+    ms_of = {name: statistics.median(values) for name, values in took.items()}
+    print(f"ms a step      {ms_of['before']:.1f} before, {ms_of['now']:.1f} now: {ms_of['now'] / ms_of['before']:.2f} x")
+    print(f"history bytes  {size['before']} before, {size['now']} now: {size['now'] / size['before']:.3f} x")
+
+
+def app_of(tree: Path) -> str:
+    """Where a tree has the job."""
+    return "benchmarks.with_perdure:make" if (tree / "benchmarks/with_perdure.py").exists() else "benchmarks.job:make"
+
+
+def main() -> None:
+    """Take the commit's tree and compare."""
+    commit = sys.argv[1] if len(sys.argv) > 1 else "HEAD"
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        asyncio.run(compare(Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""Turns as tools of an MCP server: what a real client of the protocol sees, on a real Temporal server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import Agent, Budget, tool
+from perdure.activities.models import ModelRequest
+from perdure.errors import LLMAuthError
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.wire import ModelAnswer
+
+from ..conftest import Runtime
+
+pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
+
+from mcp import Client
+from mcp_types import ElicitRequestParams, ElicitResult
+
+from perdure.clients.mcp_server import serve
+
+MODES = ("legacy", "auto")
+"""Both ways in which clients of the protocol speak: with a handshake, and without one since 2026."""
+
+sent: list[str] = []
+
+
+@tool(requires_approval=True)
+def send(to: str) -> str:
+    """Send a letter."""
+    sent.append(to)
+    return f"sent to {to}"
+
+
+clerk = Agent(name="clerk", model="scripted:clerk", tools=[send])
+
+
+class Held(ScriptedModel):
+    """A model that says nothing until it may."""
+
+    def __init__(self, *replies: Any) -> None:
+        super().__init__(*replies)
+        self.may = asyncio.Event()
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        await self.may.wait()
+        return await super().complete(request)
+
+
+class User:
+    """The user of a client, who is asked questions and always says the same."""
+
+    def __init__(self, **answer: Any) -> None:
+        self.asked: list[str] = []
+        self._answer = ElicitResult(**answer)
+
+    async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
+        self.asked.append(params.message)
+        return self._answer
+
+
+@asynccontextmanager
+async def assistant(perdure: Any, *agents: str, user: User | None = None, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+    """A client of the protocol."""
+    async with Client(serve(perdure, agents, **options), mode=mode, elicitation_callback=user) as client:
+        yield client
+
+
+async def use(client: Client, name: str, **arguments: Any) -> Any:
+    """What a tool says; an error as `{"error": its text}`."""
+    result: Any = await client.call_tool(name, arguments)
+    return {"error": result.content[0].text.removeprefix(f"Error executing tool {name}: ")} if result.is_error else result.structured_content
+
+
+async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """A turn that was started and waits: what names its one call, and how it was told."""
+    turn = await use(client, "start_turn", agent="clerk", task="go", **arguments)
+    seen = await use(client, "turn_result", turn=turn["turn"])
+    (one,) = seen["waiting_calls"]
+    return {"turn": turn["turn"], "call": one["call"], "digest": one["digest"]}, seen
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode: str) -> None:
+    """By the tools alone; the same id is the same turn, and a list has it."""
+    async with runtime(clerk, model=ScriptedModel(says("30 days"))) as perdure, assistant(perdure, mode=mode) as client:
+        started = await use(client, "start_turn", agent="clerk", task="How long?", id="mcp-1")
+        ended = await use(client, "turn_result", turn="mcp-1")
+        again = await use(client, "start_turn", agent="clerk", task="How long?", id="mcp-1")
+        status = await use(client, "turn_status", turn="mcp-1")
+
+    assert (started["turn"], started["agent"], started["task"]) == ("mcp-1", "clerk", "How long?")
+    assert (ended["state"], ended["outcome"], ended["output"], ended["steps"], ended["error"]) == ("ended", "completed", "30 days", 1, "")
+    assert again == ended == status
+
+
+async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtime) -> None:
+    """Silence is filled with progress, and the turn goes on."""
+    model = Held(says("30 days"))
+    told: list[str] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
+        turn = (await use(client, "start_turn", agent="clerk", task="How long?"))["turn"]
+        async with asyncio.timeout(60):
+            while "0 steps done; step 1: asks scripted:clerk" not in told:
+                early = await client.call_tool("turn_result", {"turn": turn, "wait_s": 1}, progress_callback=hear)
+        model.may.set()
+        ended = await use(client, "turn_result", turn=turn)
+
+    assert early.structured_content is not None
+    assert (early.structured_content["state"], early.structured_content["doing"]) == ("running", "step 1: asks scripted:clerk")
+    assert ended["output"] == "30 days"
+
+
+@pytest.mark.accepts("A1")
+@pytest.mark.parametrize("mode", MODES)
+async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: str) -> None:
+    """The question has the tool and its arguments; yes lets it run."""
+    sent.clear()
+    user = User(action="accept", content={"approve": True})
+    model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
+    async with runtime(clerk, model=model) as perdure, assistant(perdure, user=user, mode=mode) as client:
+        call_, seen = await waiting(client)
+        await use(client, "approve_call", **call_)
+        ended = await use(client, "turn_result", turn=call_["turn"])
+
+    (one,) = seen["waiting_calls"]
+    assert (seen["state"], one["tool"], json.loads(one["arguments"])) == ("waiting", "send", {"to": "Ann"})
+    assert user.asked == [f'Turn {call_["turn"]} wants to call send with {{"to": "Ann"}}']
+    assert (ended["output"], sent) == ("done", ["Ann"])
+
+
+@pytest.mark.parametrize("answer", [{"action": "decline"}, {"action": "cancel"}, {"action": "accept", "content": {"approve": False}}])
+async def test_call_waits_on_when_the_user_does_not_say_yes(runtime: Runtime, answer: dict[str, Any]) -> None:
+    """A model that asks for it changes nothing; a no is what deny_call is for."""
+    sent.clear()
+    model = ScriptedModel(calls(call("send", to="Ann")), says("not sent"))
+    async with runtime(clerk, model=model) as perdure, assistant(perdure, user=User(**answer)) as client:
+        call_, seen = await waiting(client)
+        refused = await use(client, "approve_call", **call_)
+        after = await use(client, "turn_status", turn=call_["turn"])
+        await use(client, "deny_call", **call_, reason="Ann has moved")
+        ended = await use(client, "turn_result", turn=call_["turn"])
+        report = await (await perdure.get(call_["turn"])).result()
+
+    assert refused == {"error": "the user did not approve it; the call waits on. deny_call refuses it"}
+    assert after == seen
+    assert (ended["output"], sent) == ("not sent", [])
+    assert report.steps[0].results[0].content == "This call was not run: it was denied: Ann has moved"
+
+
+async def test_client_that_cannot_ask_its_user_approves_by_the_call(runtime: Runtime) -> None:
+    """Its own question before a call has to do; the annotations say that the call needs one."""
+    sent.clear()
+    model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
+    async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
+        call_, _ = await waiting(client)
+        hints = {item.name: item.annotations.destructive_hint for item in (await client.list_tools()).tools if item.annotations}
+        await use(client, "approve_call", **call_)
+        ended = await use(client, "turn_result", turn=call_["turn"])
+
+    assert (ended["output"], sent) == ("done", ["Ann"])
+    assert hints["approve_call"]
+    assert not hints["start_turn"]
+
+
+async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: Runtime) -> None:
+    """Another digest, another call and a second decision are refused, each with what to do."""
+    model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
+    async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
+        call_, _ = await waiting(client)
+        other = await use(client, "approve_call", **{**call_, "digest": "0" * 16})
+        unknown = await use(client, "deny_call", **{**call_, "call": "call-9"})
+        await use(client, "approve_call", **call_)
+        await use(client, "turn_result", turn=call_["turn"])
+        late = await use(client, "deny_call", **call_)
+
+    id_ = call_["call"]
+    turn = call_["turn"]
+    assert other == {"error": f"APPROVAL_CONFLICT: call '{id_}' has other arguments than those with digest '{'0' * 16}'; look at the turn again"}
+    assert unknown == {"error": f"APPROVAL_CONFLICT: no call 'call-9' of turn '{turn}' waits for approval (waiting: {id_})"}
+    assert late == {"error": f"APPROVAL_CONFLICT: no call '{id_}' of turn '{turn}' waits for approval (waiting: none)"}
+
+
+async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> None:
+    """A turn that waited yesterday and runs today is waited for to its end."""
+    model = ScriptedModel(calls(call("send", to="Ann")), says("done", delay=timedelta(seconds=1)))
+    async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
+        call_, _ = await waiting(client)
+        await use(client, "approve_call", **call_)
+        ended = await use(client, "turn_result", turn=call_["turn"])
+
+    assert (ended["state"], ended["output"]) == ("ended", "done")
+
+
+async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
+    """The turn names the one below it that waits; that belongs to the tree, so it is served although its agent is not named."""
+    sent.clear()
+    editor = Agent(name="editor", model="scripted:editor", delegates=["clerk"])
+    model = {
+        "editor": ScriptedModel(calls(call("delegate_to_agent", agent="clerk", task="Send it.")), says("all done")),
+        "clerk": ScriptedModel(calls(call("send", to="Ann")), says("sent")),
+    }
+    async with runtime([editor, clerk], model=model) as perdure, assistant(perdure, "editor") as client:
+        turn = (await use(client, "start_turn", agent="editor", task="go"))["turn"]
+        seen = await use(client, "turn_result", turn=turn)
+        (below,) = seen["waiting_delegates"]
+        (one,) = (await use(client, "turn_status", turn=below))["waiting_calls"]
+        await use(client, "approve_call", turn=below, call=one["call"], digest=one["digest"])
+        ended = await use(client, "turn_result", turn=turn)
+
+    assert seen["state"] == "running"
+    assert seen["doing"] == f"{below} waits for approval"
+    assert (ended["output"], sent) == ("all done", ["Ann"])
+
+
+async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> None:
+    """Others cannot be started, seen, decided about or stopped."""
+    other = Agent(name="other", model="scripted:other")
+    model = ByTask({"go": ScriptedModel(calls(call("send", to="Ann")), says("done")), "hello": ScriptedModel(says("hi"))})
+    async with runtime([clerk, other], model=model) as perdure, assistant(perdure, "other") as client:
+        turn = await perdure.start("clerk", "go")
+        async with asyncio.timeout(30):
+            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
+                await asyncio.sleep(0.05)
+        one = {"call": pending[0].call_id, "digest": pending[0].digest}
+        said = [
+            await use(client, name, turn=turn.id, **arguments)
+            for name, arguments in {"turn_status": {}, "turn_result": {}, "cancel_turn": {}, "approve_call": one, "deny_call": one}.items()
+        ]
+        started = await use(client, "start_turn", agent="clerk", task="go")
+        own = await use(client, "start_turn", agent="other", task="hello")
+        await use(client, "turn_result", turn=own["turn"])
+        await turn.deny(pending[0])
+        await turn.result()
+
+    assert said == [{"error": f"TURN_NOT_FOUND: turn '{turn.id}' is of no agent that this server offers: other"}] * 5
+    assert started == {"error": "UNKNOWN_AGENT: this server offers other, and no agent 'clerk'"}
+
+
+async def test_approvals_can_be_left_out() -> None:
+    """Then there are no tools for them, and nothing is said of them."""
+    perdure: Any = None
+
+    async with assistant(perdure, approvals=False) as client:
+        names = [item.name for item in (await client.list_tools()).tools]
+        said = client.instructions
+
+    assert names == ["start_turn", "turn_status", "turn_result", "list_turns", "cancel_turn", "add_budget"]
+    assert said is not None
+    assert "waiting_calls" not in said
+
+
+async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
+    """As a value, for the tool has done its work."""
+    async with runtime(clerk, model=ScriptedModel(fails(LLMAuthError("no key")))) as perdure, assistant(perdure) as client:
+        turn = (await use(client, "start_turn", agent="clerk", task="go"))["turn"]
+        ended = await use(client, "turn_result", turn=turn)
+
+    assert (ended["state"], ended["outcome"]) == ("ended", "failed")
+    assert ended["error"].startswith("LLM_AUTH: ")
+    assert ended["error"].endswith("no key")
+
+
+async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
+    """A turn that is paused says so, and goes on with what is added."""
+    paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause", budget=Budget(model_calls=1))
+    model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
+    async with runtime(paused, model=model) as perdure, assistant(perdure) as client:
+        call_, _ = await waiting(client, budget_minutes=60)
+        await use(client, "approve_call", **call_)
+        seen = await use(client, "turn_result", turn=call_["turn"])
+        nothing = await use(client, "add_budget", turn=call_["turn"])
+        none = await use(client, "add_budget", turn=call_["turn"], usd="a lot")
+        await perdure.add_budget(call_["turn"], Budget(model_calls=1))
+        more = await use(client, "add_budget", turn=call_["turn"], minutes=5)
+        ended = await use(client, "turn_result", turn=call_["turn"])
+
+    assert seen["state"] == "paused"
+    assert seen["doing"].startswith("waits for budget: ")
+    assert nothing == {"error": "INVALID_REQUEST: say what is added: usd or minutes"}
+    assert none["error"].startswith("INVALID_REQUEST: that is no budget: ")
+    assert "error" not in more or "over" in more["error"]
+    assert ended["output"] == "done"
+
+
+async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
+    """With the reason in its error; lists find it by agent and state."""
+    named = Agent(name="clerk-of-the-list", model="scripted:clerk", tools=[send])
+    async with runtime(named, model=ScriptedModel(calls(call("send", to="Ann")))) as perdure, assistant(perdure, "clerk-of-the-list") as client:
+        turn = (await use(client, "start_turn", agent="clerk-of-the-list", task="go"))["turn"]
+        await use(client, "turn_result", turn=turn)
+        async with asyncio.timeout(30):
+            while not (found := (await use(client, "list_turns", state="waiting"))["result"]):  # noqa: ASYNC110 - the list lags behind
+                await asyncio.sleep(0.1)
+        await use(client, "cancel_turn", turn=turn, reason="changed my mind")
+        ended = await use(client, "turn_result", turn=turn)
+
+    assert [(entry["id"], entry["state"]) for entry in found] == [(turn, "waiting")]
+    assert (ended["outcome"], ended["error"]) == ("cancelled", "TURN_CANCELLED: the turn was cancelled: changed my mind")
+
+
+async def test_wrong_input_is_an_error_result() -> None:
+    """A turn that nobody has, and arguments that do not fit; the server goes on."""
+    perdure: Any = None
+
+    async with assistant(perdure) as client:
+        missing = await use(client, "start_turn", agent="clerk")
+        forever = await use(client, "turn_result", turn="x", wait_s=10_000)
+
+    assert "task" in missing["error"]
+    assert "wait_s" in forever["error"]

@@ -10,6 +10,7 @@ Nothing is written to standard output but the protocol. A client that goes away 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
@@ -66,7 +67,9 @@ def serve(client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = 
     async def lifespan(_: MCPServer[Served]) -> AsyncIterator[Served]:
         yield served
 
-    server = MCPServer[Served]("perdure", instructions=_instructions(agents, approvals), lifespan=lifespan, log_level="WARNING")
+    server = MCPServer[Served](
+        "perdure", version=version("perdure"), instructions=_instructions(agents, approvals), lifespan=lifespan, log_level="WARNING"
+    )
     server.tool(annotations=_STARTS)(start_turn)
     server.tool(annotations=_LOOKS)(turn_status)
     server.tool(annotations=_LOOKS)(turn_result)

@@ -1,11 +1,11 @@
-"""A model that says what the script says."""
+"""Models that say what a script says, or a function."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -58,7 +58,7 @@ def slowly(reply: Reply | str, *, pause: timedelta, pieces: Sequence[str] | None
 
     Without `pieces` those are the words of its text. `slowly(fails(…), pieces=["I th", "ink"], …)` breaks off in the middle.
     """
-    reply = says(reply) if isinstance(reply, str) else reply
+    reply = _as_reply(reply)
     words = re.findall(r"\s*\S+\s*$|\s*\S+", reply.answer.message.text) if reply.answer else []
     return replace(reply, pieces=words if pieces is None else pieces, pause=pause)
 
@@ -72,7 +72,7 @@ class ScriptedModel:
     """
 
     def __init__(self, *replies: Reply | str) -> None:
-        self._replies = [says(reply) if isinstance(reply, str) else reply for reply in replies]
+        self._replies = [_as_reply(reply) for reply in replies]
         self.requests: list[ModelRequest] = []
         self.streamed: list[ModelRequest] = []
 
@@ -88,9 +88,7 @@ class ScriptedModel:
             ConfigurationError: The script is over.
             PerdureError: The error that the script holds here.
         """
-        reply = self._next(request)
-        await asyncio.sleep((reply.delay + len(reply.pieces) * reply.pause).total_seconds())
-        return _end_of(reply)
+        return await _said(self._next(request))
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
         """The next reply, and its text to `heard`: at once, or in the pieces that the script says.
@@ -100,14 +98,7 @@ class ScriptedModel:
             PerdureError: The error that the script holds here.
         """
         self.streamed.append(request)
-        reply = self._next(request)
-        await asyncio.sleep(reply.delay.total_seconds())
-        for piece in reply.pieces:
-            heard(piece)
-            await asyncio.sleep(reply.pause.total_seconds())
-        if reply.answer is not None and reply.answer.message.text and not reply.pieces:
-            heard(reply.answer.message.text)
-        return _end_of(reply)
+        return await _said(self._next(request), heard)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -156,6 +147,44 @@ class ByTask:
         if script is None:
             raise errors.ConfigurationError(f"there is no script for the task {one_line(asked[0], 80)!r}; there are some for {sorted(self.scripts)}")
         return script
+
+
+class FunctionModel:
+    """A model that a function plays. What it says follows from the request alone, so it serves any number of turns, in any worker."""
+
+    def __init__(self, function: Callable[[ModelRequest], Reply | str]) -> None:
+        self._function = function
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """What the function replies.
+
+        Raises:
+            PerdureError: The error that it replies with.
+        """
+        return await _said(_as_reply(self._function(request)))
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        """The same, and its text to `heard`."""
+        return await _said(_as_reply(self._function(request)), heard)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def _as_reply(reply: Reply | str) -> Reply:
+    return says(reply) if isinstance(reply, str) else reply
+
+
+async def _said(reply: Reply, heard: Heard | None = None) -> ModelAnswer:
+    """How a reply ends, once it was said: in its pieces, or at once."""
+    await asyncio.sleep(reply.delay.total_seconds())
+    for piece in reply.pieces:
+        if heard is not None:
+            heard(piece)
+        await asyncio.sleep(reply.pause.total_seconds())
+    if heard is not None and reply.answer is not None and reply.answer.message.text and not reply.pieces:
+        heard(reply.answer.message.text)
+    return _end_of(reply)
 
 
 def _end_of(reply: Reply) -> ModelAnswer:

@@ -8,7 +8,7 @@ import pytest
 from perdure import AssistantMessage, Text, Thinking, ToolCall, Usage, UserMessage, errors
 from perdure.activities.models import ModelRequest
 from perdure.reports import StopReason
-from perdure.testing import ScriptedModel, call, calls, fails, says, slowly
+from perdure.testing import FunctionModel, Reply, ScriptedModel, call, calls, fails, says, slowly
 from perdure.wire import ModelAnswer
 
 
@@ -135,3 +135,26 @@ async def test_scripted_error_comes_after_what_was_said() -> None:
         await model.stream(request("a"), pieces.append)
 
     assert pieces == ["I th", "ink"]
+
+
+async def test_function_plays_a_model() -> None:
+    """By the request alone, as often as it is asked: text, a reply, or an error; live, in the pieces of the reply."""
+
+    def plays(request: ModelRequest) -> Reply | str:
+        match request.messages[0]:
+            case UserMessage(text="a"):
+                return "one"
+            case UserMessage(text="b"):
+                return slowly("two three", pause=timedelta())
+            case _:
+                return fails(errors.LLMRateLimitError("slow down"))
+
+    model, heard = FunctionModel(plays), list[str]()
+
+    answers = [await model.complete(request(text)) for text in ("a", "b", "a")]
+    live = await model.stream(request("b"), heard.append)
+    with pytest.raises(errors.LLMRateLimitError, match="slow down"):
+        await model.complete(request("c"))
+
+    assert [answer.message.text for answer in answers] == ["one", "two three", "one"]
+    assert (live, heard) == (answers[1], ["two", " three"])

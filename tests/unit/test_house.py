@@ -44,7 +44,19 @@ PUBLIC = {
     perdure.worker: ["AgentWorker", "ModelQueue", "PerdurePlugin"],
     perdure.workflows: ["AgentTurn", "run_turn"],
     perdure.toolboxes: ["calculator", "clock", "fetch", "files", "shell"],
-    perdure.testing: ["ByTask", "FunctionModel", "ModelRequest", "Reply", "ScriptedModel", "call", "calls", "fails", "local_runtime", "says", "slowly"],
+    perdure.testing: [
+        "ByTask",
+        "FunctionModel",
+        "ModelRequest",
+        "Reply",
+        "ScriptedModel",
+        "call",
+        "calls",
+        "fails",
+        "local_runtime",
+        "says",
+        "slowly",
+    ],
 }
 
 

@@ -90,7 +90,7 @@ class ModelActivities:
             raise errors.LLMUnavailableError(f"{model} failed in other turns too and is left alone for another {left_s:.0f} s", context=context)
 
     def _note_failure(self, model: str, error: errors.LLMError) -> None:
-        if error.transient:
+        if chains.is_penalty(error):
             self._health.failed(model, time.monotonic(), asked_pause_s(error))
 
     async def _cost(self, model: str, served: str, usage: Usage, state: TurnState, request: ModelRequest) -> Decimal | None:

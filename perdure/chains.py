@@ -20,7 +20,7 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from perdure import errors, limits, reservations, retries
+from perdure import errors, health, limits, reservations, retries
 from perdure.definitions import AgentDefinition, Target
 from perdure.errors import LLMError, PerdureError
 from perdure.facts import CallFailed, Key
@@ -37,6 +37,7 @@ SKIPPED = "skipped"
 EMPTY = "empty"
 """In the context of an error: the model answered with nothing."""
 
+_FATAL = (errors.LLMAuthError, errors.LLMBudgetExceededError, errors.LLMRefusedError, errors.UnknownPriceError)
 _REASON_CHARACTERS = 200
 
 
@@ -103,12 +104,9 @@ def _again(failures: tuple[CallFailed, ...], agent: AgentDefinition, has_other: 
     may_pass = error.transient and failed <= limits.TRANSIENT_RETRIES and not {SKIPPED, EMPTY} & set(error.context)
     if last.lost or isinstance(error, _FATAL) or not (may_pass or isinstance(error, LLMError)):
         raise error
-    if not may_pass or (has_other and retries.asked_pause_s(error) > limits.BENCH.total_seconds()):
+    if not may_pass or (has_other and health.is_long(retries.asked_pause_s(error))):
         return None
     return Choice(agent.target(last.model), retries.pause_after(error))
-
-
-_FATAL = (errors.LLMAuthError, errors.LLMBudgetExceededError, errors.LLMRefusedError, errors.UnknownPriceError)
 
 
 def is_skip(failure: CallFailed) -> bool:
@@ -116,9 +114,8 @@ def is_skip(failure: CallFailed) -> bool:
     return SKIPPED in failure.error.context
 
 
-def is_penalty(failure: CallFailed) -> bool:
-    """Whether a failure says something of the health of the model."""
-    error = errors.from_info(failure.error)
+def is_penalty(error: PerdureError) -> bool:
+    """Whether an error says something of the health of the model."""
     return isinstance(error, LLMError) and error.transient and not {SKIPPED, EMPTY} & set(error.context)
 
 

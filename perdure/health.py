@@ -29,9 +29,8 @@ class Health:
         if now_s < record.until_s:
             return  # it was under way before the model was benched, or was made although it is
         record.failures += 1
-        first_s = limits.BENCH.total_seconds()
-        if record.failures > limits.TRANSIENT_RETRIES or pause_s > first_s:
-            bench_s = min(first_s * 2.0 ** min(record.benches, 30), limits.LONGEST_BENCH.total_seconds())
+        if record.failures > limits.TRANSIENT_RETRIES or is_long(pause_s):
+            bench_s = min(limits.BENCH.total_seconds() * 2.0 ** min(record.benches, 30), limits.LONGEST_BENCH.total_seconds())
             record.failures, record.benches, record.until_s = 0, record.benches + 1, now_s + max(bench_s, pause_s)
 
     def succeeded(self, model: str) -> None:
@@ -42,3 +41,8 @@ class Health:
         """For how many more seconds a model is left alone; 0 for one that is not."""
         record = self._records.get(model)
         return max(record.until_s - now_s, 0.0) if record else 0.0
+
+
+def is_long(pause_s: float) -> bool:
+    """Whether a pause that a provider asks for is longer than a first bench, so that another model had better be asked."""
+    return pause_s > limits.BENCH.total_seconds()

@@ -152,8 +152,8 @@ class AgentTurn:
         fact = await self._calls.perform(key, CALL_MODEL, call, limits.MODEL_CALL + MARGIN, summary, queue=target.queue)
         if isinstance(fact, ModelAnswered):
             self._health.succeeded(target.model)
-        elif isinstance(fact, CallFailed) and chains.is_penalty(fact):
-            self._health.failed(target.model, workflow.time(), asked_pause_s(errors.from_info(fact.error)))
+        elif isinstance(fact, CallFailed) and chains.is_penalty(error := errors.from_info(fact.error)):
+            self._health.failed(target.model, workflow.time(), asked_pause_s(error))
 
     def _benched(self, agent: AgentDefinition) -> list[str]:
         """The models that this turn leaves alone for now: a memory that survives restarts, for a replay makes it anew."""

@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-budgets bench-trees bench-peers screenshots acceptance lock format deploy-check deploy-tools clean
+.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-budgets bench-trees bench-peers screenshots acceptance lock format deploy-check deploy-tools docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -80,6 +80,20 @@ deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file 
 
 deploy-tools: $(READY)
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[deploy]"
+
+docs: docs-tools      ## docs/ as a site in build/site; a link that leads nowhere, or a page that nothing leads to, is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@PERDURE_SITE=build/site $(BIN)/pytest -q -n $(WORKERS) --ignore tests/site/test_browser.py tests/site
+	@echo "the site is in build/site/index.html, for any browser; make docs-serve shows it as it is written"
+
+docs-check: docs      ## the same, then each page in Chromium, where that is installed: errors, other hosts, a phone's width, search
+	@PERDURE_SITE=build/site $(BIN)/pytest -q -n 2 tests/site/test_browser.py
+
+docs-serve: docs-tools  ## the site on loopback, made again with each change, until Ctrl-C
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --no-strict --dev-addr 127.0.0.1:8000
+
+docs-tools: $(READY)
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[docs]"
 
 clean:
 	rm -rf $(VENV) $(PEERS) .perdure build dist *.egg-info

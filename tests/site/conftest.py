@@ -1,0 +1,49 @@
+"""Chromium, and the site as a server shows it: for the tests that look at pages as a reader does."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .site import SITE
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing about it."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its parent calls it
+        """Say nothing."""
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """Where the site is served while the session lasts."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(SITE))) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
+
+
+@pytest.fixture(scope="session")
+async def chromium() -> AsyncIterator[Browser]:
+    """One browser for the session."""
+    playwright = pytest.importorskip("playwright.async_api", reason="make docs-check installs Playwright")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on the path: nobody has looked at the pages")
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        await browser.close()

@@ -1,0 +1,131 @@
+"""The site in a real browser: pages open without errors, ask nobody else, fit a phone; search finds; copies are commands."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .site import NOT_BUILT, PAGES, SITE
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+pytestmark = [pytest.mark.skipif(SITE is None, reason=NOT_BUILT), pytest.mark.timeout(120)]
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1400, "height": 1000}
+WIDTHS = "[document.documentElement.scrollWidth, window.innerWidth]"
+
+
+class Watched:
+    """A page, and what went wrong on it.
+
+    Attributes:
+        page: The page.
+        said: Errors of its console and of its scripts, and requests that failed.
+        asked: Every address that it asked for.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda message: self.said.append(message.text) if message.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("requestfailed", lambda request: self.said.append(f"{request.url}: {request.failure}"))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+    def elsewhere(self, address: str) -> list[str]:
+        """What it asked of others than this."""
+        return [url for url in self.asked if not url.startswith((f"{address}/", "data:", "blob:"))]
+
+
+@contextlib.asynccontextmanager
+async def opened(chromium: Browser, url: str, **options: Any) -> AsyncIterator[Watched]:
+    """A page, when all that it asks for has come."""
+    context = await chromium.new_context(**{"viewport": DESK, **options})
+    try:
+        watched = Watched(await context.new_page())
+        await watched.page.goto(url, wait_until="networkidle", timeout=60_000)
+        yield watched
+    finally:
+        await context.close()
+
+
+async def search(page: Page, word: str) -> None:
+    """Type a word into the search box, and wait for the first that is found."""
+    await page.get_by_role("textbox", name="Search").click()
+    await page.keyboard.type(word)
+    await page.locator(".md-search-result__link").first.wait_for(timeout=60_000)
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_page_opens_without_errors_asks_nobody_else_and_fits_a_phone(chromium: Browser, address: str, name: str) -> None:
+    """Its console is silent, all that it asks for is on this server and comes, and at 390 pixels nothing stands out at the side."""
+    async with opened(chromium, f"{address}/{name}", viewport=PHONE) as watched:
+        width, room = await watched.page.evaluate(WIDTHS)
+
+        assert watched.said == []
+        assert watched.elsewhere(address) == []
+        assert width == room == PHONE["width"]
+
+
+@pytest.mark.parametrize("at", ["server", "disk"])
+async def test_search_finds_a_word_and_opens_its_page(chromium: Browser, address: str, at: str) -> None:
+    """From a server and from the disk: what is typed gives results, and a click on the first leads to a page that has the word."""
+    start = f"{address}/index.html" if at == "server" else f"file://{SITE}/index.html"
+    async with opened(chromium, start) as watched:
+        await search(watched.page, "approval")
+        found = await watched.page.locator(".md-search-result__link").first.get_attribute("href")
+        await watched.page.locator(".md-search-result__link").first.click()
+        await watched.page.wait_for_url("**/approvals.html*", timeout=60_000)
+
+        assert "approvals.html" in (found or "")
+        assert "approval" in (await watched.page.locator("article").inner_text()).lower()
+        assert watched.said == []
+
+
+@pytest.mark.parametrize(("word", "page"), [("TurnBudgetExceededError", "errors.html"), ("budget", "budgets.html"), ("worker dies", "how-a-turn-runs.html")])
+async def test_search_leads_to_the_page_about_it(chromium: Browser, address: str, word: str, page: str) -> None:
+    """Among all that is found is the page where it is explained."""
+    async with opened(chromium, f"{address}/index.html") as watched:
+        await search(watched.page, word)
+        links = watched.page.locator(".md-search-result__link")
+        found = [await link.get_attribute("href") or "" for link in await links.all()]
+
+        assert any(page in link for link in found), found
+
+
+async def test_copied_console_is_the_command_alone(chromium: Browser, address: str) -> None:
+    """The button on a console leaves out the prompt and what the command printed."""
+    async with opened(chromium, f"{address}/overview.html", permissions=["clipboard-read", "clipboard-write"]) as watched:
+        block = watched.page.locator(".language-console").first
+        await block.hover()
+        await block.locator("button").first.click()
+        await watched.page.locator(".md-dialog--active").wait_for(timeout=60_000)
+        copied = await watched.page.evaluate("navigator.clipboard.readText()")
+
+        assert copied.strip() == "make demo"
+
+
+async def test_reader_who_likes_it_dark_gets_it_dark(chromium: Browser, address: str) -> None:
+    """The page follows the system, and its button says otherwise."""
+    async with opened(chromium, f"{address}/index.html", color_scheme="dark") as watched:
+        body = watched.page.locator("body")
+        before = await body.get_attribute("data-md-color-scheme")
+        await watched.page.locator("label[for=__palette_0]").click()
+        await watched.page.locator("body[data-md-color-scheme=default]").wait_for(timeout=60_000)
+
+        assert before == "slate"
+
+
+async def test_pictures_of_a_turn_are_legible_on_a_phone(chromium: Browser, address: str) -> None:
+    """The drawings on the page about turns are as wide as the text, and their smallest letters are 11 pixels high or more."""
+    async with opened(chromium, f"{address}/how-a-turn-runs.html", viewport=PHONE) as watched:
+        pictures = await watched.page.locator("article img[src$='.svg']").all()
+        widths = [await picture.evaluate("picture => [picture.clientWidth, picture.naturalWidth, picture.alt.length > 20]") for picture in pictures]
+
+        assert len(widths) == 3
+        assert [12.5 * shown / drawn >= 11 and told for shown, drawn, told in widths] == [True] * 3

@@ -87,7 +87,10 @@ async def test_search_finds_a_word_and_opens_its_page(chromium: Browser, address
         assert watched.said == []
 
 
-@pytest.mark.parametrize(("word", "page"), [("TurnBudgetExceededError", "errors.html"), ("budget", "budgets.html"), ("worker dies", "how-a-turn-runs.html")])
+PLACES = [("TurnBudgetExceededError", "errors.html"), ("budget", "budgets.html"), ("worker dies", "how-a-turn-runs.html")]
+
+
+@pytest.mark.parametrize(("word", "page"), PLACES)
 async def test_search_leads_to_the_page_about_it(chromium: Browser, address: str, word: str, page: str) -> None:
     """Among all that is found is the page where it is explained."""
     async with opened(chromium, f"{address}/index.html") as watched:

@@ -132,12 +132,14 @@ async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("M2")
 async def test_unknown_model_moves_on_without_penalty(runtime: Runtime) -> None:
-    """It is asked again in the next step: nothing says that it is down."""
-    first, second = ScriptedModel(UNKNOWN, UNKNOWN), ScriptedModel(calls(call("look")), "done")
+    """The next is asked at once; each step and each turn begins with the first again, for nothing is wrong with its health."""
+    first, second = ScriptedModel(*[UNKNOWN] * 5), ScriptedModel(*[calls(call("look")), "done"] * 2, "done")
     async with runtime(app(providers={"a": first, "b": second})) as client:
-        report = await client.run("asker", "go")
+        reports = [await client.run("asker", text) for text in ("go", "go on", "and on")]
 
-    assert (report.output, first.call_count, second.call_count) == ("done", 2, 2)
+    unknown = (Tried(model="a:m", reason="LLM_INVALID_REQUEST"),)
+    assert [[step.tried for step in report.steps] for report in reports] == [[unknown] * 2, [unknown] * 2, [unknown]]
+    assert (first.call_count, second.call_count) == (5, 5)
 
 
 @pytest.mark.accepts("L15")

@@ -30,6 +30,7 @@ def editor(perdure: Any, *options: str, mode: str) -> Client:
     return Client(stdio_client(started), mode=mode)
 
 
+@pytest.mark.accepts("P1")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_turn_outlives_the_editor_that_started_it(runtime: Runtime, mode: str) -> None:
     """The next editor finds it by its id, with its answer."""

@@ -85,6 +85,7 @@ async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dic
     return {"turn": turn["turn"], "call": one["call"], "digest": one["digest"]}, seen
 
 
+@pytest.mark.accepts("P1")
 @pytest.mark.parametrize("mode", MODES)
 async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode: str) -> None:
     """By the tools alone; the same id is the same turn, and a list has it."""
@@ -120,7 +121,7 @@ async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtim
     assert ended["output"] == "30 days"
 
 
-@pytest.mark.accepts("A1")
+@pytest.mark.accepts("A1", "P2")
 @pytest.mark.parametrize("mode", MODES)
 async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: str) -> None:
     """The question has the tool and its arguments; yes lets it run."""
@@ -138,6 +139,7 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
     assert (ended["output"], sent) == ("done", ["Ann"])
 
 
+@pytest.mark.accepts("P2")
 @pytest.mark.parametrize("answer", [{"action": "decline"}, {"action": "cancel"}, {"action": "accept", "content": {"approve": False}}])
 async def test_call_waits_on_when_the_user_does_not_say_yes(runtime: Runtime, answer: dict[str, Any]) -> None:
     """A model that asks for it changes nothing; a no is what deny_call is for."""
@@ -172,6 +174,7 @@ async def test_client_that_cannot_ask_its_user_approves_by_the_call(runtime: Run
     assert not hints["start_turn"]
 
 
+@pytest.mark.accepts("P2")
 async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: Runtime) -> None:
     """Another digest, another call and a second decision are refused, each with what to do."""
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))

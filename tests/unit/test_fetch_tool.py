@@ -219,6 +219,7 @@ NOT_URLS = {
 }
 
 
+@pytest.mark.accepts("G6")
 @pytest.mark.parametrize("url", INSIDE.values(), ids=INSIDE)
 async def test_address_inside_is_refused(url: str) -> None:
     """The machine, its network and its cloud, in every form of an address; nothing is resolved for it."""
@@ -228,6 +229,7 @@ async def test_address_inside_is_refused(url: str) -> None:
     assert names.asked == []
 
 
+@pytest.mark.accepts("G6")
 @pytest.mark.parametrize("url", INSIDE.values(), ids=INSIDE)
 async def test_name_of_an_address_inside_is_refused(url: str) -> None:
     """The same for a host whose name leads there, without a word of where that is."""
@@ -237,6 +239,7 @@ async def test_name_of_an_address_inside_is_refused(url: str) -> None:
     assert reason == "'intranet.test' is not on the public internet, or not only there; it is not read"
 
 
+@pytest.mark.accepts("G6")
 @pytest.mark.parametrize("url", ODD.values(), ids=ODD)
 async def test_number_as_a_host_is_refused_in_its_odd_forms(url: str) -> None:
     """A system's resolver takes them for addresses; nobody writes one like this for a good reason."""
@@ -274,6 +277,7 @@ def test_what_a_resolver_says_must_be_an_address(address: str) -> None:
     assert not may_connect(address)
 
 
+@pytest.mark.accepts("G6")
 @LINUX
 async def test_name_that_means_something_else_later_is_connected_to_as_it_was_checked(site: Site) -> None:
     """DNS rebinding: the name is asked for once, and that address is the one that is connected to; asked again, it leads inside and is refused."""
@@ -419,6 +423,7 @@ async def test_redirect_is_followed_without_cookies(site: Site) -> None:
     assert not any("planted" in value for _, headers in site.requests for value in headers.values())
 
 
+@pytest.mark.accepts("G6")
 @pytest.mark.parametrize(
     ("location", "reason"),
     [

@@ -103,6 +103,7 @@ def test_other_name_of_a_file_outside_is_not_written_through(root: Path) -> None
     assert (root.parent / "secret.txt").read_text() == "the password is swordfish"
 
 
+@pytest.mark.accepts("G6")
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
@@ -135,6 +136,7 @@ def test_path_that_is_none_of_the_folder_is_refused(root: Path, path: str, reaso
     assert everything(root.parent) == before
 
 
+@pytest.mark.accepts("G6")
 @pytest.mark.parametrize("target", ["../secret.txt", "/etc/passwd", "shop.md", "nowhere.md"])
 def test_link_is_not_written_through(root: Path, target: str) -> None:
     """Nor replaced: nobody meant that."""
@@ -145,6 +147,7 @@ def test_link_is_not_written_through(root: Path, target: str) -> None:
     assert not (root / "nowhere.md").exists()
 
 
+@pytest.mark.accepts("G6")
 @pytest.mark.parametrize("target", ["..", "/tmp", "guides"])
 def test_folder_that_is_a_link_is_not_walked_through(root: Path, target: str) -> None:
     """Each part is opened from the one above it and no link is followed, so it does not matter when the link was put there."""
@@ -155,6 +158,7 @@ def test_folder_that_is_a_link_is_not_walked_through(root: Path, target: str) ->
     assert everything(root.parent) == before
 
 
+@pytest.mark.accepts("G6")
 @pytest.mark.timeout(10)
 def test_what_is_no_regular_file_is_not_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A FIFO is not opened, so nobody is waited for; a socket stays."""

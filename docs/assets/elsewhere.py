@@ -1,4 +1,7 @@
-"""Pages of the site whose text stands outside of docs/, and the links to them. MkDocs calls what begins with `on_` (`mkdocs.yml`)."""
+"""Pages of the site whose text stands outside of docs/, and the links to them. MkDocs calls what begins with `on_` (`mkdocs.yml`).
+
+And the order of what is found: pages about the project itself come after those about its use.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,9 @@ SOURCES = {
 """Where the text of a page stands in the tree."""
 
 EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples").glob("*.py"))}
+BEHIND = ("decisions/", "acceptance.md", "changelog.md", "contributing.md", "examples.md")
+"""What the search shows after the rest."""
+
 _PLACES = {source: page for page, source in SOURCES.items()} | {name: f"examples.md#{path.stem}" for name, path in EXAMPLES.items()}
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)[^)#\s]+")
 
@@ -39,6 +45,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """The text of a page with links as the site needs them; in the tree they are as a forge needs them."""
+    if page.file.src_uri.startswith(BEHIND):
+        page.meta["search"] = {"boost": 0.3}
     return _LINK.sub(lambda link: link_on_site(link[0], page.file.src_uri), markdown)
 
 

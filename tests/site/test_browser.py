@@ -61,6 +61,7 @@ async def search(page: Page, word: str) -> None:
     await page.locator(".md-search-result__link").first.wait_for(timeout=60_000)
 
 
+@pytest.mark.accepts("P8")
 @pytest.mark.parametrize("name", PAGES)
 async def test_page_opens_without_errors_asks_nobody_else_and_fits_a_phone(chromium: Browser, address: str, name: str) -> None:
     """Its console is silent, all that it asks for is on this server and comes, and at 390 pixels nothing stands out at the side."""
@@ -72,6 +73,7 @@ async def test_page_opens_without_errors_asks_nobody_else_and_fits_a_phone(chrom
         assert width == room == PHONE["width"]
 
 
+@pytest.mark.accepts("P8")
 @pytest.mark.parametrize("at", ["server", "disk"])
 async def test_search_finds_a_word_and_opens_its_page(chromium: Browser, address: str, at: str) -> None:
     """From a server and from the disk: what is typed gives results, and a click on the first leads to a page that has the word."""

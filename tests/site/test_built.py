@@ -45,6 +45,7 @@ def elsewhere(url: str) -> bool:
     return bool(urlsplit(url).netloc) or urlsplit(url).scheme not in {"", "data"}
 
 
+@pytest.mark.accepts("P8")
 @pytest.mark.parametrize("page", PAGES)
 def test_page_fetches_nothing_from_elsewhere(page: str) -> None:
     """No font, script, style or picture of another host."""
@@ -66,6 +67,7 @@ def test_styles_and_pictures_fetch_nothing_from_elsewhere() -> None:
     assert urls == {}
 
 
+@pytest.mark.accepts("P8")
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "404.html"])
 def test_every_link_of_a_page_holds(page: str) -> None:
     """Each leads to a file of the site, and to something in it that has this id; also those that no Markdown says, as in the navigation."""
@@ -92,6 +94,7 @@ def test_lists_and_tables_of_a_page_are_shown_as_such(page: str) -> None:
     assert torn == []
 
 
+@pytest.mark.accepts("P8")
 @pytest.mark.parametrize(("word", "page"), [("approval", "approvals.html"), ("kill", "overview.html"), ("TurnBudgetExceededError", "errors.html")])
 def test_search_knows_the_word(word: str, page: str) -> None:
     """The index of the search has it, with the page where one would look for it."""

@@ -21,6 +21,7 @@ from temporalio.openai_agents.workflow import activity_as_tool
 from temporalio.worker import Replayer, Worker
 
 from benchmarks.job import PROMPT, next_call
+from benchmarks.peers.effects import effect
 
 
 class JobModel(Model):
@@ -58,7 +59,7 @@ class JobProvider(ModelProvider):
 @activity.defn
 def fetch(number: int, size: int) -> str:
     """Fetch so many bytes."""
-    return "x" * size
+    return effect(number, size)
 
 
 async def answer(task: str) -> str:

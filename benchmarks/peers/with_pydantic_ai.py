@@ -21,6 +21,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer, Worker
 
 from benchmarks.job import PROMPT, next_call
+from benchmarks.peers.effects import effect
 
 
 class JobModel(Model):
@@ -44,7 +45,7 @@ class JobModel(Model):
 
 def fetch(number: int, size: int) -> str:
     """Fetch so many bytes."""
-    return "x" * size
+    return effect(number, size)
 
 
 NO_LIMIT = UsageLimits(request_limit=None)

@@ -1,0 +1,139 @@
+"""Processes of libraries beside the workers of a bench, so that the measures of `benchmarks.measures` take them like any other kind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import WorkflowHistory
+
+from benchmarks.bench import SIZE, Bench, Kind, WorkerProcess
+from benchmarks.peers import stores
+
+
+@dataclass(frozen=True)
+class Library(Kind):
+    """A way to do the job without a server for workflows: `module` is `MODULE:VARIANT:DATABASE`, and `workflow` the database, `sqlite` or `postgres`."""
+
+
+@dataclass
+class LibraryProcess(WorkerProcess):
+    """The process of one, and what it wrote."""
+
+    url: str = ""
+    ran: list[float] = field(default_factory=list)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    _ends: dict[str, asyncio.Future[str]] = field(default_factory=dict)
+
+    async def read(self) -> None:
+        """Take in what it writes."""
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            match line.decode(errors="replace").split():
+                case ["cpu", number]:
+                    await self._cpu.put(float(number))
+                case ["asked", number]:
+                    self.asked.append(float(number))
+                case ["ran", _, number]:
+                    self.ran.append(float(number))
+                case ["ready"]:
+                    self.ready.set()
+                case ["done", turn_id]:
+                    self._ends[turn_id].set_result("done")
+                case ["failed", turn_id, error]:
+                    self._ends[turn_id].set_result(error)
+
+    async def turn(self, turn_id: str, task: str) -> str:
+        """How a turn ended."""
+        return await self._told(f"run {turn_id} {task}\n", turn_id)
+
+    async def again(self, turn_id: str) -> str:
+        """The same of one that another process began."""
+        return await self._told(f"again {turn_id}\n", turn_id)
+
+    async def _told(self, line: str, turn_id: str) -> str:
+        assert self.process.stdin is not None
+        end = self._ends[turn_id] = asyncio.get_running_loop().create_future()
+        self.process.stdin.write(line.encode())
+        await self.process.stdin.drain()
+        return await end
+
+
+@contextlib.asynccontextmanager
+async def living(module: str, url: str, **environment: str) -> AsyncIterator[LibraryProcess]:
+    """A process of a library that is ready, ended with the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "benchmarks.peers.library_job",
+        module,
+        url,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=None if "PEERS_STDERR" in os.environ else asyncio.subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
+    library = LibraryProcess(module, process, url=url)
+    reader = asyncio.create_task(library.read())
+    try:
+        await library.ready.wait()
+        yield library
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await reader
+
+
+@dataclass
+class Mixed(Bench):
+    """A bench on which libraries run beside loops on Temporal."""
+
+    async def turn(self, kind: Kind, steps: int, size: int = SIZE) -> tuple[float, WorkflowHistory]:
+        """Run the job once: seconds, and a history, which is empty for a library."""
+        if not isinstance(kind, Library):
+            return await super().turn(kind, steps, size)
+        turn_id, began = f"turn-{time.monotonic_ns()}", time.perf_counter()
+        ended = await self.library(kind).turn(turn_id, f"{steps} {size} 0")
+        assert ended == "done", (kind.name, ended)
+        return time.perf_counter() - began, WorkflowHistory(turn_id, [])
+
+    def library(self, kind: Kind) -> LibraryProcess:
+        """Its process."""
+        process = self.workers[kind.module]
+        assert isinstance(process, LibraryProcess)
+        return process
+
+    async def stored(self, kind: Library, steps: int) -> int:
+        """Bytes that a turn of so many steps leaves in its database."""
+        before = stores.stored_bytes(self.library(kind).url)
+        await self.turn(kind, steps)
+        return stores.stored_bytes(self.library(kind).url) - before
+
+
+@contextlib.asynccontextmanager
+async def mixed(bench: Bench, libraries: Sequence[Library], folder: Path) -> AsyncIterator[Mixed]:
+    """The bench with libraries that have each run once. Where there is no PostgreSQL, those that want it are left out."""
+    async with contextlib.AsyncExitStack() as stack:
+        address = await stack.enter_async_context(stores.postgres(folder / "postgres")) if stores.binaries() else None
+        both = Mixed(bench.address, bench.client, dict(bench.workers))
+        for number, kind in enumerate(libraries):
+            if kind.workflow == "postgres" and address is None:
+                continue
+            name = f"store_{number}"
+            url = stores.create(address, name) if address and kind.workflow == "postgres" else f"sqlite:///{folder / name}.db"
+            both.workers[kind.module] = await stack.enter_async_context(living(kind.module, url))
+            await both.turn(kind, 5, 100)
+        yield both
+
+
+def present(bench: Bench, kinds: Sequence[Any]) -> list[Any]:
+    """Those that run here."""
+    return [kind for kind in kinds if kind.module in bench.workers]

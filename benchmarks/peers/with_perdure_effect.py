@@ -1,0 +1,44 @@
+"""The job on Perdure with a tool that can be seen to run and does not say that it may run again; `with_perdure_read_only` has one that says so."""
+
+from __future__ import annotations
+
+from temporalio.client import Client
+from temporalio.worker import Replayer, Worker
+
+from benchmarks.job import PROMPT
+from benchmarks.peers.effects import effect
+from benchmarks.with_perdure import JobModel
+from perdure import Agent, tool
+from perdure.worker import AgentWorker
+from perdure.workflows import AgentTurn
+
+
+@tool
+def fetch(number: int, size: int) -> str:
+    """Fetch so many bytes."""
+    return effect(number, size)
+
+
+@tool(read_only=True, name="fetch")
+def fetch_again(number: int, size: int) -> str:
+    """Fetch so many bytes; it may run again."""
+    return effect(number, size)
+
+
+def agent(name: str, function: object) -> Agent:
+    return Agent(name=name, model="job:job", instructions=PROMPT, tools=[function], max_iterations="unlimited")
+
+
+AGENTS = [agent("job", fetch), agent("job-read-only", fetch_again)]
+
+
+async def connect(address: str) -> Client:
+    return await Client.connect(address)
+
+
+def worker(client: Client, queue: str) -> Worker:
+    return AgentWorker(AGENTS, providers={"job": JobModel()}, task_queue=queue).build(client)
+
+
+def replayer() -> Replayer:
+    return Replayer(workflows=[AgentTurn])

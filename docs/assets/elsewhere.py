@@ -1,6 +1,6 @@
-"""Pages of the site whose text stands outside of docs/, and the links to them. MkDocs calls what begins with `on_` (`mkdocs.yml`).
+"""What the site has besides the pages of docs/: those whose text stands elsewhere, and the links to them. `mkdocs.yml` names this file.
 
-And the order of what is found: pages about the project itself come after those about its use.
+MkDocs calls what begins with `on_`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,15 @@ BEHIND = ("decisions/", "acceptance.md", "changelog.md", "contributing.md", "exa
 
 _PLACES = {source: page for page, source in SOURCES.items()} | {name: f"examples.md#{path.stem}" for name, path in EXAMPLES.items()}
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)[^)#\s]+")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Write out what the navigation says with a `*`: all pages of that folder, in order."""
+    for item in (item for section in config.nav or [] for items in section.values() for item in items):
+        for title, place in item.items():
+            if place.endswith("/*"):
+                item[title] = [f"{place[:-1]}{page.name}" for page in sorted((ROOT / "docs" / place[:-2]).glob("*.md"))]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-budgets bench-trees bench-peers screenshots acceptance lock format deploy-check deploy-tools docs docs-check docs-serve docs-tools clean
+.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-budgets bench-trees bench-peers screenshots acceptance lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -74,6 +74,11 @@ lock: $(READY)        ## pin the newest versions that pyproject.toml allows
 	@$(BIN)/pip install --quiet uv
 	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --upgrade \
 	  --no-emit-index-url --no-annotate --quiet --custom-compile-command "make lock" -o requirements.lock
+
+MCP_SERVERS = @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
+
+mcp-servers:          ## MCP servers that others have written in TypeScript, into node_modules, for tests; needs Node.js
+	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS)
 
 deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, all by each other
 	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/test_compose_scripts.py

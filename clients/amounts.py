@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from perdure import errors
 from perdure.activities.payloads import explain
 from perdure.budgets import Budget, Remaining
+from perdure.clients.arguments import whole_number
 
 _TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
 
 
 def add_options(parser: argparse.ArgumentParser, what: str) -> None:
@@ -20,8 +22,9 @@ def add_options(parser: argparse.ArgumentParser, what: str) -> None:
     group = parser.add_argument_group(what)
     group.add_argument("--usd", metavar="AMOUNT", help="money in US dollars, such as 0.50")
     group.add_argument("--time", type=duration, metavar="TIME", help="such as 90s, 10m or 1h30m")
-    for name in ("tokens", "model-calls", "tool-calls"):
-        group.add_argument(f"--{name}", type=int, metavar="N")
+    group.add_argument("--tokens", type=whole_number, metavar="N", help="input and output together")
+    group.add_argument("--model-calls", type=whole_number, metavar="N", help="requests to models")
+    group.add_argument("--tool-calls", type=whole_number, metavar="N", help="calls of tools")
 
 
 def budget_of(arguments: argparse.Namespace) -> Budget | None:
@@ -47,11 +50,21 @@ def duration(text: str) -> timedelta:
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
+def time_in_words(time: timedelta) -> str:
+    """In its two largest units, down to whole seconds: `2 h 5 min`, `12 s`."""
+    units = [(name, length) for name, length in _UNITS if time >= length][:2]
+    parts = []
+    for name, length in units:
+        parts.append(f"{time // length} {name}")
+        time %= length
+    return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
+
+
 def in_words(left: Remaining) -> str:
     """What is left, in a line."""
     words = {
         "usd": f"${left.usd:f}" if left.usd is not None else "",
-        "time": str(left.time).split(".")[0] if left.time is not None else "",
+        "time": time_in_words(left.time) if left.time is not None else "",
         "tokens": f"{left.tokens} tokens" if left.tokens is not None else "",
         "model_calls": f"{left.model_calls} model calls" if left.model_calls is not None else "",
         "tool_calls": f"{left.tool_calls} tool calls" if left.tool_calls is not None else "",

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import secrets
 import signal
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from perdure import errors
 from perdure.activities.connection import connect, connect_local
 from perdure.clients import processes
 from perdure.clients.agent_client import AgentClient
-from perdure.clients.aloud import Aloud
+from perdure.clients.follow import conclude, follower
 from perdure.clients.processes import Child, Server
-from perdure.clients.progress import Progress, address_in_ui, figures
+from perdure.clients.progress import address_in_ui
 from perdure.clients.screen import Paint
-from perdure.clients.tree import Followed
 from perdure.clients.turn import Turn
-from perdure.reports import AgentReport
 
 APP = "perdure.worker.librarian:make"
 AGENT = "librarian"
@@ -56,25 +56,26 @@ async def session(settings: Mapping[str, str], *, state: Path, address: str | No
         await server.stop()
 
 
-async def ask(question: str, folder: Path, settings: Mapping[str, str], *, state: Path, address: str | None, streams: bool = False) -> int:
-    """Ask, show the steps, print the answer."""
-    introduce(folder, settings["PERDURE_ASK_MODEL"])
-    async with session(settings, state=state, address=address) as here:
+async def ask(arguments: argparse.Namespace, settings: Mapping[str, str], *, state: Path) -> int:
+    """Ask, show the steps, print the answer. Returns the exit code.
+
+    Raises:
+        PerdureError: There is no answer.
+    """
+    if not arguments.json:
+        introduce(arguments.folder, settings["PERDURE_ASK_MODEL"], sys.stderr)
+    async with session(settings, state=state, address=arguments.address) as here:
         worker = await here.worker()
         try:
-            turn, progress = await here.client.start(AGENT, question, live=streams), Progress()
+            turn, telling = await here.client.start(AGENT, arguments.question, live=arguments.stream), follower(arguments, answers=True)
             async with cancelled_if_interrupted(turn):
-                await first_of(show(Aloud(turn, progress.say) if streams else turn, progress), gives_up(worker))
-                conclude(await turn.result(), here.server, progress.said)
+                await first_of(telling.follow(turn, here.client.get), gives_up(worker))
+                code = await conclude(turn, telling)
         finally:
             await worker.stop(signal.SIGTERM)
-    return 0
-
-
-async def show(turn: Followed, progress: Progress) -> None:
-    """Print a turn's events to its end."""
-    async for event in turn.events():
-        progress.show(event)
+        if not arguments.json:
+            say_where(turn.id, here.server, sys.stderr)
+    return code
 
 
 async def gives_up(worker: Child) -> None:
@@ -126,20 +127,19 @@ def _interruptible() -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def introduce(folder: Path, model: str) -> None:
+def introduce(folder: Path, model: str, out: TextIO) -> None:
     """Say what is about to happen."""
-    say = Paint()
-    print(f"{say('bold', 'documents')}  {folder}\n{say('bold', 'model')}      {model}")
+    say = Paint(out)
+    print(f"{say('bold', 'documents')}  {folder}\n{say('bold', 'model')}      {model}", file=out)
     if model.startswith("offline:"):
-        print(say("dim", f"           {NOT_A_LANGUAGE_MODEL}"))
-    print(flush=True)
+        print(say("dim", f"           {NOT_A_LANGUAGE_MODEL}"), file=out)
+    print(file=out, flush=True)
 
 
-def conclude(report: AgentReport, server: Server, said: str = "") -> None:
-    """Print the answer, if it was not `said` already, the figures, and where the turn can be looked at."""
-    say = Paint()
-    print("" if report.output == said else f"\n{report.output}\n", say("dim", figures(report)), sep="\n")
+def say_where(turn_id: str, server: Server, out: TextIO) -> None:
+    """Say where the turn can be looked at."""
+    say = Paint(out)
     if server.ui:
-        print(say("dim", f"turn {report.turn_id}: {address_in_ui(server.ui, 'default', report.turn_id)}"))
+        print(say("dim", f"turn {turn_id}: {address_in_ui(server.ui, 'default', turn_id)}"), file=out)
         if server.child is not None:
-            print(say("dim", "The server stops now; `perdure dev` in this folder serves the turn again."))
+            print(say("dim", "The server stops now; `perdure dev` in this folder serves the turn again."), file=out)

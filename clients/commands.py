@@ -1,4 +1,4 @@
-"""The commands of callers: `perdure run`, `show`, `list`, `approvals`, `add-budget`, `cancel`, `setup`, `ask` and `demo`."""
+"""The commands of callers: `perdure run`, `show`, `list`, `approvals`, `add-budget`, `cancel`, `setup`, `mcp`, `ask` and `demo`."""
 
 from __future__ import annotations
 
@@ -11,90 +11,163 @@ from typing import Any
 
 from perdure import errors
 from perdure.clients import amounts, decisions
+from perdure.clients.arguments import examples, whole_number
+from perdure.reports import Outcome
 from perdure.text import one_line
 
 STATE = Path(".perdure")
 _MOST_DAYS = 36_500
+_STATES = ("running", "waiting", "paused", "ended")
 
 
 def register(subparsers: Any) -> None:
     """Add the commands to the command line's parser."""
-    run = subparsers.add_parser("run", help="start a turn and follow it", description="Start a turn, or attach to it, and follow it to its end.")
-    run.add_argument("agent", help="the agent's name")
-    run.add_argument("task", help="what is asked")
-    run.add_argument("--id", help="the turn's id; the same id is the same turn")
-    _streaming(run)
-    run.add_argument("--if-exists", choices=["attach", "restart", "error"], default="attach", help="when a turn of this id exists")
-    _connecting(run)
-    amounts.add_options(run, "budget")
-    run.set_defaults(run=run_turn)
-    show = subparsers.add_parser("show", help="show a turn, live while it runs", description="Show a turn from its beginning, live while it runs.")
-    show.add_argument("turn", help="the turn's id")
+    _register_run(subparsers)
+    show = subparsers.add_parser(
+        "show",
+        help="show a turn, live while it runs",
+        description="Show a turn from its beginning, live while it runs. The exit code says how it ended.",
+        epilog=examples("perdure show ticket-4711", "perdure show ticket-4711 --json | jq 'select(.kind == \"report\").report.cost'"),
+    )
+    show.add_argument("turn", metavar="TURN", help="the turn's id")
     _streaming(show)
+    _telling(show, "a line of JSON for each event, and one for the report")
     _connecting(show)
     show.set_defaults(run=show_turn)
     _register_list(subparsers)
     decisions.register(subparsers, _connecting, decide_approvals)
-    more = subparsers.add_parser("add-budget", help="add to a turn's budget", description="Add to the budget of a turn; one that waits goes on.")
-    more.add_argument("turn", help="the turn's id")
+    more = subparsers.add_parser(
+        "add-budget",
+        help="add to a turn's budget",
+        description="Add to the budget of a turn; one that waits for that goes on.",
+        epilog=examples("perdure add-budget ticket-4711 --usd 0.50 --time 10m"),
+    )
+    more.add_argument("turn", metavar="TURN", help="the turn's id")
     amounts.add_options(more, "what is added")
+    _telling(more, "what is left as a line of JSON")
     _connecting(more)
     more.set_defaults(run=add_budget)
-    cancel = subparsers.add_parser("cancel", help="stop a turn", description="Ask a turn to stop; it keeps what it has done.")
-    cancel.add_argument("turn", help="the turn's id")
+    cancel = subparsers.add_parser(
+        "cancel",
+        help="stop a turn",
+        description="Ask a turn to stop; it keeps what it has done.",
+        epilog=examples('perdure cancel ticket-4711 --reason "answered by phone"'),
+    )
+    cancel.add_argument("turn", metavar="TURN", help="the turn's id")
     cancel.add_argument("--reason", default="", help="why; its report says it")
+    _telling(cancel, "whether there was something to stop, as a line of JSON")
     _connecting(cancel)
     cancel.set_defaults(run=cancel_turn)
     _register_setup(subparsers)
-    ask = subparsers.add_parser("ask", help="ask a question about a folder", description="Answer a question from the documents of a folder.")
-    ask.add_argument("question")
+    _register_mcp(subparsers)
+    _register_asking(subparsers)
+
+
+def _register_run(subparsers: Any) -> None:
+    run = subparsers.add_parser(
+        "run",
+        help="start a turn and follow it",
+        description="Start a turn, or attach to it, and follow it to its end. The answer goes to standard output, all else to standard error. "
+        "Ctrl-C leaves the turn running.",
+        epilog=examples(
+            'perdure run support "Answer ticket 4711." --id ticket-4711 --usd 0.50',
+            'perdure run support "Answer ticket 4711." > answer.txt',
+            'perdure run support "Answer ticket 4711." --json | jq .kind',
+        ),
+    )
+    run.add_argument("agent", metavar="AGENT", help="the agent's name")
+    run.add_argument("task", metavar="TASK", help="what is asked")
+    run.add_argument("--id", help="the turn's id; the same id is the same turn")
+    run.add_argument("--if-exists", choices=["attach", "restart", "error"], default="attach", help="when a turn of this id exists (default: attach)")
+    _streaming(run)
+    _telling(run, "a line of JSON for each event, and one for the report")
+    amounts.add_options(run, "budget")
+    _connecting(run)
+    run.set_defaults(run=run_turn)
+
+
+def _register_asking(subparsers: Any) -> None:
+    ask = subparsers.add_parser(
+        "ask",
+        help="ask a question about a folder",
+        description="Answer a question from the documents of a folder. Server and worker are started where there are none.",
+        epilog=examples('perdure ask "How long is the notice period?" --folder ~/handbook'),
+    )
+    ask.add_argument("question", metavar="QUESTION", help="what is asked")
     _streaming(ask)
+    _telling(ask, "a line of JSON for each event, and one for the report")
     _asking(ask)
     ask.set_defaults(run=ask_question)
     demo = subparsers.add_parser("demo", help="a turn that survives a kill", description="Ask, kill the worker in the middle, start another.")
-    demo.add_argument("question", nargs="?", default="What happens to a tool call when its worker dies?")
+    demo.add_argument("question", metavar="QUESTION", nargs="?", default="What happens to a tool call when its worker dies?", help="what is asked")
     _asking(demo)
     demo.set_defaults(run=run_demo)
 
 
 def _register_list(subparsers: Any) -> None:
-    listed = subparsers.add_parser("list", help="list turns", description="List turns: those that run first, then the last that ended.")
+    listed = subparsers.add_parser(
+        "list",
+        help="list turns",
+        description="List turns: those that run first, then the last that ended.",
+        epilog=examples("perdure list --state waiting", "perdure list --outcome failed --json | jq -r .id"),
+    )
     listed.add_argument("--agent", metavar="NAME", help="only turns of this agent")
-    listed.add_argument("--state", help="only turns that are running, waiting, paused or ended")
-    listed.add_argument("--outcome", help="only turns that ended so: completed, failed, cancelled, …")
+    listed.add_argument("--state", choices=_STATES, metavar="STATE", help="only turns that are running, waiting, paused or ended")
+    outcomes = [outcome.value for outcome in Outcome]
+    listed.add_argument("--outcome", choices=outcomes, metavar="OUTCOME", help="only turns that ended so: completed, failed, cancelled, …")
     listed.add_argument("--label", metavar="NAME=VALUE", type=_label, action="append", default=[], help="only turns with this label; may be repeated")
     listed.add_argument("--parent", metavar="TURN", help="only turns that this turn delegated to")
-    listed.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many (default: 20)")
-    listed.add_argument("--json", action="store_true", help="a line of JSON for each turn")
+    listed.add_argument("--limit", type=whole_number, default=20, metavar="N", help="at most so many (default: 20)")
+    _telling(listed, "a line of JSON for each turn")
     _connecting(listed)
     listed.set_defaults(run=list_turns)
 
 
 def _register_setup(subparsers: Any) -> None:
     setup = subparsers.add_parser(
-        "setup", help="prepare a namespace", description="Register the search attributes that turns are listed by. It may be run again at any time."
+        "setup",
+        help="prepare a namespace",
+        description="Register the search attributes that turns are listed by. It may be run again at any time.",
+        epilog=examples("perdure setup --address temporal.example.com:7233 --namespace agents"),
     )
-    setup.add_argument("--address", help="where Temporal is, such as localhost:7233 (default: Temporal's environment profiles)")
-    setup.add_argument("--namespace", help="Temporal's namespace (default: Temporal's environment profiles, or default)")
+    setup.add_argument("--address", metavar="HOST:PORT", help="of Temporal (default: Temporal's environment, or localhost:7233)")
+    setup.add_argument("--namespace", metavar="NAME", help="Temporal's namespace (default: Temporal's environment, or default)")
     setup.add_argument("--create-namespace", action="store_true", help="create the namespace if there is none")
     setup.add_argument("--retention", type=_days, default=7, metavar="DAYS", help="how long a created namespace keeps ended turns (default: 7)")
     setup.add_argument("--wait", type=float, default=10, metavar="SECONDS", help="how long to wait for the server to answer (default: 10)")
+    _telling(setup, "a line of JSON for what was found or done")
     setup.set_defaults(run=set_up)
+
+
+def _register_mcp(subparsers: Any) -> None:
+    served = subparsers.add_parser(
+        "mcp",
+        help="agents for any MCP client",
+        description="An MCP server on standard input and output. An editor or an assistant starts it; by its tools they start turns, wait for "
+        "them, and decide about calls.",
+    )
+    served.add_argument("--agent", metavar="NAME", action="append", default=[], help="offer only this agent; may be repeated")
+    served.add_argument("--no-approvals", action="store_true", help="do not offer to approve or deny calls")
+    _connecting(served)
+    served.set_defaults(run=serve_mcp)
 
 
 async def run_turn(arguments: argparse.Namespace) -> int:
     """`perdure run AGENT TASK`."""
-    client = await _client(arguments)
+    from perdure.clients.follow import follow
+
     budget, streams = amounts.budget_of(arguments), arguments.stream
+    client = await _client(arguments)
     turn = await client.start(arguments.agent, arguments.task, id=arguments.id, budget=budget, if_exists=arguments.if_exists, live=streams)
-    _note(f"turn {turn.id}")
-    return await _follow(client, turn, streams=streams)
+    return await follow(client, turn, arguments, is_new=True)
 
 
 async def show_turn(arguments: argparse.Namespace) -> int:
     """`perdure show TURN`."""
+    from perdure.clients.follow import follow
+
     client = await _client(arguments)
-    return await _follow(client, await client.get(arguments.turn), streams=arguments.stream)
+    return await follow(client, await client.get(arguments.turn), arguments)
 
 
 async def list_turns(arguments: argparse.Namespace) -> int:
@@ -118,17 +191,34 @@ async def list_turns(arguments: argparse.Namespace) -> int:
 
 
 async def set_up(arguments: argparse.Namespace) -> int:
-    """`perdure setup`: 0 if turns can be listed, 1 if something is in the way."""
+    """`perdure setup`: it succeeds if turns can be listed."""
     from perdure.clients import namespace
 
+    client = await namespace.reach(arguments.address, arguments.namespace, wait=timedelta(seconds=arguments.wait))
+    retention = timedelta(days=arguments.retention) if arguments.create_namespace else None
+    say = _found_as_json if arguments.json else _found
+    await namespace.set_up(client, say, new_namespace=retention)
+    say("ready", "`perdure list` lists turns by agent, state, outcome and label")
+    return 0
+
+
+def _found(what: str, found: str) -> None:
+    print(f"{what:<10} {found}", flush=True)
+
+
+def _found_as_json(what: str, found: str) -> None:
+    from perdure.clients.json_lines import tell
+
+    tell({"what": what, "found": found})
+
+
+async def serve_mcp(arguments: argparse.Namespace) -> int:
+    """`perdure mcp`."""
     try:
-        client = await namespace.reach(arguments.address, arguments.namespace, wait=timedelta(seconds=arguments.wait))
-        retention = timedelta(days=arguments.retention) if arguments.create_namespace else None
-        await namespace.set_up(client, lambda what, found: print(f"{what:<10} {found}", flush=True), new_namespace=retention)
-    except errors.PerdureError as error:
-        _note(f"perdure: {error.message}")
-        return 1
-    print("ready      `perdure list` lists turns by agent, state, outcome and label")
+        from perdure.clients.mcp_server import serve
+    except ImportError:
+        raise errors.ConfigurationError("perdure mcp needs the package mcp: pip install 'perdure[mcp]'") from None
+    await serve(await _client(arguments), arguments.agent, approvals=not arguments.no_approvals).run_stdio_async()
     return 0
 
 
@@ -139,21 +229,31 @@ async def decide_approvals(arguments: argparse.Namespace) -> int:
 
 async def add_budget(arguments: argparse.Namespace) -> int:
     """`perdure add-budget TURN`."""
+    from perdure.clients.json_lines import tell
+
     more = amounts.budget_of(arguments)
     if more is None:
         raise errors.InvalidRequestError("say what is added: --usd, --time, --tokens, --model-calls or --tool-calls")
     client = await _client(arguments)
     left = await client.add_budget(arguments.turn, more)
-    _note(f"turn {arguments.turn} has left: {amounts.in_words(left)}")
+    if arguments.json:
+        tell({"turn": arguments.turn, "left": left})
+    else:
+        _note(f"turn {arguments.turn} has left: {amounts.in_words(left)}")
     return 0
 
 
 async def cancel_turn(arguments: argparse.Namespace) -> int:
     """`perdure cancel TURN`."""
+    from perdure.clients.json_lines import tell
+
     client = await _client(arguments)
     turn = await client.get(arguments.turn)
     asked = await turn.cancel(arguments.reason)
-    _note(f"asked turn {turn.id} to stop" if asked else f"turn {turn.id} is over already")
+    if arguments.json:
+        tell({"turn": turn.id, "asked": asked})
+    else:
+        _note(f"asked turn {turn.id} to stop" if asked else f"turn {turn.id} is over already")
     return 0
 
 
@@ -161,8 +261,7 @@ async def ask_question(arguments: argparse.Namespace) -> int:
     """`perdure ask QUESTION`."""
     from perdure.clients.ask import ask
 
-    settings = _settings(arguments)
-    return await ask(arguments.question, arguments.folder, settings, state=STATE, address=arguments.address, streams=arguments.stream)
+    return await ask(arguments, _settings(arguments), state=STATE)
 
 
 async def run_demo(arguments: argparse.Namespace) -> int:
@@ -172,44 +271,6 @@ async def run_demo(arguments: argparse.Namespace) -> int:
     return await demo(arguments.question, arguments.folder, _settings(arguments), state=STATE, address=arguments.address)
 
 
-async def _follow(client: Any, turn: Any, *, streams: bool) -> int:
-    from perdure.clients.aloud import Aloud
-    from perdure.clients.progress import Progress, figures
-    from perdure.clients.screen import Live
-    from perdure.clients.tree import Tree, lines, rows
-
-    progress, live = Progress(), Live()
-
-    def changed(node: Any, event: Any) -> None:
-        if node is tree.root:
-            live.erase()
-            progress.show(event)
-        draw()
-
-    def draw() -> None:
-        if tree.root.children and not progress.is_speaking:
-            live.draw(lines(rows(tree.root)))
-
-    def say(said: Any) -> None:
-        live.erase()
-        progress.say(said)
-
-    tree = Tree(Aloud(turn, say) if streams else turn, client.get, changed)
-    async with live.ticking(draw):
-        await tree.follow()
-    if tree.root.children:
-        live.last(["", *lines(rows(tree.root))])
-    try:
-        report = await turn.typed(str).result()  # as the model wrote it
-    except errors.PerdureError as error:
-        if error.report is not None:
-            _note(figures(error.report))
-        raise
-    print("" if report.output == progress.said else f"\n{report.output}\n")
-    _note(figures(report))
-    return 0
-
-
 async def _client(arguments: argparse.Namespace) -> Any:
     from perdure.clients.agent_client import AgentClient
 
@@ -217,8 +278,14 @@ async def _client(arguments: argparse.Namespace) -> Any:
 
 
 def _connecting(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--address", help="where Temporal is, such as localhost:7233 (default: Temporal's environment profiles)")
-    command.add_argument("--task-queue", default=os.environ.get("PERDURE_TASK_QUEUE", "perdure"), help="where the workers poll")
+    group = command.add_argument_group("where")
+    group.add_argument("--address", metavar="HOST:PORT", help="of Temporal (default: Temporal's environment, or localhost:7233)")
+    queue = os.environ.get("PERDURE_TASK_QUEUE", "perdure")
+    group.add_argument("--task-queue", metavar="NAME", default=queue, help="where workers poll (default: PERDURE_TASK_QUEUE, or perdure)")
+
+
+def _telling(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument("--json", action="store_true", help=what)
 
 
 def _streaming(command: argparse.ArgumentParser) -> None:
@@ -229,7 +296,7 @@ def _asking(command: argparse.ArgumentParser) -> None:
     command.add_argument("--folder", type=Path, default=Path("docs"), help="the documents (default: docs)")
     command.add_argument("--model", help="such as openai:gpt-5-mini (default: that with OPENAI_API_KEY, else offline:librarian)")
     command.add_argument("--base-url", help="of a server that speaks OpenAI's APIs, such as http://localhost:11434/v1")
-    command.add_argument("--address", help="use this Temporal server instead of an embedded one")
+    command.add_argument("--address", metavar="HOST:PORT", help="use this Temporal server instead of an embedded one")
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, str]:

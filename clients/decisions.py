@@ -16,25 +16,39 @@ from typing import Any
 from perdure import errors
 from perdure.approvals import PendingApproval
 from perdure.clients.agent_client import AgentClient
-from perdure.clients.screen import Paint
+from perdure.clients.amounts import time_in_words
+from perdure.clients.arguments import examples
+from perdure.clients.doing import Commands
+from perdure.clients.json_lines import tell
+from perdure.clients.screen import Paint, columns_of
 from perdure.clients.turn import Turn
+from perdure.clients.widths import cut, width
 from perdure.text import arguments_in_words, harmless, one_line
 
 _WORDS = 80
-_UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
+_LEAST = 30
 
 
 def register(subparsers: Any, connecting: Any, run: Any) -> None:
     """Add the command."""
     command = subparsers.add_parser(
-        "approvals", help="what waits for a person", description="List the calls that wait for a person, look at those of a turn, and decide."
+        "approvals",
+        help="what waits for a person",
+        description="List the calls that wait for a person, look at those of a turn, and decide.",
+        epilog=examples(
+            "perdure approvals",
+            "perdure approvals ticket-4711",
+            "perdure approvals ticket-4711 --approve call_1_1",
+            'perdure approvals ticket-4711 --deny call_1_2 --reason "the customer called"',
+        ),
     )
-    command.add_argument("turn", nargs="?", help="the turn's id: its calls, with all arguments")
+    command.add_argument("turn", metavar="TURN", nargs="?", help="the turn's id: its calls, with all arguments")
     said = command.add_mutually_exclusive_group()
     said.add_argument("--approve", metavar="CALL", action="append", default=[], help="let this call run; may be repeated")
     said.add_argument("--deny", metavar="CALL", action="append", default=[], help="refuse this call; may be repeated")
     command.add_argument("--arguments", metavar="JSON", help="with --approve: run it with these arguments in place of its own")
     command.add_argument("--reason", default="", help="why; with --deny the model is told")
+    command.add_argument("--json", action="store_true", help="a line of JSON for each call, with all of its arguments")
     connecting(command)
     command.set_defaults(run=run)
 
@@ -57,7 +71,11 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
             await turn.deny(one, arguments.reason)
         else:
             await turn.approve(one, reason=arguments.reason, arguments=edited)
-        print(f"{'denied' if arguments.deny else 'approved'}  {_row(one, arguments.arguments)}")
+        decided = "denied" if arguments.deny else "approved"
+        if arguments.json:
+            tell({"turn": turn.id, "call_id": one.call_id, "tool": one.tool, "decided": decided})
+        else:
+            print(f"{decided}  {_row(one, arguments.arguments)}")
     return 0
 
 
@@ -74,37 +92,48 @@ async def _named(turn: Turn, calls: list[str]) -> list[PendingApproval]:
 async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
     paint = Paint()
     found = [row async for row in client.pending_approvals()]
+    if arguments.json:
+        return _tell([(entry.id, one) for entry, one in found])
     for entry, one in found:
-        print(f"{paint('bold', harmless(entry.id))}  {_row(one)}  {left(one.expires_at - datetime.now(UTC))}")
+        print(_fitting(paint("bold", harmless(entry.id)), _row(one), left(one.expires_at - datetime.now(UTC))))
     if found:
-        print(f"\nlook at one: {_command(arguments, found[0][0].id)}", file=sys.stderr)
+        print(f"\nlook at one: {Commands(arguments.address).of('approvals', found[0][0].id)}", file=sys.stderr)
     else:
         print("nothing waits for approval", file=sys.stderr)
     return 0
 
 
+def _tell(found: list[tuple[str, PendingApproval]]) -> int:
+    for turn_id, one in found:
+        tell({"turn": turn_id, **dict(one)})
+    return 0
+
+
 def _look(arguments: argparse.Namespace, pending: tuple[PendingApproval, ...]) -> int:
+    if arguments.json:
+        return _tell([(arguments.turn, one) for one in pending])
     paint = Paint()
     for one in pending:
         print(f"{paint('bold', harmless(one.call_id))}  {harmless(one.tool)}  {left(one.expires_at - datetime.now(UTC))}")
         print(_indented(one.arguments))
     if pending:
-        command, call = _command(arguments, arguments.turn), shlex.quote(pending[0].call_id)
+        command, call = Commands(arguments.address).of("approvals", arguments.turn), shlex.quote(pending[0].call_id)
         print(f"\n{command} --approve {call}\n{command} --deny {call} --reason …", file=sys.stderr)
     else:
         print(f"nothing of turn {arguments.turn} waits for approval", file=sys.stderr)
     return 0
 
 
+def _fitting(turn_id: str, call: str, expires: str) -> str:
+    """A line in which a terminal that is too narrow cuts the arguments."""
+    columns = columns_of(sys.stdout)
+    room = width(call) if columns is None else max(columns - width(turn_id + expires) - 4, _LEAST)
+    return f"{turn_id}  {cut(call, room)}  {expires}"
+
+
 def _row(one: PendingApproval, edited: str | None = None) -> str:
     words = one_line(arguments_in_words(one.arguments if edited is None else edited), _WORDS)
     return f"{harmless(one.call_id)}  {harmless(one.tool)}  {harmless(words)}"
-
-
-def _command(arguments: argparse.Namespace, turn_id: str) -> str:
-    """The command for a turn on the same server, as a shell takes it."""
-    server = ["--address", arguments.address] if arguments.address else []
-    return shlex.join(["perdure", "approvals", turn_id, *server])
 
 
 def _indented(arguments: str) -> str:
@@ -117,14 +146,7 @@ def _indented(arguments: str) -> str:
 
 def left(time: timedelta) -> str:
     """How long an approval may still be given, in its two largest units."""
-    units = [(name, length) for name, length in _UNITS if time >= length][:2]
-    if not units:
-        return "expired"
-    parts = []
-    for name, length in units:
-        parts.append(f"{time // length} {name}")
-        time %= length
-    return f"expires in {' '.join(parts)}"
+    return f"expires in {time_in_words(time)}" if time >= timedelta(seconds=1) else "expired"
 
 
 def _edited(arguments: argparse.Namespace) -> dict[str, Any] | None:

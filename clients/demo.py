@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
-from perdure.clients.ask import AGENT, Session, cancelled_if_interrupted, conclude, first_of, gives_up, introduce, session
+from perdure.clients.ask import AGENT, Session, cancelled_if_interrupted, first_of, gives_up, introduce, say_where, session
 from perdure.clients.processes import Child
-from perdure.clients.progress import Progress
+from perdure.clients.progress import Progress, figures
 from perdure.clients.screen import Paint
 from perdure.clients.turn import Turn
 from perdure.facts import Key, ModelAnswered, ToolReturned
@@ -28,7 +29,7 @@ _POLL_S = 0.02
 
 async def demo(question: str, folder: Path, settings: Mapping[str, str], *, state: Path, address: str | None) -> int:
     """Ask, kill the worker in the middle, start another, and check that nothing was done twice. Returns 0 only if all of that is so."""
-    introduce(folder, settings["PERDURE_ASK_MODEL"])
+    introduce(folder, settings["PERDURE_ASK_MODEL"], sys.stdout)
     with tempfile.TemporaryDirectory(prefix="perdure-demo-") as scratch:
         journal = Path(scratch) / "journal"
         journal.touch()
@@ -36,7 +37,8 @@ async def demo(question: str, folder: Path, settings: Mapping[str, str], *, stat
             turn = await here.client.start(AGENT, question)
             recorded = await _follow_through_a_kill(here, turn, journal)
             report = await turn.result()
-            conclude(report, here.server)
+            print(f"\n{report.output}\n\n{Paint()('dim', figures(report))}")
+            say_where(report.turn_id, here.server, sys.stdout)
         return _verdict(report, recorded, Counter(_lines(journal)))
 
 

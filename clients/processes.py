@@ -77,11 +77,12 @@ async def embedded_server(state: Path) -> Server:
     assert child.process.stdout is not None
     try:
         found = json.loads(await asyncio.wait_for(child.process.stdout.readline(), _PATIENCE_S))
-    except (TimeoutError, ValueError):
+        address, ui, started = found["address"], found["ui"], found["started"]
+    except (TimeoutError, ValueError, KeyError):  # a line that has none of them says why
         words = child.last_words()
         await child.stop(signal.SIGINT)
         raise errors.ServerUnreachableError(f"the embedded Temporal server did not start: {words or '`perdure dev` shows why'}") from None
-    return Server(found["address"], found["ui"], is_embedded=True, child=child if found["started"] else None)
+    return Server(address, ui, is_embedded=True, child=child if started else None)
 
 
 async def worker(app: str, server: Server, settings: Mapping[str, str]) -> Child:

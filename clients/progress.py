@@ -10,8 +10,9 @@ from urllib.parse import quote
 from perdure.budgets import Remaining
 from perdure.clients import amounts
 from perdure.clients.feed import Event
-from perdure.clients.screen import Paint
+from perdure.clients.screen import Paint, columns_of, shown
 from perdure.clients.speech import Said, TextBegins, TextVoid
+from perdure.clients.widths import cut, wrapped
 from perdure.facts import (
     AgentResolved,
     BudgetAdded,
@@ -33,10 +34,16 @@ from perdure.facts import (
     WaitEnded,
 )
 from perdure.fold import apply
-from perdure.reports import AgentReport
+from perdure.reports import AgentReport, Outcome
 from perdure.state import TurnState
 from perdure.tasks import headline
-from perdure.text import one_line
+from perdure.text import harmless, one_line
+
+COLOURS = {Outcome.COMPLETED: "green", Outcome.TRUNCATED: "yellow", Outcome.CANCELLED: "yellow"}
+"""Of how a turn ended; red for the others."""
+_INDENT = len("   0.0 s  ")
+_IN_SHORT = TurnStarted | AgentResolved | ModelAnswered | ToolReturned | ChildScheduled | ChildEnded
+"""What is told in one line, cut where the terminal ends. Why a turn waits or a call failed is told in full."""
 
 
 class Progress:
@@ -47,7 +54,8 @@ class Progress:
         is_speaking: Whether a text is being printed, which another line would cut in two.
     """
 
-    def __init__(self, out: TextIO = sys.stdout) -> None:
+    def __init__(self, out: TextIO | None = None) -> None:
+        out = out or sys.stdout
         self.said = ""
         self.is_speaking = False
         self._out = out
@@ -67,8 +75,11 @@ class Progress:
         text = self._text(event)
         if text:
             self._end_text()
-            seconds = (event.at - self._began).total_seconds()
-            print(f"{self._paint('dim', f'{seconds:6.1f} s')}  {text}", file=self._out, flush=True)
+            self._print(f"{self._time(event.at)}  {text}", is_short=isinstance(event.fact, _IN_SHORT))
+
+    def now(self, at: datetime, words: str) -> str:
+        """A line about this moment."""
+        return self._paint("dim", f"{self._time(at)}  {words}")
 
     def say(self, said: Said) -> None:
         """Print a piece of what the model says."""
@@ -83,7 +94,17 @@ class Progress:
                 print(self._paint("yellow", f"{Key(step, attempt=attempt)}  what was said does not count"), file=self._out, flush=True)
             case str():
                 self.said += said
-                print(said, end="", file=self._out, flush=True)
+                print(shown(said, self._out), end="", file=self._out, flush=True)
+
+    def _time(self, at: datetime) -> str:
+        seconds = max((at - (self._began or at)).total_seconds(), 0)
+        return self._paint("dim", f"{seconds:6.1f} s")
+
+    def _print(self, line: str, *, is_short: bool) -> None:
+        columns = columns_of(self._out)
+        if columns is not None:
+            line = cut(line, columns) if is_short else wrapped(line, columns, min(_INDENT, columns // 3))
+        print(line, file=self._out, flush=True)
 
     def _end_text(self) -> None:
         if self.is_speaking:
@@ -96,11 +117,11 @@ class Progress:
             case TurnStarted(request):
                 return f"{paint('bold', request.agent)}: {headline(request.task)}"
             case AgentResolved(_, agent):
-                return paint("dim", f"asks {agent.model}, {len(agent.tools)} tools")
+                return paint("dim", f"asks {agent.model}{_and_tools(len(agent.tools))}")
             case ModelAnswered(key, answer):
                 return self._answered(key, answer.message.text)
             case CallFailed(key, error, lost):
-                return paint("yellow", f"{key}  {'its worker was lost; it is tried again' if lost else error.message}")
+                return paint("yellow", f"{key}  {'its worker was lost; it is tried again' if lost else _all(error.message)}")
             case ToolReturned(key, output):
                 return f"{key}  {paint('red' if output.is_error else 'dim', '→ ' + one_line(output.content, 90))}"
             case ToolLost(key, loss, _):
@@ -109,7 +130,7 @@ class Progress:
                 return f"{key}  {paint('cyan', f'{turn_id} begins:')} {headline(request.task)}"
             case ChildEnded(key, summary, reason):
                 said = f"{summary.outcome.value}: {one_line(summary.output, 60)}" if summary else reason
-                return f"{key}  {paint('dim', '→ ' + said)}"
+                return f"{key}  {paint('dim', '→ ' + _all(said))}"
             case _:
                 return self._waits(event.fact)
 
@@ -117,24 +138,22 @@ class Progress:
         paint = self._paint
         match fact:
             case CancelRequested(reason):
-                return paint("yellow", f"cancel requested{': ' + reason if reason else ''}")
+                return paint("yellow", f"cancel requested{': ' + _all(reason) if reason else ''}")
             case WaitBegan(kind, reason):
-                return paint("yellow", f"waits for {kind}: {reason}")
+                return paint("yellow", f"waits for {kind}: {_all(reason)}")
             case ChildTold(key, news) if news.waits_for:
-                return paint("yellow", f"{key}  waits for {news.waits_for}: {news.reason}")
+                return paint("yellow", f"{key}  waits for {news.waits_for}: {_all(news.reason)}")
             case WaitEnded():
                 return paint("dim", "goes on")
             case PolicyAnswered(key, ruling):
                 return paint("dim", f"{key}  {ruling.verdict.kind.replace('_', ' ')}")
             case Decided(decision):
-                said = "approved" if decision.approve else "denied"
-                return paint(
-                    "green" if decision.approve else "yellow", f"{decision.call_id} {said}{': ' + decision.reason if decision.reason else ''}"
-                )
+                said = f"{harmless(decision.call_id)} {'approved' if decision.approve else 'denied'}"
+                return paint("green" if decision.approve else "yellow", said + (f": {_all(decision.reason)}" if decision.reason else ""))
             case BudgetAdded(more):
                 return paint("green", f"budget added: {amounts.in_words(Remaining(**dict(more)))}")
             case TurnEnded(outcome):
-                return paint("green" if outcome == "completed" else "red", outcome.value)
+                return paint(COLOURS.get(outcome, "red"), outcome.value)
             case _:
                 return ""
 
@@ -142,8 +161,17 @@ class Progress:
         calls = self._state.calls or (self._state.steps[-1].message.calls if self._state.steps else ())
         if not calls:
             return f"{key}  {self._paint('dim', 'answers')}"
-        asked = ", ".join(f"{call.name} {one_line(call.arguments, 70)}" for call in calls)
+        asked = ", ".join(f"{harmless(call.name)} {one_line(call.arguments, 70)}" for call in calls)
         return f"{key}  {self._paint('cyan', asked)}" + (f"  {self._paint('dim', one_line(text, 60))}" if text not in ("", self.said) else "")
+
+
+def _and_tools(count: int) -> str:
+    return f", {count} tool{'s' * (count > 1)}" if count else ""
+
+
+def _all(text: str) -> str:
+    """A text whole, as one line that cannot hurt."""
+    return harmless(" ".join(text.split()))
 
 
 def figures(report: AgentReport) -> str:

@@ -1,71 +1,115 @@
-"""What is drawn on a terminal: colours, lines that change, and how wide letters are."""
+"""What is drawn on a terminal: colours, and lines at its end that change."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
-import re
 import shutil
 import sys
-import unicodedata
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TextIO
 
+from perdure.clients.widths import cut, width
+from perdure.text import harmless
+
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_TICK_S = 0.25
 
 
 class Paint:
-    """Colours where they are wanted: on a terminal, unless NO_COLOR is set."""
+    """Colours where they are wanted: on a terminal that is not dumb, or where FORCE_COLOR is set; never where NO_COLOR is."""
 
-    def __init__(self, out: TextIO = sys.stdout) -> None:
-        self._on = out.isatty() and not os.environ.get("NO_COLOR")
+    def __init__(self, out: TextIO | None = None) -> None:
+        out = out or sys.stdout
+        wanted = bool(os.environ.get("FORCE_COLOR")) or is_terminal(out)
+        self._on = wanted and not os.environ.get("NO_COLOR")
 
     def __call__(self, style: str, text: str) -> str:
         """`text` in a style, or as it is."""
-        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._on else text
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._on and text else text
+
+
+def is_terminal(out: TextIO) -> bool:
+    """Whether a person looks at it, on something that can draw."""
+    return out.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def size_of(out: TextIO) -> os.terminal_size:
+    """Columns and lines of the terminal that this is, as they are now."""
+    with contextlib.suppress(OSError, ValueError):
+        real = os.get_terminal_size(out.fileno())
+        if real.columns and real.lines:
+            return real
+    return shutil.get_terminal_size()
+
+
+def columns_of(out: TextIO) -> int | None:
+    """How wide the terminal is that this is; None where it is none, and nothing is cut."""
+    return size_of(out).columns if out.isatty() else None
+
+
+def shown(text: str, out: TextIO) -> str:
+    """Anybody's text of several lines: on a terminal with escapes in place of what would move its cursor, elsewhere as it is."""
+    return "".join(letter if letter in "\n\t" else harmless(letter) for letter in text) if out.isatty() else text
 
 
 class Live:
     """Lines at the bottom of a terminal that are drawn anew when they change; elsewhere they are printed once, by `last`."""
 
-    def __init__(self, out: TextIO = sys.stdout) -> None:
-        self._out = out
-        self._drawn = 0
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._drawn: list[str] = []
 
     def erase(self) -> None:
         """Take the lines away, to print something above them."""
         if self._drawn:
-            print(f"\x1b[{self._drawn}A\x1b[J", end="", file=self._out, flush=True)
-        self._drawn = 0
+            columns = size_of(self._out).columns
+            rows = sum(max(-(-width(line) // columns), 1) for line in self._drawn)  # a terminal that became narrower has wrapped them
+            print(f"\r\x1b[{rows}A\x1b[J", end="", file=self._out, flush=True)
+        self._drawn = []
 
     def draw(self, lines: Sequence[str]) -> None:
         """Draw as many of the last of them as the terminal has room for, each cut where it ends."""
-        if not self._out.isatty():
+        if not is_terminal(self._out):
             return
-        self.erase()
-        size = shutil.get_terminal_size()
+        size = size_of(self._out)
         room = max(size.lines - 1, 1)
         if len(lines) > room:
             lines = [f"… {len(lines) - room + 1} more lines above", *lines[len(lines) - room + 1 :]]
-        for line in lines:
-            print(cut(line, size.columns), file=self._out)
-        self._out.flush()
-        self._drawn = len(lines)
+        fitting = [cut(line, size.columns) for line in lines]
+        if fitting != self._drawn:
+            self.erase()
+            print(*fitting, sep="\n", end="\n" if fitting else "", file=self._out, flush=True)
+            self._drawn = fitting
 
     @contextlib.asynccontextmanager
-    async def ticking(self, draw: Callable[[], None]) -> AsyncIterator[None]:
-        """Have them drawn every second, too."""
-        ticks = asyncio.create_task(self._tick(draw))
+    async def ticking(self, tick: Callable[[], None]) -> AsyncIterator[None]:
+        """Have `tick` called all the time, and the lines out of the way of what is logged; in the end they are gone."""
+        ticks = asyncio.create_task(_every(tick))
+        try:
+            with self._above_logs():
+                yield
+        finally:
+            ticks.cancel()
+            await asyncio.wait({ticks})
+            self.erase()
+
+    @contextlib.contextmanager
+    def _above_logs(self) -> Iterator[None]:
+        def make_room(_: logging.LogRecord) -> bool:
+            self.erase()
+            return True
+
+        handlers = list(logging.getLogger().handlers)
+        for handler in handlers:
+            handler.addFilter(make_room)
         try:
             yield
         finally:
-            ticks.cancel()
-
-    async def _tick(self, draw: Callable[[], None]) -> None:
-        while self._out.isatty():
-            await asyncio.sleep(1)
-            draw()
+            for handler in handlers:
+                handler.removeFilter(make_room)
 
     def last(self, lines: Sequence[str]) -> None:
         """Print them for good."""
@@ -74,24 +118,7 @@ class Live:
             print(line, file=self._out, flush=True)
 
 
-def width(text: str) -> int:
-    """How many columns a text takes: letters of Chinese two, accents that stand over others none."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 0 if unicodedata.combining(letter) else 1 for letter in text)
-
-
-_PIECES = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
-
-
-def cut(line: str, columns: int) -> str:
-    """`line`, or as much of it as so many columns hold, without its last colour running on."""
-    kept: list[str] = []
-    used, is_coloured = 0, False
-    for piece in _PIECES.findall(line):
-        if piece.startswith("\x1b"):
-            is_coloured = not piece.endswith("[0m")
-        else:
-            used += width(piece)
-            if used > columns:
-                return "".join(kept) + ("\x1b[0m" if is_coloured else "")
-        kept.append(piece)
-    return line
+async def _every(tick: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(_TICK_S)
+        tick()

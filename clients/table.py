@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,30 +9,49 @@ from typing import TextIO
 
 from perdure.activities.search import State
 from perdure.clients.entries import TurnEntry
-from perdure.clients.screen import Paint, width
+from perdure.clients.progress import COLOURS
+from perdure.clients.screen import Paint, columns_of
+from perdure.clients.widths import cut, width
 from perdure.reports import Outcome
 from perdure.text import harmless
 
 _GAP = "  "
 _HEADER = ("ID", "AGENT", "STATE", "STEPS", "SPENT", "STARTED", "TASK")
 _TO_THE_RIGHT = {"STEPS", "SPENT"}
+_LEFT_OUT = ("SPENT", "STEPS", "STARTED", "AGENT", "TASK")
+"""What goes first where the terminal is too narrow; ids never do, because one copies them."""
 _UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
-_LEAST_TASK = 20
+_LEAST_TASK = 12
 
 
-def show(entries: Sequence[TurnEntry], *, out: TextIO = sys.stdout, now: datetime | None = None) -> None:
-    """Print a line for each turn. On a terminal a task is cut where the line ends; elsewhere nothing is."""
+def show(entries: Sequence[TurnEntry], *, out: TextIO | None = None, now: datetime | None = None) -> None:
+    """Print a line for each turn. On a terminal columns are left out and a task is cut so that a line fits; elsewhere nothing is."""
+    out = out or sys.stdout
     paint = Paint(out)
     rows = [_row(entry, now or datetime.now(UTC)) for entry in entries]
-    widths = [max(width(cell) for cell in column) for column in zip(_HEADER, *rows, strict=True)]
-    if out.isatty():
-        used = sum(widths[:-1]) + len(_GAP) * len(widths[:-1])
-        widths[-1] = min(widths[-1], max(_LEAST_TASK, shutil.get_terminal_size().columns - used))
-    print(paint("dim", _line(_HEADER, widths)), file=out)
+    widths = {name: max(width(row[name]) for row in (dict(zip(_HEADER, _HEADER, strict=True)), *rows)) for name in _HEADER}
+    widths = _fitting(widths, columns_of(out))
+    print(paint("dim", _GAP.join(_fitted(name, name, columns) for name, columns in widths.items()).rstrip()), file=out)
     for entry, row in zip(entries, rows, strict=True):
-        cells = list(_aligned(row, widths))
-        cells[2] = paint(_style(entry), cells[2])
-        print(_GAP.join(cells).rstrip(), file=out)
+        cells = {name: _fitted(row[name], name, columns) for name, columns in widths.items()}
+        print(_GAP.join(paint(_style(entry), cell) if name == "STATE" else cell for name, cell in cells.items()).rstrip(), file=out)
+
+
+def _fitting(widths: dict[str, int], columns: int | None) -> dict[str, int]:
+    """The columns that a terminal has room for, and how wide they are."""
+    if columns is None:
+        return widths
+    kept = {**widths, "TASK": min(widths["TASK"], _LEAST_TASK)}
+    for name in _LEFT_OUT:
+        if _total(kept) > columns:
+            del kept[name]
+    if "TASK" in kept:
+        kept["TASK"] = min(widths["TASK"], kept["TASK"] + columns - _total(kept))
+    return kept
+
+
+def _total(widths: dict[str, int]) -> int:
+    return sum(widths.values()) + len(_GAP) * (len(widths) - 1)
 
 
 def ago(age: timedelta) -> str:
@@ -44,7 +62,7 @@ def ago(age: timedelta) -> str:
     return "just now"
 
 
-def _row(entry: TurnEntry, now: datetime) -> tuple[str, ...]:
+def _row(entry: TurnEntry, now: datetime) -> dict[str, str]:
     cells = (
         entry.id,
         entry.agent or "–",
@@ -54,27 +72,16 @@ def _row(entry: TurnEntry, now: datetime) -> tuple[str, ...]:
         ago(now - entry.started_at),
         entry.task,
     )
-    return tuple(harmless(cell) for cell in cells)
+    return {name: harmless(cell) for name, cell in zip(_HEADER, cells, strict=True)}
 
 
 def _style(entry: TurnEntry) -> str:
     if entry.state != State.ENDED:
         return "cyan" if entry.state == State.RUNNING else "yellow"
-    return {Outcome.COMPLETED: "green", Outcome.TRUNCATED: "yellow", Outcome.CANCELLED: "yellow"}.get(entry.outcome or Outcome.FAILED, "red")
+    return COLOURS.get(entry.outcome or Outcome.FAILED, "red")
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return _GAP.join(_aligned(cells, widths)).rstrip()
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [_fitted(cell, columns, to_the_right=name in _TO_THE_RIGHT) for name, cell, columns in zip(_HEADER, cells, widths, strict=True)]
-
-
-def _fitted(cell: str, columns: int, *, to_the_right: bool) -> str:
-    if width(cell) > columns:
-        while width(cell) > columns - 1:
-            cell = cell[:-1]
-        cell += "…"
+def _fitted(cell: str, name: str, columns: int) -> str:
+    cell = cut(cell, columns)
     space = " " * (columns - width(cell))
-    return space + cell if to_the_right else cell + space
+    return space + cell if name in _TO_THE_RIGHT else cell + space

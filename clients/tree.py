@@ -11,13 +11,18 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from perdure import errors
+from perdure.budgets import Spending
+from perdure.clients.doing import PEOPLE, doing, needs_somebody
 from perdure.clients.feed import Event
+from perdure.clients.widths import width
 from perdure.facts import ChildScheduled
 from perdure.fold import apply
 from perdure.ledger import in_words
 from perdure.state import Child, TurnState
 from perdure.tasks import headline
 
+_NUMBERS = 2
+"""The columns from this one on are numbers."""
 _NOT_YET_S = 0.2
 _GIVEN_UP_S = 5.0
 """A child is in its parent's history a moment before it can be read, or never, if it could not be started."""
@@ -32,8 +37,11 @@ class Node:
     state: TurnState = field(default_factory=TurnState)
     began: datetime | None = None
     ended: datetime | None = None
-    doing: str = ""
+    since: datetime | None = None
     children: list[Node] = field(default_factory=list)
+    _doing: str = ""
+    _stands_since: datetime | None = None
+    _stood: timedelta = timedelta()
 
     def see(self, event: Event) -> None:
         """One more event of the turn."""
@@ -41,6 +49,34 @@ class Node:
         self.state = apply(self.state, event.fact)
         self.agent = self.state.request.agent if self.state.request else self.agent
         self.ended = event.at if self.state.ended else None
+        self._count(event.at)
+
+    def elapsed(self, now: datetime) -> timedelta:
+        """The time that counts: without waits for people."""
+        return (self._stands_since or self.ended or now) - (self.began or now) - self._stood
+
+    @property
+    def spent(self) -> Spending:
+        """What it and those below it have spent so far, without what is set aside for what still runs."""
+        if self.state.ended is not None:
+            return self.state.charged
+        running = (child for child in self.children if not any(one.ended for one in self.state.children if one.turn_id == child.turn_id))
+        return sum((child.spent for child in running), self.state.ledger.spent)
+
+    def all(self) -> Iterator[Node]:
+        """It and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.all()
+
+    def _count(self, at: datetime) -> None:
+        """Note since when it does what it does, and how long it has stood still for people."""
+        if (now := doing(self.state)) != self._doing:
+            self._doing, self.since = now, at
+        if needs_somebody(self.state):
+            self._stands_since = self._stands_since or at
+        elif self._stands_since:
+            self._stood, self._stands_since = self._stood + at - self._stands_since, None
 
 
 class Followed(Protocol):
@@ -127,7 +163,7 @@ def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetim
         agent=node.turn_id.rpartition("/")[2] if known else node.agent,
         status=_status(state, known),
         steps=len(state.steps),
-        cost=_spent(node) if state.is_priced else None,
+        cost=node.spent.usd if state.is_priced else None,
         time=((node.ended or now) - node.began) if node.began else timedelta(),
         task=headline(request.task) if request else "",
     )
@@ -137,20 +173,12 @@ def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetim
         yield from _rows(child, known, below + ("└─ " if is_last else "├─ "), below + ("   " if is_last else "│  "), now)
 
 
-def _spent(node: Node) -> Decimal:
-    """What a turn and those below it have spent so far, without what is set aside for what still runs."""
-    if node.state.ended is not None:
-        return node.state.charged.usd
-    running = (child for child in node.children if not any(one.ended for one in node.state.children if one.turn_id == child.turn_id))
-    return node.state.ledger.spent.usd + sum(map(_spent, running), Decimal(0))
-
-
 def _status(state: TurnState, known: Child | None) -> str:
     if state.ended is not None:
         return state.ended.outcome.value
     if known is not None and known.ended:
         return (known.report.outcome or "ended") if known.summary else "terminated"
-    if state.waiting is not None and state.waiting.kind != "retry":
+    if state.waiting is not None and state.waiting.kind in PEOPLE:
         return f"waits for {state.waiting.kind}"
     return "running" if state.request else "starting"
 
@@ -160,12 +188,14 @@ def lines(drawn: list[Row]) -> list[str]:
     cells = [
         (row.branch + row.agent, row.status, f"{row.steps} step{'s' * (row.steps != 1)}", _cost(row.cost), _time(row.time), row.task) for row in drawn
     ]
-    widths = [max(len(line[column]) for line in cells) for column in range(5)]
-    return ["  ".join([line[0].ljust(widths[0]), line[1].ljust(widths[1]), *_right(line, widths), line[5]]).rstrip() for line in cells]
+    widths = [max(width(line[column]) for line in cells) for column in range(5)]
+    return ["  ".join([*(_fitted(line[column], widths[column], column) for column in range(5)), line[5]]).rstrip() for line in cells]
 
 
-def _right(line: tuple[str, ...], widths: list[int]) -> list[str]:
-    return [line[column].rjust(widths[column]) for column in (2, 3, 4)]
+def _fitted(cell: str, columns: int, column: int) -> str:
+    """Names to the left, numbers to the right."""
+    space = " " * (columns - width(cell))
+    return cell + space if column < _NUMBERS else space + cell
 
 
 def _cost(cost: Decimal | None) -> str:

@@ -2,58 +2,85 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 
 from perdure.clients import commands as for_callers
-from perdure.errors import PerdureError
+from perdure.clients import completion, exits
+from perdure.clients.arguments import Parser
+from perdure.errors import PerdureError, TurnNotFoundError
+from perdure.text import harmless
 from perdure.worker import commands as for_workers
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+EPILOG = f"""\
+Temporal is where its environment says (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …),
+else at localhost:7233. `perdure COMMAND --help` says more, with examples.
+
+exit codes:
+{exits.in_words()}
+"""
+HINTS: dict[type[PerdureError], str] = {TurnNotFoundError: "`perdure list` shows those that there are"}
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Every command with its options."""
-    made = argparse.ArgumentParser(prog="perdure", description="Agents that must finish: each turn is a Temporal workflow.")
+    made = Parser(prog="perdure", description="Agents that must finish: each turn is a Temporal workflow.", epilog=EPILOG)
     made.add_argument("--verbose", action="store_true", help="show what the libraries log")
-    made.set_defaults(run=None)
+    made.set_defaults(run=None, json=False)
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND")
     for_workers.register(subparsers)
     for_callers.register(subparsers)
+    completion.register(subparsers, made)
     return made
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code: 0 well, 1 the turn did not end well, 2 something is to be put right first."""
+    """Run one command and return its exit code; `perdure.clients.exits` says what they mean."""
     try:
         arguments = parser().parse_args(argv)
     except SystemExit as left:  # --help and mistakes
-        return left.code if isinstance(left.code, int) else USAGE
+        return left.code if isinstance(left.code, int) else exits.USAGE
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, format="%(message)s", stream=sys.stderr)
     if arguments.run is None:
         parser().print_help()
-        return USAGE
+        return exits.USAGE
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        return exits.NO_READER
+
+
+def _run(arguments: Namespace) -> int:
     try:
         return int(asyncio.run(arguments.run(arguments)))
     except PerdureError as error:
-        print(f"perdure: {error.message}", file=sys.stderr)
-        return FAILED if error.report is not None else USAGE
+        hint = f"; {HINTS[type(error)]}" if type(error) in HINTS else ""
+        print("perdure:", "\n".join(map(harmless, error.message.splitlines())) + hint, file=sys.stderr)
+        if arguments.json:
+            from perdure.clients.json_lines import tell_error
+
+            tell_error(error)
+        return exits.of_error(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("perdure: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return exits.INTERRUPTED
     except SystemExit as left:
-        return left.code if isinstance(left.code, int) else FAILED
+        return left.code if isinstance(left.code, int) else exits.FAILED
 
 
 def main() -> None:
     """Run, then leave at once: Temporal's client may abort an interpreter that takes its time to end."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that knows few letters is no reason to fail
     code = run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -25,17 +25,27 @@ _GRACE_S = "10"
 
 def register(subparsers: Any) -> None:
     """Add the commands to the command line's parser."""
-    worker = subparsers.add_parser("worker", help="run the agents of a module", description="Run the agents of a module until SIGTERM.")
+    worker = subparsers.add_parser(
+        "worker",
+        help="run the agents of a module",
+        description="Run the agents of a module until SIGTERM or Ctrl-C; then drain: no new work, and what is in flight gets PERDURE_GRACE_S seconds.",
+        epilog="example:\n  perdure worker support:app --health-port 8080",
+    )
     worker.add_argument("app", metavar="MODULE:NAME", help="an Agent, a Registry, an AgentWorker, or a function that returns one")
-    worker.add_argument("--address", help="where Temporal is, such as localhost:7233 (default: Temporal's environment profiles)")
+    worker.add_argument("--address", metavar="HOST:PORT", help="of Temporal (default: Temporal's environment, or localhost:7233)")
     worker.add_argument("--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: PERDURE_HEALTH_PORT, if set)")
     _attachable(worker)
     worker.set_defaults(run=run_worker)
-    dev = subparsers.add_parser("dev", help="a Temporal server with web UI, and a worker", description="Run a Temporal server for development.")
+    dev = subparsers.add_parser(
+        "dev",
+        help="a Temporal server with web UI, and a worker",
+        description="Run a Temporal server for development, and with MODULE:NAME a worker, until Ctrl-C.",
+        epilog="examples:\n  perdure dev support:app\n  perdure dev --json | jq -r .address",
+    )
     dev.add_argument("app", metavar="MODULE:NAME", nargs="?", help="run these agents too")
-    dev.add_argument("--port", type=int, default=7233, help="of the server; the next free one where it is taken")
-    dev.add_argument("--state", type=Path, default=STATE, help="folder of the database file (default: .perdure)")
-    dev.add_argument("--json", action="store_true", help="say where the server is as one line of JSON")
+    dev.add_argument("--port", type=int, default=7233, help="of the server; the next free one where it is taken (default: 7233)")
+    dev.add_argument("--state", type=Path, metavar="FOLDER", default=STATE, help="of the database file (default: .perdure)")
+    dev.add_argument("--json", action="store_true", help="where the server is, as one line of JSON")
     _attachable(dev)
     dev.set_defaults(run=run_dev)
 

@@ -1,0 +1,87 @@
+"""What a turn is doing, in words, and what a person can do about it. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+
+from perdure.budgets import DIMENSIONS, Spending
+from perdure.clients.amounts import time_in_words
+from perdure.facts import Key
+from perdure.ledger import in_words
+from perdure.state import TurnState
+from perdure.text import harmless
+
+PEOPLE = ("approval", "budget")
+"""What a turn waits for that only a person can give."""
+
+
+def doing(state: TurnState) -> str:
+    """What happens right now, without how long it has been so."""
+    if state.waiting is not None:
+        return "asks again in a moment" if state.waiting.kind == "retry" else f"waits for {state.waiting.kind}"
+    calls = [key for key in state.in_flight if not key.child]
+    children = [child for child in state.children if not child.ended]
+    words = [f"{calls[0]}  {', '.join(_activity(state, key) for key in calls)}"] if calls else []
+    words += [f"{len(children)} delegate{'s' * (len(children) > 1)} at work"] if children else []
+    return ", ".join(words) or "waits for a worker"
+
+
+def needs_somebody(state: TurnState) -> bool:
+    """Whether it stands still until a person does something: its own time does not count then."""
+    if state.waiting is not None and state.waiting.kind in PEOPLE:
+        return True
+    waiting = [child for child in state.children if child.waits_for and not child.ended]
+    return bool(waiting) and len(waiting) == len(state.in_flight)
+
+
+def spent(state: TurnState, spending: Spending, elapsed: timedelta) -> str:
+    """What is spent of each limit of the budget; empty where there is no budget."""
+    budget = state.ledger.budget
+    if budget is None:
+        return ""
+    limits = {name: getattr(budget, name) for name in DIMENSIONS}
+    words = [_part(name, getattr(spending, name), limit) for name, limit in limits.items() if limit is not None]
+    words += [f"{time_in_words(min(elapsed, budget.time))} of {time_in_words(budget.time)}"] if budget.time else []
+    return f"spent {', '.join(words)}"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands about turns that a shell takes as they stand, for the server that this command was told."""
+
+    address: str | None = None
+
+    def of(self, name: str, turn_id: str, *more: str) -> str:
+        """`perdure NAME TURN`."""
+        server = ["--address", self.address] if self.address else []
+        return " ".join([harmless(shlex.join(["perdure", name, turn_id, *server])), *more])
+
+    def that_help(self, turn_id: str, state: TurnState) -> str:
+        """What lets a turn go on that waits for a person."""
+        assert state.waiting is not None
+        if state.waiting.kind == "approval":
+            return self.of("approvals", turn_id)
+        limits = [(f"--{name.replace('_', '-')}", sign) for name, sign in _SIGNS.items() if getattr(state.ledger.budget, name, None) is not None]
+        return self.of("add-budget", turn_id, *(f"{option} {sign}" for option, sign in limits))
+
+
+_SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "tool_calls": "N"}
+
+
+def _activity(state: TurnState, key: Key) -> str:
+    if key.hook:
+        return "observers" if key.hook == "observe" else "middleware"
+    if not key.step:
+        return "looks the agent up"
+    if key.is_model_call:
+        return f"asks {dict(state.calling).get(key) or (state.agent.model if state.agent else 'the model')}"
+    name = state.calls[key.call - 1].name if key.call <= len(state.calls) else "a tool"
+    return f"asks the policy about {name}" if key.is_policy else f"runs {name}"
+
+
+def _part(name: str, amount: Decimal | int, limit: Decimal | int) -> str:
+    """`$0.02 of $0.50`, `2 of 10 model calls`."""
+    return f"{in_words(name, amount).split()[0]} of {in_words(name, limit)}"

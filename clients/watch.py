@@ -1,0 +1,108 @@
+"""A turn as a person watches it: a line for what has happened, and at the end of the screen what happens now, for how long, and what it costs."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from perdure.clients.aloud import Aloud
+from perdure.clients.amounts import time_in_words
+from perdure.clients.doing import PEOPLE, Commands, doing, spent
+from perdure.clients.feed import Event
+from perdure.clients.progress import Progress, figures
+from perdure.clients.screen import Live, Paint, columns_of, shown
+from perdure.clients.speech import Said
+from perdure.clients.tree import Followed, Node, Reach, Tree, lines, rows
+from perdure.clients.turn import Turn
+from perdure.clients.widths import width
+from perdure.reports import AgentReport
+from perdure.text import harmless
+
+
+class Watch:
+    """Shows one turn, and the tree below it, on a terminal or in a pipe.
+
+    Lines go to `out`; the answer goes to standard output, and notes to standard error.
+    """
+
+    def __init__(self, out: TextIO, commands: Commands, *, streams: bool = False) -> None:
+        self._out = out
+        self._commands = commands
+        self._streams = streams
+        self._live = Live(out)
+        self._progress = Progress(out)
+        self._root: Node | None = None
+        self._told: set[tuple[str, datetime | None]] = set()
+
+    def start(self, turn: Turn[Any]) -> None:
+        """Say which turn it is."""
+        note(f"turn {harmless(turn.id)}")
+
+    async def follow(self, turn: Turn[Any], reach: Reach) -> None:
+        """Show it to its end."""
+        followed: Followed = Aloud(turn, self._say) if self._streams else turn
+        tree = Tree(followed, reach, self._changed)
+        self._root = tree.root
+        async with self._live.ticking(self._tick):
+            await tree.follow()
+        if tree.root.children:
+            self._live.last(["", *lines(rows(tree.root))])
+
+    def leave(self, turn: Turn[Any]) -> None:
+        """Say how to come back."""
+        note(f"turn {harmless(turn.id)} goes on; to follow it again:\n  {self._commands.of('show', turn.id)}")
+
+    def close(self, report: AgentReport[Any]) -> None:
+        """The answer, if it was not said already where it belongs, and the figures."""
+        is_apart = self._out is not sys.stdout
+        was_said = report.output == self._progress.said and not (is_apart and not (self._out.isatty() and sys.stdout.isatty()))
+        is_alone = is_apart and not sys.stdout.isatty()
+        answer = shown(str(report.output), sys.stdout)
+        print(answer if is_alone else "" if was_said else f"\n{answer}\n", flush=True)
+        self.fail(report)
+
+    def fail(self, report: AgentReport[Any]) -> None:
+        """The figures."""
+        note(Paint(sys.stderr)("dim", figures(report)))
+
+    def _changed(self, node: Node, event: Event) -> None:
+        if node is self._root:
+            self._live.erase()
+            self._progress.show(event)
+
+    def _say(self, said: Said) -> None:
+        self._live.erase()
+        self._progress.say(said)
+
+    def _tick(self) -> None:
+        """Draw what happens now, unless a line is being written; say once what a person can do."""
+        root = self._root
+        if root is None or root.ended or self._progress.is_speaking:
+            return
+        for node in root.all():
+            self._help(node)
+        self._live.draw([*(lines(rows(root)) if root.children else ()), *self._now(root, datetime.now(UTC))])
+
+    def _help(self, node: Node) -> None:
+        wait = (node.turn_id, node.since)
+        if node.state.waiting is None or node.state.waiting.kind not in PEOPLE or wait in self._told:
+            return
+        self._told.add(wait)
+        self._live.erase()
+        note(f"          {self._commands.that_help(node.turn_id, node.state)}")
+
+    def _now(self, root: Node, now: datetime) -> list[str]:
+        """One line, or two where one is too narrow."""
+        since = time_in_words(now - root.since) if root.since else ""
+        what = self._progress.now(now, f"{doing(root.state)}, {since}" if since else doing(root.state))
+        money = spent(root.state, root.spent, root.elapsed(now))
+        if not money:
+            return [what]
+        together = f"{what}{Paint(self._out)('dim', f'  {money}')}"
+        return [together] if width(together) <= (columns_of(self._out) or 0) else [what, Paint(self._out)("dim", f"          {money}")]
+
+
+def note(text: str) -> None:
+    """A line beside the result."""
+    print(text, file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .test_command_line import CommandLine, wait_until
+from .command_line import CommandLine, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_command_line import CommandLine
+from .command_line import CommandLine
 
 TOOLS = """# Tools
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_command_line import CommandLine, is_alive, wait_until
+from .command_line import CommandLine, is_alive, wait_until
 
 pytestmark = pytest.mark.slow
 

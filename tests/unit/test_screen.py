@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from perdure.clients.screen import Live, cut, width
+from perdure.clients.screen import Live, Paint
+from perdure.clients.widths import cut, width, wrapped
 
 RED, PLAIN = "\x1b[31m", "\x1b[0m"
 
@@ -22,22 +23,41 @@ class Screen(io.StringIO):
     ("line", "columns", "seen"),
     [
         ("abc", 3, "abc"),
-        ("abcd", 3, "abc"),
-        ("漢字漢字", 5, "漢字"),
-        ("e\u0301e\u0301e\u0301", 2, "e\u0301e\u0301"),
-        (f"{RED}abcd{PLAIN}", 3, f"{RED}abc{PLAIN}"),
-        (f"{RED}ab{PLAIN}cd", 3, f"{RED}ab{PLAIN}c"),
+        ("abcd", 3, "ab…"),
+        ("漢字漢字", 5, "漢字…"),
+        ("漢字漢字", 4, "漢…"),
+        ("e\u0301e\u0301e\u0301", 2, "e\u0301…"),
+        (f"{RED}abcd{PLAIN}", 3, f"{RED}ab…{PLAIN}"),
+        (f"{RED}ab{PLAIN}cd", 3, f"{RED}ab{PLAIN}…"),
         (f"{RED}abc{PLAIN}", 3, f"{RED}abc{PLAIN}"),
     ],
 )
 def test_line_is_cut_where_the_terminal_ends(line: str, columns: int, seen: str) -> None:
     """By what is seen: colours take no room, and letters of Chinese twice as much; no colour runs on."""
     assert cut(line, columns) == seen
-    assert width(seen.replace(RED, "").replace(PLAIN, "")) <= columns
+    assert width(seen) <= columns
+
+
+@pytest.mark.parametrize(
+    ("line", "columns", "indent", "seen"),
+    [
+        ("one two three", 8, 2, "one two\n  three"),
+        ("one two three", 20, 2, "one two three"),
+        ("a-very-long-word", 8, 2, "a-very-l\n  ong-wo\n  rd"),
+        ("漢字 漢字", 5, 0, "漢字\n漢字"),
+        (f"{RED}one two{PLAIN}", 4, 0, f"{RED}one\ntwo{PLAIN}"),
+        ("", 4, 2, ""),
+        ("ab", 1, 3, "a\n   b"),
+    ],
+)
+def test_line_is_broken_between_words(line: str, columns: int, indent: int, seen: str) -> None:
+    """What follows is indented; a word is broken only where it is longer than a line."""
+    assert wrapped(line, columns, indent) == seen
 
 
 def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that they can be taken away again: the cursor cannot go above the top."""
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("LINES", "5")
     screen = Screen()
@@ -46,7 +66,7 @@ def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(monkeypatch
     live.erase()
 
     assert screen.getvalue().split("\n")[:4] == ["… 7 more lines above", "line 7", "line 8", "line 9"]
-    assert screen.getvalue().endswith("\x1b[4A\x1b[J")
+    assert screen.getvalue().endswith("\r\x1b[4A\x1b[J")
 
 
 def test_elsewhere_nothing_is_drawn() -> None:
@@ -56,3 +76,58 @@ def test_elsewhere_nothing_is_drawn() -> None:
     live.draw(["one"])
     live.last(["two"])
     assert out.getvalue() == "two\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "on_a_terminal", "in_a_pipe"),
+    [
+        ({}, True, False),
+        ({"NO_COLOR": ""}, True, False),
+        ({"NO_COLOR": "0"}, False, False),
+        ({"TERM": "dumb"}, False, False),
+        ({"FORCE_COLOR": "1"}, True, True),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, True, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+    ],
+    ids=str,
+)
+def test_colours_are_where_they_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], on_a_terminal: bool, in_a_pipe: bool
+) -> None:
+    """NO_COLOR says no whatever else is said; FORCE_COLOR says yes where nobody knows whether a person looks."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert (Paint(Screen())("red", "x"), Paint(io.StringIO())("red", "x")) == (
+        f"{RED}x{PLAIN}" if on_a_terminal else "x",
+        f"{RED}x{PLAIN}" if in_a_pipe else "x",
+    )
+
+
+def test_what_did_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is drawn on a terminal that cannot move its cursor."""
+    monkeypatch.setenv("TERM", "xterm")
+    screen, dumb = Screen(), Screen()
+    live = Live(screen)
+    live.draw(["one"])
+    live.draw(["one"])
+    monkeypatch.setenv("TERM", "dumb")
+    Live(dumb).draw(["one"])
+
+    assert (screen.getvalue(), dumb.getvalue()) == ("one\n", "")
+
+
+def test_lines_that_a_narrower_terminal_has_wrapped_are_taken_away_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows for a line that fills one and a half."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("LINES", "5")
+    monkeypatch.setenv("COLUMNS", "20")
+    screen = Screen()
+    live = Live(screen)
+    live.draw(["x" * 15])
+    monkeypatch.setenv("COLUMNS", "10")
+    live.erase()
+
+    assert screen.getvalue().endswith("\r\x1b[2A\x1b[J")

@@ -1,0 +1,179 @@
+"""The command line as real processes, for tests: in a folder of its own, with nothing set that a fresh machine would not have."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+AGENTS = '''
+import time
+from perdure import Agent, Registry, tool
+
+@tool
+def search_files(query: str, limit: int) -> str:
+    """Search for a very long time."""
+    for _ in range(600):
+        time.sleep(0.1)
+    return "{}"
+
+talker = Agent(name="talker", model="offline:librarian")
+registry = Registry([
+    talker,
+    Agent(name="seeker", model="offline:librarian", tools=[search_files]),
+    Agent(name="broken", model="offline:nothing"),
+])
+'''
+NO_MODEL = "I am no language model."
+
+T = TypeVar("T")
+
+
+class CommandLine:
+    """`perdure` in a folder of its own, with nothing set in its environment that a fresh machine would not have."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PERDURE_", "TEMPORAL_", "OPENAI_", "NO_COLOR", "FORCE_COLOR", "COLUMNS"))
+        }
+        self.environment = {**kept, "HOME": str(folder)}
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "perdure", *arguments],
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def into_a_closed_pipe(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command whose output nobody reads any more."""
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "wb") as out:
+            return subprocess.run(
+                [sys.executable, "-m", "perdure", *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str, **environment: str) -> Iterator[Started]:
+        """A command that goes on until somebody ends it."""
+        with (self.folder / f"stderr-{secrets.token_hex(4)}").open("w+", encoding="utf-8") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "perdure", *arguments],
+                cwd=self.folder,
+                env={**self.environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+            try:
+                yield Started(process, Path(said.name))
+            finally:
+                process.kill()
+                process.wait()
+
+
+class Started:
+    """A command that runs, and what it has said on stderr."""
+
+    def __init__(self, process: subprocess.Popen[bytes], said: Path) -> None:
+        self.process = process
+        self._said = said
+
+    @property
+    def stderr(self) -> str:
+        return self._said.read_text(encoding="utf-8")
+
+    def wait_for(self, pattern: str, *, within_s: float = 20.0) -> re.Match[str]:
+        """Wait until stderr holds this."""
+        found = wait_until(lambda: re.search(pattern, self.stderr), f"{pattern} in {self.stderr!r}", within_s=within_s)
+        assert found is not None
+        return found
+
+    def interrupt(self) -> int:
+        """Ctrl-C, and the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=20)
+
+
+def wait_until(look: Callable[[], T], what: str, *, within_s: float = 20.0) -> T:
+    deadline = time.monotonic() + within_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def status_of(url: str) -> int:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=10) as response:
+        code: int = response.status
+        return code
+
+
+@pytest.fixture
+def perdure(tmp_path: Path) -> CommandLine:
+    """The command line in an empty folder but for agents.py."""
+    (tmp_path / "agents.py").write_text(AGENTS, encoding="utf-8")
+    return CommandLine(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def at_work(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """A worker process for agents.py; the options that lead a command to it."""
+    folder = tmp_path_factory.mktemp("worker")
+    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+    queue = f"test-{secrets.token_hex(6)}"
+    with CommandLine(folder).started(
+        *("worker", "agents:registry", "--address", perdure_server), PERDURE_TASK_QUEUE=queue, PERDURE_GRACE_S="1"
+    ) as worker:
+        worker.wait_for(queue)
+        yield ["--address", perdure_server, "--task-queue", queue]
+
+
+@pytest.fixture
+def closed_port() -> str:
+    """An address where nothing answers."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.fixture
+def new_id() -> str:
+    """An id that no other test has."""
+    return f"turn/{secrets.token_hex(6)}"

@@ -1,0 +1,35 @@
+"""`perdure ask`: a question about a folder, and nothing else needed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .command_line import CommandLine
+
+
+def test_ask_answers_from_a_folder_and_names_the_source(perdure: CommandLine) -> None:
+    """Without a server, a worker or a key: all of it is brought and gone afterwards."""
+    (perdure.folder / "rules").mkdir()
+    (perdure.folder / "rules/lease.md").write_text("# Lease\n\n## Notice\n\nThe notice period is three months.\n", encoding="utf-8")
+    (perdure.folder / "rules/house.md").write_text("# House\n\nQuiet hours begin at ten.\n", encoding="utf-8")
+
+    done = perdure("ask", "How long is the notice period?", "--folder", "rules")
+
+    assert done.returncode == 0, done.stderr
+    assert "three months" in done.stdout
+    assert re.search(r"Source: lease\.md:[1-5]\n$", done.stdout)
+    assert "offline:librarian is not a language model" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert not (perdure.folder / ".perdure/server.json").exists()
+
+
+@pytest.mark.parametrize("command", [["ask", "anything"], ["demo"]], ids=["ask", "demo"])
+def test_folder_that_is_none_is_said_before_anything_starts(perdure: CommandLine, command: list[str]) -> None:
+    """Exit code 2, with the folder and the option."""
+    done = perdure(*command, "--folder", "nowhere")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nowhere is not a folder" in done.stderr
+    assert "--folder" in done.stderr

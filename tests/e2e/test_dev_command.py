@@ -1,0 +1,63 @@
+"""`perdure dev`: a server, with or without agents, until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+from .command_line import NO_MODEL, CommandLine, is_alive, status_of
+
+
+def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine) -> None:
+    """It prints where the server and the web UI are, both answer, and after Ctrl-C both are gone with exit code 0."""
+    with perdure.started("dev", "--port", "0") as dev:
+        address = dev.wait_for(r"Temporal  (\S+)")[1]
+        ui = dev.wait_for(r"web UI    (\S+)")[1]
+        dev.wait_for("Ctrl-C")
+        note = json.loads((perdure.folder / ".perdure/server.json").read_text(encoding="utf-8"))
+        answered = status_of(ui)
+        again = perdure("dev")
+        code = dev.interrupt()
+
+    assert (note["address"], note["ui"], answered) == (address, ui, 200)
+    assert (again.returncode, "runs already" in again.stderr, address in again.stderr) == (0, True, True)
+    assert code == 0
+    assert not is_alive(note["pid"])
+    assert not (perdure.folder / ".perdure/server.json").exists()
+    assert "Traceback" not in dev.stderr
+
+
+def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
+    """The next free one, with the port that was asked for."""
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        taken = somebody.getsockname()[1]
+        with perdure.started("dev", "--port", str(taken)) as dev:
+            port = int(dev.wait_for(r"Temporal  127\.0\.0\.1:(\d+)")[1])
+            said = dev.stderr
+            code = dev.interrupt()
+
+    assert f"port {taken} is taken" in said
+    assert taken < port <= taken + 50
+    assert code == 0
+
+
+def test_dev_with_agents_runs_their_turns(perdure: CommandLine) -> None:
+    """One command for server and worker; another one in another terminal runs a turn; Ctrl-C ends all of it with exit code 0."""
+    with perdure.started("dev", "agents:talker", "--port", "0") as dev:
+        address = dev.wait_for(r"Temporal  (\S+)")[1]
+        dev.wait_for("talker on task queue 'perdure'")
+        note = json.loads((perdure.folder / ".perdure/server.json").read_text(encoding="utf-8"))
+        done = perdure("run", "talker", "hello", "--address", address)
+        code = dev.interrupt()
+
+    assert (done.returncode, NO_MODEL in done.stdout) == (0, True)
+    assert code == 0
+    assert not is_alive(note["pid"])
+
+
+def test_dev_refuses_what_is_no_agent_before_it_starts_a_server(perdure: CommandLine) -> None:
+    """Exit code 2, and no folder was made."""
+    done = perdure("dev", "agents:nothing")
+
+    assert done.returncode == 2
+    assert not (perdure.folder / ".perdure").exists()

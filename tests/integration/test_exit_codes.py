@@ -1,0 +1,66 @@
+"""The exit code of a command says how the turn ended: each outcome has a number of its own, reached here by a real turn."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from perdure import AgentReport, Outcome, errors
+from perdure.__main__ import run
+from perdure.clients import exits
+
+from .ends import CASES, play
+
+BY_OUTCOME = {
+    Outcome.COMPLETED: "completed",
+    Outcome.FAILED: "refused",
+    Outcome.TRUNCATED: "truncated",
+    Outcome.BUDGET_EXHAUSTED: "budget",
+    Outcome.MAX_ITERATIONS: "iterations",
+    Outcome.BOUNDARY: "boundary",
+    Outcome.LOOP: "loop",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.TIMED_OUT: "timeout",
+    Outcome.TERMINATED: "terminated",
+}
+
+
+async def test_every_outcome_has_an_exit_code_of_its_own(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`perdure show` of a turn that ended so, by the command line's own function; two more that have an answer, or an outcome from outside."""
+    names = [*BY_OUTCOME.values(), "finished", "timed_out"]
+    ends = await play(perdure_server, names)
+    codes = {name: await asyncio.to_thread(run, ["show", ends[name].report.turn_id, "--address", perdure_server]) for name in names}
+    said = capsys.readouterr()
+
+    assert {CASES[name].outcome for name in names} == set(Outcome)
+    assert {outcome: codes[name] for outcome, name in BY_OUTCOME.items()} == exits.OUTCOMES
+    assert (codes["finished"], codes["timed_out"]) == (4, 9)
+    assert len(set(exits.OUTCOMES.values())) == len(Outcome)
+    assert "perdure: the turn was cancelled: enough\n" in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.OutputInvalidError(report=AgentReport(turn_id="t", agent="a", outcome=Outcome.COMPLETED)), exits.FAILED),
+        (errors.MaxIterationsError(report=AgentReport(turn_id="t", agent="a", outcome=Outcome.MAX_ITERATIONS)), 5),
+        (errors.TurnNotFoundError(), exits.USAGE),
+        (errors.TurnConflictError(), exits.USAGE),
+        (errors.ConfigurationError(), exits.USAGE),
+        (errors.ServerUnreachableError(), exits.UNREACHABLE),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, errors.PerdureError) else "",
+)
+def test_error_is_told_by_what_became_of_the_turn(error: errors.PerdureError, code: int) -> None:
+    """One that nothing came of is a mistake or a server that is away; a turn that completed with an answer of no use has failed."""
+    assert exits.of_error(error) == code
+
+
+def test_every_exit_code_is_explained_once() -> None:
+    """In one place of the code, and in the documentation by the same words."""
+    page = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| (\d+) \| (.*?) \|$", page, re.MULTILINE))
+
+    assert set(exits.MEANINGS) == {*exits.OUTCOMES.values(), exits.USAGE, exits.UNREACHABLE, exits.INTERRUPTED, exits.NO_READER}
+    assert table == {str(code): meaning for code, meaning in exits.MEANINGS.items()}

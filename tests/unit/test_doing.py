@@ -1,0 +1,96 @@
+"""What a turn is doing, in words, as far as its facts go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from perdure import Budget
+from perdure.budgets import Spending
+from perdure.clients.amounts import time_in_words
+from perdure.clients.doing import Commands, doing, needs_somebody, spent
+from perdure.facts import Key
+from perdure.ledger import Ledger
+from perdure.messages import AssistantMessage, ToolCall
+from perdure.state import Child, TurnState, Waiting
+from perdure.tasks import Task
+from perdure.wire import ModelAnswer, TurnRequest
+
+ASKED = ModelAnswer(message=AssistantMessage(parts=(ToolCall(id="1", name="search"), ToolCall(id="2", name="fetch"))))
+CHILD = Child(Key(1, 1, child=1), "page/writer-1", TurnRequest(agent="writer", task=Task(content="Write.")), Spending())
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (TurnState(), "waits for a worker"),
+        (TurnState(in_flight=(Key(0),)), "agent  looks the agent up"),
+        (TurnState(in_flight=(Key(2),), calling=((Key(2), "openai:gpt"),)), "step-2  asks openai:gpt"),
+        (TurnState(in_flight=(Key(2),)), "step-2  asks the model"),
+        (TurnState(in_flight=(Key(1, 2),), answer=ASKED, results=(None, None)), "step-1.call-2  runs fetch"),
+        (TurnState(in_flight=(Key(1, 1), Key(1, 2)), answer=ASKED, results=(None, None)), "step-1.call-1  runs search, runs fetch"),
+        (TurnState(in_flight=(Key(1, 1, is_policy=True),), answer=ASKED, results=(None, None)), "step-1.call-1.policy  asks the policy about search"),
+        (TurnState(in_flight=(Key(0, 1, hook="before"),)), "before-1  middleware"),
+        (TurnState(in_flight=(Key(0, 4, hook="observe"),)), "observe-4  observers"),
+        (TurnState(in_flight=(CHILD.key,), children=(CHILD,)), "1 delegate at work"),
+        (TurnState(children=(CHILD, CHILD, replace(CHILD, ended=True))), "2 delegates at work"),
+        (TurnState(waiting=Waiting("retry", "slow down")), "asks again in a moment"),
+        (TurnState(waiting=Waiting("approval", "somebody has to")), "waits for approval"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_happens_now_is_said(state: TurnState, words: str) -> None:
+    """Of several things that go on, all."""
+    assert doing(state) == words
+
+
+def test_time_stands_still_only_while_nothing_but_people_can_help() -> None:
+    """A delegate that waits does not stop one that works."""
+    waits = replace(CHILD, waits_for="approval")
+    works = replace(CHILD, key=Key(1, 1, child=2))
+
+    assert needs_somebody(TurnState(waiting=Waiting("budget", "spent")))
+    assert not needs_somebody(TurnState(waiting=Waiting("retry", "slow down")))
+    assert needs_somebody(TurnState(in_flight=(waits.key,), children=(waits,)))
+    assert not needs_somebody(TurnState(in_flight=(waits.key, works.key), children=(waits, works)))
+
+
+def test_what_is_spent_is_said_of_each_limit() -> None:
+    """And of no other; time is never more than there is."""
+    budget = Budget(usd="0.5", time=timedelta(minutes=10), tokens=5_000, tool_calls=3)
+    spending = Spending(usd=Decimal("0.02"), tokens=1_280, model_calls=2, tool_calls=1)
+
+    assert spent(TurnState(), spending, timedelta(seconds=5)) == ""
+    assert spent(TurnState(ledger=Ledger(budget)), spending, timedelta(seconds=75)) == (
+        "spent $0.02 of $0.5, 1280 of 5000 tokens, 1 of 3 tool calls, 1 min 15 s of 10 min"
+    )
+    assert spent(TurnState(ledger=Ledger(Budget(time=timedelta(seconds=2)))), spending, timedelta(seconds=5)) == "spent 2 s of 2 s"
+
+
+def test_commands_are_for_the_same_server_and_can_be_copied() -> None:
+    """Quoted for a shell where an id needs it, and harmless in a terminal."""
+    paused = TurnState(waiting=Waiting("budget", "spent"), ledger=Ledger(Budget(usd="1", tool_calls=3)))
+
+    assert Commands().of("show", "ticket 1") == "perdure show 'ticket 1'"
+    assert Commands("temporal:7233").that_help("t", TurnState(waiting=Waiting("approval", "ask"))) == "perdure approvals t --address temporal:7233"
+    assert Commands().that_help("t", paused) == "perdure add-budget t --usd AMOUNT --tool-calls N"
+    assert Commands().of("show", "\x1b[2J") == "perdure show '\\u001b[2J'"
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [
+        (timedelta(seconds=-3), "0 s"),
+        (timedelta(seconds=0.9), "0 s"),
+        (timedelta(seconds=59), "59 s"),
+        (timedelta(minutes=10), "10 min"),
+        (timedelta(minutes=61, seconds=5), "1 h 1 min"),
+        (timedelta(days=2, minutes=5), "2 d"),
+    ],
+)
+def test_time_is_told_in_its_two_largest_units(time: timedelta, words: str) -> None:
+    """A clock that is behind makes no negative times."""
+    assert time_in_words(time) == words

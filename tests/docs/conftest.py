@@ -1,0 +1,28 @@
+"""What the tests of the pages share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from perdure.worker.dev_server import DevServer
+
+from .pages import page
+from .stories import Story
+
+Tell = Callable[[str], AbstractAsyncContextManager[Story]]
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Tell:
+    """Tells the story of a page, on a server of its own: pages share the ids of their turns."""
+
+    @asynccontextmanager
+    async def telling(name: str) -> AsyncIterator[Story]:
+        async with DevServer(folder=None, port=0, ui=False) as server, Story(page(name), tmp_path, server.address.address) as story:
+            yield story
+
+    return telling

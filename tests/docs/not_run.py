@@ -1,0 +1,23 @@
+"""Commands that are not typed here, and why. Whatever they name must exist all the same."""
+
+from __future__ import annotations
+
+from .commands import Command
+
+NOT_RUN = {
+    "docker": "there is no container engine",
+    "kubectl": "there is no cluster",
+    "echo": "writes a password into a folder of this tree",
+    "mkdir": "a story has a folder already",
+    "python3 -m venv": "a story has an environment already",
+    "pkill": "would end what others run; the story kills its own",
+    "pip": "would change the environment; its extras are looked up",
+    "make": "sets up an environment; its targets are looked up",
+    "perdure ask": "starts a server and a worker; test_slow_commands.py runs it",
+}
+"""Reasons, by how a command begins."""
+
+
+def is_run(command: Command) -> bool:
+    """Whether a command is typed in the story of its page."""
+    return not any(command.line.startswith(f"{beginning} ") for beginning in NOT_RUN)

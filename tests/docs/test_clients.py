@@ -1,0 +1,56 @@
+"""The story of `docs/clients.md`."""
+
+from datetime import timedelta
+
+from perdure import Agent
+from perdure.errors import LLMAuthError, LLMUnavailableError
+from perdure.testing import ByTask, ScriptedModel, fails, says, slowly
+
+from . import given
+from .conftest import Tell
+from .until import until
+
+SUPPORT = Agent(name="support", model="main")
+CLERK = Agent(name="clerk", model="main", output=given.Invoice)
+BROKEN = slowly(fails(LLMUnavailableError("gone")), pieces=["30 d"], pause=timedelta(seconds=1))
+
+
+def model() -> ByTask:
+    """What the models of the page's turns say."""
+    return ByTask(
+        {
+            "Answer ticket 4711.": ScriptedModel(says("30 days"), BROKEN, says("31 days")),
+            "Answer ticket 4712.": ScriptedModel(says("60 days")),
+            "Read invoice 17.": ScriptedModel(says('{"total": "12.50", "due": "2026-12-01"}')),
+            "Is this an invoice or a reminder? …": ScriptedModel(says('{"value": "reminder"}')),
+            "Answer without a key.": ScriptedModel(fails(LLMAuthError("no key"))),
+        }
+    )
+
+
+async def test_client_does_what_the_page_says(tell: Tell) -> None:
+    """Each function of the page is called, with turns that fit."""
+    scripts = model()
+    async with tell("clients") as story:
+        await story.works([SUPPORT, CLERK], scripts)
+        client = await (await story.defining("connect"))()
+        story.given(client=client, Invoice=given.Invoice, Kind=given.Kind)
+        await (await story.defining("examples"))(client)
+        values = await story.prints((await story.defining("values"))(client))
+        followed = await story.prints((await story.defining("follow"))(await client.get("ticket-4711"), None))
+        heard = await story.prints((await story.defining("show"))(client))
+        answer = await story.defining("answer")
+        failing = await client.start("support", "Answer without a key.", id="no-key", labels={"customer": "Jo"})
+        answers = [await answer(turn) for turn in (await client.get("ticket-4712"), failing)]
+        failed_for = await story.defining("failed_for")
+        failed = await until(lambda: failed_for(client, "Jo"), "the turn that failed is listed")
+        context = await story.up_to("Context and history", "text")
+        scripts.scripts[context.text.strip()] = ScriptedModel("two months")
+        knowing = await client.run("support", "Answer ticket 4711.", context={"customer": "Jo, since 2019"})
+
+    assert values == "12.50\n2026-12-01\nreminder\n"
+    assert "TurnStarted" in followed.splitlines()[0]
+    assert heard == "step 1, attempt 1\n30 dwhat came since does not count\nstep 1, attempt 2\n31 days"
+    assert answers == ["60 days", "LLM_AUTH after 0 steps: no key"]
+    assert failed == ["no-key: Answer without a key."]
+    assert knowing.output == "two months"

@@ -1,0 +1,72 @@
+"""Commands on the pages can be typed as they stand, also those that are not run here."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import metadata
+
+import pytest
+
+from perdure.__main__ import parser
+
+from .commands import Command, commands
+from .not_run import NOT_RUN, is_run
+from .pages import BLOCKS, PAGES, ROOT
+
+COMMANDS = [command for block in BLOCKS if block.language == "console" for command in commands(block)]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+MANIFESTS = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "deploy/kubernetes").glob("*.yaml")))
+
+
+def named(*programs: str) -> list[Command]:
+    """The commands that start one of these programs."""
+    return [command for command in COMMANDS if command.words[0] in programs]
+
+
+@pytest.mark.parametrize("command", named("perdure"), ids=lambda command: command.text)
+def test_command_of_perdure_is_one(command: Command) -> None:
+    """Its options exist, and take such values."""
+    assert parser().parse_args(command.words[1:]).run
+
+
+def test_targets_of_make_exist() -> None:
+    """In blocks and in the words between."""
+    words = "".join(page.path.read_text(encoding="utf-8") for page in PAGES)
+    asked = {command.words[1] for command in named("make")} | set(re.findall(r"`make ([\w-]+)", words))
+
+    assert {target for target in asked if not re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)} == set()
+
+
+def test_extras_that_are_installed_exist() -> None:
+    """In blocks and in the words between."""
+    words = "".join(page.path.read_text(encoding="utf-8") for page in PAGES)
+    found = re.findall(r"""['"]\$?([\w-]+)\[([\w,-]+)\]['"]""", words)
+    asked = {(name.lower(), extra) for name, extras in found for extra in extras.split(",")}
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    unknown = {
+        (name, extra) for name, extra in asked if extra not in (ours if name == "perdure" else metadata.metadata(name).get_all("Provides-Extra", []))
+    }
+
+    assert ("perdure", "mcp") in asked
+    assert unknown == set()
+
+
+def test_files_and_names_that_commands_name_exist() -> None:
+    """Where Docker and Kubernetes would look for them; what a command writes is not there yet."""
+    text = "\n".join(re.sub(r"> \S+", "", command.text) for command in named("docker", "kubectl", "echo"))
+
+    assert [path for path in re.findall(r"\bdeploy/[\w./-]+", text) if not (ROOT / path).exists()] == []
+    assert [name for name in re.findall(r"generic (\S+)", text) if name not in MANIFESTS] == []
+
+
+def test_every_reason_not_to_run_is_about_a_command_that_is_shown() -> None:
+    """What is gone from the pages is gone from the table."""
+    assert [name for name in NOT_RUN if not any(command.line.startswith(f"{name} ") for command in COMMANDS)] == []
+
+
+def test_most_commands_are_run() -> None:
+    """The table is for exceptions: each program that a page starts is one that is run, or has a reason of its own there."""
+    programs = {command.words[0] for command in COMMANDS if is_run(command)}
+
+    assert programs <= {"perdure", "temporal", "export", "pytest", "python"}

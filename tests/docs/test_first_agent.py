@@ -1,0 +1,50 @@
+"""The story of `docs/first-agent.md`: a server, a worker, a terminal, and a kill."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from .commands import Command, Terminal, commands
+from .conftest import Tell
+from .pages import Block
+from .stories import Story
+
+pytestmark = pytest.mark.slow
+
+
+def only(block: Block) -> Command:
+    """The one command of a block."""
+    (command,) = commands(block)
+    return command
+
+
+async def kill_in_the_middle(terminal: Terminal, dev: Command, run: Command) -> None:
+    """Server and worker, a turn that waits with somebody looking at it, and `kill -9`."""
+    async with terminal.stays(dev) as (process, printed):
+        terminal.goes_to(printed)
+        async with terminal.stays(run) as (watching, _):
+            watching.send_signal(signal.SIGINT)
+            await watching.wait()
+        process.kill()
+        await process.wait()
+
+
+async def test_first_agent_survives_a_kill_and_waits_for_a_yes(tell: Tell) -> None:
+    """Every command of the page with what it prints; after the kill the server finds its file, and the turn goes on where it was."""
+    async with tell("first-agent") as story:
+        dev, run = only(await story.up_to("Run it", "console")), only(await story.up_to("Run it", "console"))
+        await kill_in_the_middle(story.terminal, dev, run)
+        await story.through("Kill everything")
+        async with story.terminal.stays(dev) as (_, printed):
+            story.terminal.goes_to(printed)
+            await story.through("Say yes")
+        await runs_its_test(story)
+
+
+async def runs_its_test(story: Story) -> None:
+    """With the settings that the page shows."""
+    settings = await story.up_to("Test it", "toml")
+    (story.terminal.folder / "pyproject.toml").write_text(settings.text, encoding="utf-8")
+    await story.through("Test it")

@@ -1,0 +1,27 @@
+"""The story of `docs/how-a-turn-runs.md`."""
+
+from perdure import Agent, tool
+from perdure.testing import ScriptedModel, call, calls, says
+
+from .conftest import Tell
+
+
+@tool(read_only=True)
+def read_ticket(number: str) -> str:
+    """Read a ticket."""
+    return "How long?"
+
+
+async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> None:
+    """By Temporal's own command line, and from the messages of a turn that had no iterations left."""
+    reads = calls(call("read_ticket", number="4711"))
+    model = ScriptedModel(says("by hand"), reads, says("30 days"))
+    async with tell("how-a-turn-runs") as story:
+        client = await story.works(Agent(name="support", model="main", tools=[read_ticket], max_iterations=1), model)
+        await story.through("Start")
+        (started,) = [entry async for entry in client.temporal.list_workflows()]
+        by_hand = await (await client.get(started.id)).result()
+        report = await (await story.defining("finish"))(client)
+
+    assert (by_hand.output, report.output) == ("by hand", "30 days")
+    assert [type(message).__name__ for message in model.requests[-1].messages] == ["UserMessage", "AssistantMessage", "ToolMessage", "UserMessage"]

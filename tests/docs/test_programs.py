@@ -1,0 +1,91 @@
+"""Programs of the pages run as a reader would run them: each in a process of its own, in a folder with the files of its page and documents in `docs`.
+
+They bring their server and their worker, or they ask a model of a vendor: a stub on loopback stands in for it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure.testing.stub_provider import StubProvider
+
+from .commands import agrees
+from .pages import BLOCKS, README, ROOT, Block, page
+
+PROGRAMS = [block for block in BLOCKS if block.is_program]
+TESTS = [block for block in BLOCKS if block.is_test]
+PRINTS = {
+    ("README.md", "The first program"): "…\nSource: …\n",
+    ("docs/index.md", "Agents that must finish"): "…\nSource: …\n",
+    ("docs/mcp.md", "MCP servers: give an agent the tools of a server"): '…\n…"timezone": "Asia/Tokyo",\n…\n"time_difference": "+…h"\n…\n',
+    ("docs/models.md", "Asking a model without Temporal"): "30 days. 5 0.000105\n30 days.end\n",
+    ("docs/testing.md", "A scripted model"): "",
+    ("docs/testing.md", "Errors"): "failed 1\n",
+    ("docs/testing.md", "The stub provider"): "Hello! 1\n",
+    ("docs/tools.md", "Lifespan and deps: give tools a database connection"): "3\n",
+    ("docs/workers.md", "In a worker that you have"): "Hello, Jo\nI am no language model…\n",
+}
+"""What programs print where their page does not show it."""
+
+
+def folder_of(block: Block, tmp_path: Path) -> Path:
+    """A folder with the files that a reader has."""
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    for name, text in {**README.files(), **page(block.page).files()}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def python(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python to its end; a warning is an error."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "TEMPORAL_", "OPENAI_", "PYTEST_"))}
+    kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    command = [sys.executable, "-W", "error", *arguments]
+    return subprocess.run(command, cwd=folder, env={**kept, **environment}, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.accepts("L20")
+@pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: f"{block.page} {block.heading}")
+def test_program_runs_and_prints_what_its_page_says(block: Block, tmp_path: Path) -> None:
+    """What stands below it on the page, or what is known of it here."""
+    folder = folder_of(block, tmp_path)
+    (folder / "program.py").write_text(block.text, encoding="utf-8")
+    shown = page(block.page).output_of(block)
+    expected = PRINTS[block.page, block.heading] if shown is None else shown
+
+    with StubProvider([{"text": "30 days."}]) as stub:
+        keys = {"ANTHROPIC_BASE_URL": stub.anthropic_url, "ANTHROPIC_API_KEY": "key"}
+        done = python("program.py", folder=folder, **keys)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert agrees(expected, done.stdout), done.stdout
+
+
+def test_output_is_known_of_programs_that_exist() -> None:
+    """What is gone from the pages is gone from the table."""
+    assert [key for key in PRINTS if key not in {(block.page, block.heading) for block in PROGRAMS}] == []
+
+
+@pytest.mark.accepts("L20")
+def test_first_program_is_short() -> None:
+    """At most 12 lines."""
+    assert len(README.blocks[3].text.splitlines()) <= 12
+    assert README.blocks[3].is_program
+
+
+def test_tests_of_the_pages_pass(tmp_path: Path) -> None:
+    """All of them in one session of pytest, each in a folder with the files of its page; no two pages have other files of one name."""
+    for number, block in enumerate(TESTS):
+        (tmp_path / str(number)).mkdir()
+        folder = folder_of(block, tmp_path / str(number))
+        (folder / f"test_block_{number}.py").write_text(block.text, encoding="utf-8")
+    options = ["-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
+    done = python("-m", "pytest", "-q", *options, *[f"{number}/test_block_{number}.py" for number in range(len(TESTS))], folder=tmp_path)
+
+    assert done.returncode == 0, done.stdout
+    assert f"{len(TESTS)} passed" in done.stdout

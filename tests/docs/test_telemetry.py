@@ -1,0 +1,79 @@
+"""The story of `docs/telemetry.md`."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from perdure import Agent, tool
+from perdure.activities.models import ModelRequest
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.wire import ModelAnswer
+
+from .conftest import Tell
+from .until import until
+
+PROVIDER: list[TracerProvider] = []
+
+
+@contextlib.contextmanager
+def span(name: str) -> Iterator[None]:
+    """What an instrumented library does."""
+    with PROVIDER[-1].get_tracer("a library").start_as_current_span(name):
+        yield
+
+
+@tool(read_only=True)
+def search_handbook(words: str) -> str:
+    """Search the handbook."""
+    with span("SELECT"):
+        return "30 days"
+
+
+class Posting(ScriptedModel):
+    """A model behind an HTTP client that makes spans."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """The next reply."""
+        with span("POST"):
+            return await super().complete(request)
+
+
+async def test_trace_of_a_turn_is_that_of_the_page(tell: Tell) -> None:
+    """Its spans, and under them those of libraries; a worker with an endpoint in its environment runs."""
+    model = Posting(calls(call("search_handbook", words="notice")), says("30 days"))
+    seen = InMemorySpanExporter()
+    async with tell("telemetry") as story:
+        app = await story.defining("app")
+        PROVIDER.append(story["tracer_provider"])
+        story["tracer_provider"].add_span_processor(SimpleSpanProcessor(seen))
+        drawn = await story.up_to("What a trace of a turn looks like", "text")
+        agent = Agent(name="support", model="openai:gpt-5-mini", tools=[search_handbook])
+        client = await story.works(replace(app, agents=agent), model)
+        await client.run("support", "How long?")
+        spans = await until(lambda: whole(seen), "the span of the turn is there")
+        story["tracer_provider"].shutdown()
+
+    assert tree(spans) == [re.split(r" {3,}(?=\w)", line)[0] for line in drawn.text.splitlines()]
+
+
+async def whole(seen: InMemorySpanExporter) -> Sequence[ReadableSpan]:
+    """The spans, once that of the turn is among them."""
+    spans = seen.get_finished_spans()
+    return spans if any(span.name.startswith("invoke_agent") for span in spans) else ()
+
+
+def tree(spans: Sequence[ReadableSpan], parent: int | None = None, before: str = "") -> list[str]:
+    """The names of spans as a tree, in the order in which they began."""
+    under = [one for one in spans if (one.parent.span_id if one.parent else None) == parent]
+    lines = []
+    for index, one in enumerate(sorted(under, key=lambda one: one.start_time or 0)):
+        last = index == len(under) - 1
+        branch, rest = ("", "") if parent is None else ("└── ", "    ") if last else ("├── ", "│   ")
+        assert one.context is not None
+        lines += [before + branch + one.name, *tree(spans, one.context.span_id, before + rest)]
+    return lines

@@ -1,0 +1,41 @@
+"""The story of `docs/tools.md`."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from perdure import Agent, Registry
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.worker import AgentWorker
+
+from . import given
+from .conftest import Tell
+
+
+async def test_tools_run_as_the_page_says(tell: Tell) -> None:
+    """One with an idempotency key, a method, two at once, and one of an agent that a factory makes."""
+    bank = given.Bank()
+
+    @contextlib.asynccontextmanager
+    async def lifespan() -> AsyncIterator[given.Deps]:
+        yield given.Deps(bank)
+
+    async with tell("tools") as story:
+        story.given(Deps=given.Deps)
+        payer = Agent(name="payer", model="main", tools=[await story.defining("pay")])
+        library, buyer = await story.defining("agent"), await story.defining("buyer")
+        registry: Registry = await story.defining("registry")
+        for agent in (payer, library, buyer):
+            registry.add(agent)
+        model = ScriptedModel(
+            *(calls(call("pay", invoice="17")), says("paid")),
+            *(calls(call("add_book", title="Emma")), says("there")),
+            *(calls(call("price", shop="north"), call("price", shop="south")), says("the same")),
+            *(calls(call("prices", region="Oslo")), says("tolv")),
+        )
+        client = await story.works(AgentWorker(registry, lifespan=lifespan), model)
+        runs = [await client.run(name, "Go.", labels={"language": "Norwegian"}) for name in ("payer", "library", "buyer", "seller")]
+
+    told = [[result.content for result in report.steps[0].results] for report in runs]
+    assert told == [["paid, reference R-1"], ["1 books"], ["30 euros in the north", "30 euros in the south"], ["Oslo: 12"]]
+    assert model.requests[-1].system == "Answer in Norwegian."
+    assert list(bank.paid.values()) == ["17"]

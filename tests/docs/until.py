@@ -1,0 +1,31 @@
+"""Waiting for what a server shows a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from perdure.clients import Turn
+from perdure.facts import WaitBegan
+
+T = TypeVar("T")
+
+
+async def until(look: Callable[[], Awaitable[T]], what: str) -> T:
+    """Look until something is there."""
+    deadline = time.monotonic() + 30
+    while not (found := await look()):
+        assert time.monotonic() < deadline, f"not within 30 s: {what}"
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def begins_to_wait(turn: Turn) -> None:
+    """Wait until a turn waits for people."""
+    async with asyncio.timeout(30):
+        async for event in turn.events():
+            if isinstance(event.fact, WaitBegan):
+                return
+    raise AssertionError(f"{turn.id} is over, and did not wait")

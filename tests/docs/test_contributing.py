@@ -2,10 +2,13 @@
 
 import tomllib
 
+import pytest
+
 from .conftest import Tell
 from .pages import ROOT
 
 
+@pytest.mark.slow  # the page runs pytest
 async def test_layers_are_those_that_the_linter_checks(tell: Tell) -> None:
     """From the outside in; the vocabulary is one layer to a reader."""
     async with tell("CONTRIBUTING.md") as story:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,8 @@ from .pages import BLOCKS, README, ROOT, Block, page
 
 PROGRAMS = [block for block in BLOCKS if block.is_program]
 TESTS = [block for block in BLOCKS if block.is_test]
+QUICK = ("README.md", "docs/models.md")
+"""Pages whose programs are run every time; a process of its own for each of all the others is for the slow tests."""
 PRINTS = {
     ("README.md", "The first program"): "…\nSource: …\n",
     ("docs/index.md", "Agents that must finish"): "…\nSource: …\n",
@@ -31,6 +34,11 @@ PRINTS = {
     ("docs/workers.md", "In a worker that you have"): "Hello, Jo\nI am no language model…\n",
 }
 """What programs print where their page does not show it."""
+
+
+def marked(blocks: list[Block]) -> list[Any]:
+    """Blocks as parameters of a test."""
+    return [block if block.page in QUICK else pytest.param(block, marks=pytest.mark.slow) for block in blocks]
 
 
 def folder_of(block: Block, tmp_path: Path) -> Path:
@@ -50,7 +58,7 @@ def python(*arguments: str, folder: Path, **environment: str) -> subprocess.Comp
 
 
 @pytest.mark.accepts("L20")
-@pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: f"{block.page} {block.heading}")
+@pytest.mark.parametrize("block", marked(PROGRAMS), ids=str)
 def test_program_runs_and_prints_what_its_page_says(block: Block, tmp_path: Path) -> None:
     """What stands below it on the page, or what is known of it here."""
     folder = folder_of(block, tmp_path)
@@ -78,14 +86,13 @@ def test_first_program_is_short() -> None:
     assert README.blocks[3].is_program
 
 
-def test_tests_of_the_pages_pass(tmp_path: Path) -> None:
-    """All of them in one session of pytest, each in a folder with the files of its page; no two pages have other files of one name."""
-    for number, block in enumerate(TESTS):
-        (tmp_path / str(number)).mkdir()
-        folder = folder_of(block, tmp_path / str(number))
-        (folder / f"test_block_{number}.py").write_text(block.text, encoding="utf-8")
+@pytest.mark.parametrize("block", marked(TESTS), ids=str)
+def test_test_passes(block: Block, tmp_path: Path) -> None:
+    """By pytest, with the settings that the pages name."""
+    folder = folder_of(block, tmp_path)
+    (folder / "test_block.py").write_text(block.text, encoding="utf-8")
     options = ["-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
-    done = python("-m", "pytest", "-q", *options, *[f"{number}/test_block_{number}.py" for number in range(len(TESTS))], folder=tmp_path)
+    done = python("-m", "pytest", "-q", *options, "test_block.py", folder=folder)
 
     assert done.returncode == 0, done.stdout
-    assert f"{len(TESTS)} passed" in done.stdout
+    assert "1 passed" in done.stdout

@@ -14,7 +14,7 @@ from perdure.approvals import PendingApproval
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.feed import state_of
 from perdure.clients.turn import Turn
-from perdure.clients.turn_view import TurnView, doing, needs_somebody, view
+from perdure.clients.turn_view import TurnView, needs_somebody, now, view
 from perdure.fold import apply
 from perdure.state import TurnState
 from perdure.text import one_line
@@ -110,7 +110,7 @@ class Watch:
         task = asyncio.create_task(self._follow())
         try:
             while not task.done() and (waited := time.monotonic() - began) < seconds:
-                words = one_line(f"{len(self._state.steps)} steps done; {doing(self._state)}", 200)
+                words = one_line(f"{len(self._state.steps)} steps done; {now(self._state)}", 200)
                 if words != told or waited - told_at >= _SILENCE_S:
                     await tell(round(waited, 1), seconds, words)
                     told, told_at = words, waited

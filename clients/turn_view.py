@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from perdure import ends
 from perdure.activities import search
 from perdure.activities.search import State
 from perdure.approvals import PendingApproval
-from perdure.facts import Key
+from perdure.clients.doing import PEOPLE, doing
 from perdure.reports import Outcome
 from perdure.state import TurnState
 from perdure.tasks import headline
@@ -71,7 +70,7 @@ def view(turn_id: str, state: TurnState, pending: tuple[PendingApproval, ...] = 
         agent=state.request.agent if state.request else "",
         task=headline(state.request.task) if state.request else "",
         state=where(state),
-        doing=doing(state),
+        doing=now(state),
         steps=len(state.steps),
         cost_usd=state.charged.usd if state.is_priced else None,
         waiting_calls=tuple(
@@ -88,33 +87,21 @@ def where(state: TurnState) -> State:
     """Where a turn is."""
     if state.ended is not None:
         return State.ENDED
-    if state.waiting is None or state.waiting.kind == "retry":
-        return State.RUNNING
-    return search.state_of(state.waiting.kind)
+    if state.waiting is not None and state.waiting.kind in PEOPLE:
+        return search.state_of(state.waiting.kind)
+    return State.RUNNING
 
 
 def needs_somebody(state: TurnState) -> bool:
-    """Whether nothing goes on in it, or in a turn below it, until a person does something."""
+    """Whether a person has to do something, here or in a turn below it."""
     return where(state) in (State.WAITING, State.PAUSED) or any(child.waits_for and not child.ended for child in state.children)
 
 
-def doing(state: TurnState) -> str:
+def now(state: TurnState) -> str:
     """What happens in a turn, in words."""
     if state.ended is not None:
         return f"ended: {state.ended.outcome.value}"
-    if state.waiting is not None:
-        return f"waits for {state.waiting.kind}: {state.waiting.reason}"
-    words = [_activity(key, state) for key in state.in_flight if not key.child]
-    words += [f"{child.turn_id} {'waits for ' + child.waits_for if child.waits_for else 'runs'}" for child in state.children if not child.ended]
-    return ", ".join(words) or "decides what comes next"
-
-
-def _activity(key: Key, state: TurnState) -> str:
-    if key.hook or not key.step:
-        return "looks the agent up" if not key.hook else f"runs {key}"
-    if key.is_model_call:
-        models: dict[Any, str] = dict(state.calling)
-        return f"step {key.step}: asks {models.get(key, 'the model')}"
-    names = [call.name for call in state.calls]
-    name = names[key.call - 1] if key.call <= len(names) else str(key)
-    return f"step {key.step}: asks the policy about {name}" if key.is_policy else f"step {key.step}: runs {name}"
+    if state.waiting is not None and state.waiting.kind in PEOPLE:
+        return f"{doing(state)}: {state.waiting.reason}"
+    waiting = [f"{child.turn_id} waits for {child.waits_for}" for child in state.children if child.waits_for and not child.ended]
+    return ", ".join([doing(state).replace("  ", ": "), *waiting])

@@ -111,13 +111,13 @@ async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtim
     async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
         turn = (await use(client, "start_turn", agent="clerk", task="How long?"))["turn"]
         async with asyncio.timeout(60):
-            while "0 steps done; step 1: asks scripted:clerk" not in told:
+            while "0 steps done; step-1: asks scripted:clerk" not in told:
                 early = await client.call_tool("turn_result", {"turn": turn, "wait_s": 1}, progress_callback=hear)
         model.may.set()
         ended = await use(client, "turn_result", turn=turn)
 
     assert early.structured_content is not None
-    assert (early.structured_content["state"], early.structured_content["doing"]) == ("running", "step 1: asks scripted:clerk")
+    assert (early.structured_content["state"], early.structured_content["doing"]) == ("running", "step-1: asks scripted:clerk")
     assert ended["output"] == "30 days"
 
 
@@ -221,7 +221,7 @@ async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
         ended = await use(client, "turn_result", turn=turn)
 
     assert seen["state"] == "running"
-    assert seen["doing"] == f"{below} waits for approval"
+    assert seen["doing"] == f"1 delegate at work, {below} waits for approval"
     assert (ended["output"], sent) == ("all done", ["Ann"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,6 +101,15 @@ def imported(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield node.module or ""
+
+
+def test_map_of_the_house_has_every_file() -> None:
+    """`CONTRIBUTING.md` names each, by its name, or by `name*.py` for several of one kind."""
+    named = set(re.findall(r"`(?:\w+/)*([\w*]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+
+    missing = [str(path) for path, _ in product() if path.name != "__init__.py" and not any(path.match(name) for name in named)]
+
+    assert missing == []
 
 
 def test_every_limit_is_used() -> None:

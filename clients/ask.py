@@ -20,12 +20,15 @@ from perdure.clients.agent_client import AgentClient
 from perdure.clients.follow import conclude, follower
 from perdure.clients.processes import Child, Server
 from perdure.clients.progress import address_in_ui
-from perdure.clients.screen import Paint
+from perdure.clients.screen import Paint, columns_of
 from perdure.clients.turn import Turn
+from perdure.clients.watch import note
+from perdure.clients.widths import wrapped
 
 APP = "perdure.worker.librarian:make"
 AGENT = "librarian"
 _GOODBYE_S = 5.0
+_INDENT = len("documents  ")
 NOT_A_LANGUAGE_MODEL = "offline:librarian is not a language model: it searches, opens the best file and quotes the passage."
 
 
@@ -108,6 +111,7 @@ async def cancelled_if_interrupted(turn: Turn) -> AsyncIterator[None]:
     try:
         yield
     except (asyncio.CancelledError, errors.ConfigurationError):
+        note(f"turn {turn.id} is cancelled: nobody would serve it any more")
         with contextlib.suppress(errors.PerdureError, TimeoutError):
             await turn.cancel("the command that asked was interrupted")
             await asyncio.wait_for(turn.result(), _GOODBYE_S)
@@ -132,7 +136,8 @@ def introduce(folder: Path, model: str, out: TextIO) -> None:
     say = Paint(out)
     print(f"{say('bold', 'documents')}  {folder}\n{say('bold', 'model')}      {model}", file=out)
     if model.startswith("offline:"):
-        print(say("dim", f"           {NOT_A_LANGUAGE_MODEL}"), file=out)
+        indented = f"{' ' * _INDENT}{NOT_A_LANGUAGE_MODEL}"
+        print(say("dim", wrapped(indented, columns_of(out) or len(indented), _INDENT)), file=out)
     print(file=out, flush=True)
 
 

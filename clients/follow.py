@@ -13,9 +13,10 @@ from perdure.clients.doing import Commands
 from perdure.clients.json_lines import Told
 from perdure.clients.tree import Reach
 from perdure.clients.turn import Turn
-from perdure.clients.watch import Watch
+from perdure.clients.watch import Watch, note
 from perdure.errors import PerdureError
 from perdure.reports import AgentReport
+from perdure.text import harmless
 
 
 class Follower(Protocol):
@@ -26,9 +27,6 @@ class Follower(Protocol):
 
     async def follow(self, turn: Turn[Any], reach: Reach) -> None:
         """What happens in it, to its end."""
-
-    def leave(self, turn: Turn[Any]) -> None:
-        """It goes on, and nobody follows it any more."""
 
     def close(self, report: AgentReport[Any]) -> None:
         """It has an answer."""
@@ -56,7 +54,7 @@ async def follow(client: AgentClient, turn: Turn[Any], arguments: argparse.Names
     try:
         await telling.follow(turn, client.get)
     except asyncio.CancelledError:
-        telling.leave(turn)
+        note(f"turn {harmless(turn.id)} goes on; to follow it again:\n  {Commands(arguments.address).of('show', turn.id)}")
         raise
     return await conclude(turn, telling)
 

@@ -37,9 +37,6 @@ class Told:
         async for event in followed.events():
             tell({"turn": turn.id, "kind": kind_of(event.fact), **_event(event)})
 
-    def leave(self, turn: Turn[Any]) -> None:
-        """Who stops reading knows where it was by the last cursor."""
-
     def close(self, report: AgentReport[Any]) -> None:
         """The report."""
         tell({"turn": report.turn_id, "kind": "report", "report": report})

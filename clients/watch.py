@@ -49,10 +49,6 @@ class Watch:
         if tree.root.children:
             self._live.last(["", *lines(rows(tree.root))])
 
-    def leave(self, turn: Turn[Any]) -> None:
-        """Say how to come back."""
-        note(f"turn {harmless(turn.id)} goes on; to follow it again:\n  {self._commands.of('show', turn.id)}")
-
     def close(self, report: AgentReport[Any]) -> None:
         """The answer, if it was not said already where it belongs, and the figures."""
         is_apart = self._out is not sys.stdout

@@ -10,17 +10,17 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from temporalio.client import WorkflowHistory
 
+from benchmarks import measures
 from benchmarks.bench import SIZE, Bench, Kind, WorkerProcess
 from benchmarks.peers import stores
 
 
 @dataclass(frozen=True)
 class Library(Kind):
-    """A way to do the job without a server for workflows: `module` is `MODULE:VARIANT:DATABASE`, and `workflow` the database, `sqlite` or `postgres`."""
+    """A way to do the job without a server for workflows: `module` is `MODULE:VARIANT:DATABASE`, `workflow` is `sqlite` or `postgres`."""
 
 
 @dataclass
@@ -60,7 +60,8 @@ class LibraryProcess(WorkerProcess):
 
     async def _told(self, line: str, turn_id: str) -> str:
         assert self.process.stdin is not None
-        end = self._ends[turn_id] = asyncio.get_running_loop().create_future()
+        end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._ends[turn_id] = end
         self.process.stdin.write(line.encode())
         await self.process.stdin.drain()
         return await end
@@ -105,6 +106,17 @@ class Mixed(Bench):
         assert ended == "done", (kind.name, ended)
         return time.perf_counter() - began, WorkflowHistory(turn_id, [])
 
+    async def followed(self, kind: Kind, steps: int) -> tuple[float, int, list[float]]:
+        """Run the job once: seconds, bytes that it leaves, and when each model call came."""
+        asked = self.workers[kind.module].asked
+        before, began = len(asked), time.perf_counter()
+        if isinstance(kind, Library):
+            stored, seconds = await self.stored(kind, steps), time.perf_counter() - began
+        else:
+            seconds, history = await self.turn(kind, steps)
+            stored = measures.size(history)
+        return seconds, stored, asked[before:]
+
     def library(self, kind: Kind) -> LibraryProcess:
         """Its process."""
         process = self.workers[kind.module]
@@ -134,6 +146,23 @@ async def mixed(bench: Bench, libraries: Sequence[Library], folder: Path) -> Asy
         yield both
 
 
-def present(bench: Bench, kinds: Sequence[Any]) -> list[Any]:
+def cpu_s_below(program: str) -> float:
+    """CPU seconds of the processes of a program that descend from this one. Linux only; elsewhere 0."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = entry.read_text(encoding="utf-8").partition("(")[2].rpartition(")")
+            found[int(entry.parent.name)] = (name, rest.split())
+    ticks = (int(rest[11]) + int(rest[12]) for pid, (name, rest) in found.items() if name == program and _descends(pid, found))
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def _descends(pid: int, found: dict[int, tuple[str, list[str]]]) -> bool:
+    while pid in found and pid != os.getpid():
+        pid = int(found[pid][1][1])
+    return pid == os.getpid()
+
+
+def present(bench: Bench, kinds: Sequence[Library]) -> list[Library]:
     """Those that run here."""
     return [kind for kind in kinds if kind.module in bench.workers]

@@ -1,12 +1,15 @@
-"""Perdure, a hand-written loop and two agent frameworks, interleaved on one embedded server: `make bench-peers`. It takes a quarter of an hour.
+"""Perdure, a hand-written loop and four others, interleaved: `make bench-peers`. It takes half an hour.
 
-`benchmarks/out/peers.json` holds the figures.
+Two agent frameworks run on the embedded Temporal server, as Perdure does. LangGraph and DBOS have a database each, SQLite or a PostgreSQL that is
+started here where it is installed. `benchmarks/out/peers.json` holds the figures, and what the scripts of `STORIES` printed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from temporalio.client import WorkflowHistory
 from benchmarks import measures
 from benchmarks.bench import HANDWRITTEN, PERDURE, Bench, Kind, opened
 from benchmarks.measures import Figures, medians, ratio, size
+from benchmarks.peers.libraries import Library, Mixed, cpu_s_below, mixed, present
 from benchmarks.run import versions, write
 
 OUT = Path(__file__).parent.parent / "out" / "peers.json"
@@ -32,13 +36,40 @@ BY_INSTRUCTIONS = Kind("pydantic-ai, instructions", PYDANTIC_AI.module, "JobByIn
 HEARTBEATING = (PYDANTIC_AI, OPENAI_AGENTS, PERDURE)
 """The hand-written loop waits for its timeout of five minutes."""
 
-PACKAGES = ("pydantic-ai-slim", "openai-agents", "temporalio-openai-agents")
-LONG = 250
+LANGGRAPH = Library("langgraph", "benchmarks.peers.with_langgraph:sync:postgres", "postgres")
+DBOS = Library("dbos", "benchmarks.peers.with_dbos:job:postgres", "postgres")
+ON_SQLITE = (
+    Library("langgraph, sqlite", "benchmarks.peers.with_langgraph:sync:sqlite", "sqlite"),
+    Library("dbos, sqlite", "benchmarks.peers.with_dbos:job:sqlite", "sqlite"),
+)
+DELTA = Library("langgraph, delta", "benchmarks.peers.with_langgraph:delta:postgres", "postgres")
+LIBRARIES = (
+    LANGGRAPH,
+    DBOS,
+    *ON_SQLITE,
+    Library("langgraph, async", "benchmarks.peers.with_langgraph:async:postgres", "postgres"),
+    DELTA,
+    Library("dbos, plain", "benchmarks.peers.with_dbos:plain:postgres", "postgres"),
+)
+"""Where there is no PostgreSQL, only those on SQLite run."""
+
+PACKAGES = (
+    "pydantic-ai-slim",
+    "openai-agents",
+    "temporalio-openai-agents",
+    "langchain",
+    "langgraph",
+    "langgraph-checkpoint-postgres",
+    "langgraph-checkpoint-sqlite",
+    "dbos",
+)
+STORIES = ("kills", "trees", "trees_libraries", "waits")
+LONG, LONGEST = 250, 1_000
 
 
-async def alone(bench: Bench) -> dict[str, Any]:
+async def alone(bench: Mixed) -> dict[str, Any]:
     """One turn at a time."""
-    took, used = await measures.alone(bench, (*KINDS, *UNSANDBOXED))
+    took, used = await measures.alone(bench, (*KINDS, *UNSANDBOXED, *present(bench, LIBRARIES)))
     return {
         "ms_per_step": medians(took),
         "ms_per_step_over_perdure": by_perdure(took),
@@ -47,14 +78,14 @@ async def alone(bench: Bench) -> dict[str, Any]:
     }
 
 
-async def together(bench: Bench) -> dict[str, Any]:
+async def together(bench: Mixed) -> dict[str, Any]:
     """Many turns at once."""
-    rates = await measures.together(bench, KINDS)
+    rates = await measures.together(bench, (*KINDS, *present(bench, LIBRARIES)))
     return {"steps_per_s": medians(rates), "steps_per_s_over_perdure": by_perdure(rates)}
 
 
-async def weight(bench: Bench) -> dict[str, Any]:
-    """What history weighs, where the server ends a long turn, and what a replay costs."""
+async def weight(bench: Mixed) -> dict[str, Any]:
+    """What history weighs, or what a library leaves in its database, and what a replay costs."""
     histories: dict[str, WorkflowHistory] = {}
     weights: dict[str, dict[str, int]] = {f"history_bytes_{steps}": {} for steps in (10, 50, 100)}
     for kind in (*KINDS, BY_INSTRUCTIONS):
@@ -63,13 +94,48 @@ async def weight(bench: Bench) -> dict[str, Any]:
                 continue
             _, histories[kind.name] = await bench.turn(kind, steps)
             weights[f"history_bytes_{steps}"][kind.name] = size(histories[kind.name])
+    for kind in present(bench, LIBRARIES):
+        for steps in (10, 50, 100):
+            weights[f"history_bytes_{steps}"][kind.name] = await bench.stored(kind, steps)
     replay = {kind.name: round(await measures.replay_ms(kind, histories[kind.name]) / 100, 1) for kind in KINDS}
     return {**weights, "replay_ms_per_step": replay}
 
 
-async def length(bench: Bench) -> dict[str, Any]:
-    """After which step the server terminates a turn of 250."""
-    return {f"terminated_of_{LONG}": {kind.name: await measures.last_step(bench, kind, LONG) for kind in (*KINDS, BY_INSTRUCTIONS)}}
+async def length(bench: Mixed) -> dict[str, Any]:
+    """After which step the server terminates a turn of 250; and how a turn of 1,000 grows where there is no such end."""
+    figures: dict[str, dict[str, Any]] = {f"terminated_of_{LONG}": {}}
+    for kind in (*KINDS, BY_INSTRUCTIONS):
+        figures[f"terminated_of_{LONG}"][kind.name] = await measures.last_step(bench, kind, LONG)
+    for steps in (LONG, LONGEST):
+        figures |= {f"ms_per_step_of_{steps}": {}, f"last_100_over_first_of_{steps}": {}, f"stored_bytes_{steps}": {}}
+        for kind in (PERDURE, *(present(bench, (LANGGRAPH, DBOS, DELTA)) or ON_SQLITE)):
+            seconds, stored, asked = await bench.followed(kind, steps)
+            figures[f"ms_per_step_of_{steps}"][kind.name] = round(1000 * seconds / steps, 1)
+            figures[f"last_100_over_first_of_{steps}"][kind.name] = round((asked[-1] - asked[-101]) / (asked[101] - asked[1]), 2)
+            figures[f"stored_bytes_{steps}"][kind.name] = stored
+    return figures
+
+
+async def servers(bench: Mixed) -> dict[str, Any]:
+    """What the server takes beside the worker: Temporal's of a loop, PostgreSQL's of a library."""
+    used: Figures = {}
+    for _ in range(3):
+        for kind in (*KINDS, *present(bench, (LANGGRAPH, DBOS))):
+            before = server_cpu_s(kind)
+            await bench.turn(kind, measures.STEPS)
+            used.setdefault(kind.name, []).append(1000 * (server_cpu_s(kind) - before) / measures.STEPS)
+    return {"server_cpu_ms_per_step": medians(used)}
+
+
+def server_cpu_s(kind: Kind) -> float:
+    return cpu_s_below("postgres" if isinstance(kind, Library) else "temporal")
+
+
+async def told(story: str) -> list[str]:
+    """What a script prints."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", f"benchmarks.peers.{story}", stdout=asyncio.subprocess.PIPE)
+    written, _ = await process.communicate()
+    return written.decode().splitlines()
 
 
 async def starts(bench: Bench) -> dict[str, Any]:
@@ -85,21 +151,30 @@ def by_perdure(figures: Figures) -> dict[str, float]:
 
 def table(figures: dict[str, Any]) -> str:
     """A line for each figure, a column for each kind; what only a variant has stands in lines of its own."""
-    lines = [f"{'':26}" + "".join(f"{kind.name:>15}" for kind in KINDS)]
+    columns = (*KINDS, LANGGRAPH, DBOS)
+    lines = [f"{'':26}" + "".join(f"{kind.name:>15}" for kind in columns)]
     for name, measured in figures.items():
-        if name not in ("date", "versions"):
-            lines.append(f"{name:26}" + "".join(f"{measured.get(kind.name, '')!s:>15}" for kind in KINDS))
+        if name not in ("date", "versions", "stories"):
+            lines.append(f"{name:26}" + "".join(f"{measured.get(kind.name, '')!s:>15}" for kind in columns))
             lines += [f"    {variant}: {figure}" for variant, figure in measured.items() if "," in variant]
-    return "\n".join([*lines, f"{figures['date']}  {figures['versions']}"])
+    stories = [line for story, printed in figures["stories"].items() for line in ("", story, *printed)]
+    return "\n".join([*lines, f"{figures['date']}  {figures['versions']}", *stories])
+
+
+MEASURES = (alone, together, servers, weight, length, starts)
 
 
 async def main() -> None:
     """Measure everything and write it down."""
     figures: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "versions": versions(*PACKAGES)}
-    async with opened((*KINDS, *UNSANDBOXED, BY_INSTRUCTIONS)) as bench:
-        for measure in (alone, together, weight, length, starts):
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        on_temporal = await stack.enter_async_context(opened((*KINDS, *UNSANDBOXED, BY_INSTRUCTIONS)))
+        bench = await stack.enter_async_context(mixed(on_temporal, LIBRARIES, folder))
+        for measure in MEASURES:
             figures |= await measure(bench)
             print(f"{measure.__name__} …", file=sys.stderr)
+    figures["stories"] = {story: await told(story) for story in STORIES}
     write(OUT, figures)
     print(table(figures))
 

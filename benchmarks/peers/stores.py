@@ -1,4 +1,4 @@
-"""Databases for libraries that need no server for workflows: a file of SQLite each, or a database each of a PostgreSQL that lives with the benchmark."""
+"""Databases for libraries: a file of SQLite each, or a database each of a PostgreSQL that lives with the benchmark."""
 
 from __future__ import annotations
 
@@ -27,13 +27,10 @@ def binaries() -> Path | None:
 
 @contextlib.asynccontextmanager
 async def postgres(folder: Path) -> AsyncIterator[str]:
-    """A server on loopback with its own settings; its address, to which a name of a database is added. It does not run as root, so that is not asked of it."""
+    """A server on loopback, with its defaults; its address, to which the name of a database is added. It refuses to run as root."""
     found, port, user = binaries(), _free_port(), "postgres" if os.geteuid() == 0 else None
     assert found is not None
-    folder.mkdir()
-    if user:
-        shutil.chown(folder, user)
-        folder.parent.chmod(0o755)
+    _prepare(folder, user)
     await _run(found / "initdb", "-D", folder, "-U", "bench", "--auth=trust", "--no-instructions", user=user)
     with (folder.parent / "postgres.log").open("wb") as log:
         command = (found / "postgres", "-D", folder, "-p", str(port), "-h", "127.0.0.1", "-k", folder)
@@ -43,6 +40,13 @@ async def postgres(folder: Path) -> AsyncIterator[str]:
     finally:
         server.terminate()
         await server.wait()
+
+
+def _prepare(folder: Path, user: str | None) -> None:
+    folder.mkdir()
+    if user:
+        shutil.chown(folder, user)
+        folder.parent.chmod(0o755)
 
 
 async def _answering(address: str) -> str:

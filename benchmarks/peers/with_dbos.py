@@ -6,6 +6,7 @@
 - `executor_id` is set where a test runs two processes on one database, as its documentation asks for.
 """
 
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 import json
@@ -51,16 +52,11 @@ async def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
 async def plain(task: str) -> str:
     """The same by hand."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": PROMPT}, {"role": "user", "content": task}]
-    while calls := messages[-1].get("calls", ()) if len(messages) > 2 else (await asked_first(messages)):
-        for call in calls:
-            messages.append({"role": "tool", "call_id": call["id"], "content": await fetch(**json.loads(call["arguments"]))})
-        messages.append(await ask(messages))
-    return "done"
-
-
-async def asked_first(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    messages.append(await ask(messages))
-    return list(messages[-1].get("calls", ()))
+    while True:
+        messages.append(answer := await ask(messages))
+        if not answer.get("calls"):
+            return str(answer["content"])
+        messages += [{"role": "tool", "call_id": call["id"], "content": await fetch(**json.loads(call["arguments"]))} for call in answer["calls"]]
 
 
 class Turns:

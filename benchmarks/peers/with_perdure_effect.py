@@ -1,6 +1,8 @@
-"""The job on Perdure with a tool that can be seen to run and does not say that it may run again; `with_perdure_read_only` has one that says so."""
+"""The job on Perdure with tools that can be seen to run: that of `job` does not say that it may run again, that of `job-read-only` does."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Replayer, Worker
@@ -19,17 +21,17 @@ def fetch(number: int, size: int) -> str:
     return effect(number, size)
 
 
-@tool(read_only=True, name="fetch")
+@tool(name="fetch", read_only=True)
 def fetch_again(number: int, size: int) -> str:
     """Fetch so many bytes; it may run again."""
     return effect(number, size)
 
 
-def agent(name: str, function: object) -> Agent:
+def agent(name: str, function: Any) -> Agent[str]:
     return Agent(name=name, model="job:job", instructions=PROMPT, tools=[function], max_iterations="unlimited")
 
 
-AGENTS = [agent("job", fetch), agent("job-read-only", fetch_again)]
+AGENTS = (agent("job", fetch), agent("job-read-only", fetch_again))
 
 
 async def connect(address: str) -> Client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -23,6 +24,19 @@ def test_ask_answers_from_a_folder_and_names_the_source(perdure: CommandLine) ->
     assert "offline:librarian is not a language model" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert not (perdure.folder / ".perdure/server.json").exists()
+
+
+@pytest.mark.slow
+def test_ask_tells_lines_of_json(perdure: CommandLine) -> None:
+    """The events and the report, and nothing else, not even about the folder."""
+    (perdure.folder / "rules.md").write_text("# Notice\n\nThe notice period is three months.\n", encoding="utf-8")
+
+    done = perdure("ask", "How long is the notice period?", "--folder", ".", "--json")
+    *events, last = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (events[0]["kind"], events[-1]["kind"], last["kind"]) == ("turn_started", "turn_ended", "report")
+    assert "three months" in last["report"]["output"]
 
 
 @pytest.mark.parametrize("command", [["ask", "anything"], ["demo"]], ids=["ask", "demo"])

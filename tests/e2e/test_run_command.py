@@ -49,6 +49,14 @@ def test_show_prints_a_turn_from_its_beginning(perdure: CommandLine, at_work: li
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"{''.join(steps)}\n{ran.stdout}\n", figures)
 
 
+def test_output_that_knows_few_letters_is_no_reason_to_fail(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
+    """What cannot be written is escaped."""
+    done = perdure("run", "talker", "請求", "--id", new_id, *at_work, PYTHONIOENCODING="ascii")
+
+    assert done.returncode == 0
+    assert "  talker: \\u8acb\\u6c42\n" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("agent", "said"), [("broken", "the only model here is 'librarian', not 'nothing'"), ("nobody", "no agent named 'nobody'; this worker knows")]
 )

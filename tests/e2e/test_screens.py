@@ -56,6 +56,7 @@ def script(name, task):
         "holder": [calls(call("hold", path=task), usage=USED), ANSWER],
         "refunder": [calls(call("refund", ticket="2", euros=300), call("refund", ticket="3", euros=80, note=NOTE), usage=USED), ANSWER],
         "editor": [calls(call("delegate_to_agent", agent="holder", task=task), usage=USED), ANSWER],
+        "chief": [calls(call("delegate_to_agent", agent="refunder", task=task), usage=USED), ANSWER],
         "hostile": [says("fine \x1b[2J\x1b]0;owned\x07\u202e", usage=USED)],
     }[name]
 
@@ -74,6 +75,7 @@ class Model:
 tools = [search, look, hold, refund]
 agents = [Agent(name=name, model=f"stub:{name}", tools=tools, on_exhausted="pause") for name in ("handbook", "holder", "refunder", "hostile")]
 agents.append(Agent(name="editor", model="stub:editor", delegates=["holder"]))
+agents.append(Agent(name="chief", model="stub:chief", delegates=["refunder"]))
 app = AgentWorker(agents, providers={"stub": Model()}, prices={"stub:*": Price(input=3, output=15)})
 '''
 
@@ -200,6 +202,7 @@ def test_turn_that_waits_says_what_a_person_can_do(see: See, perdure: CommandLin
     assert "waits for approval, " not in watched.text
 
 
+@pytest.mark.slow
 def test_turn_that_is_paused_says_what_can_be_added(see: See, perdure: CommandLine) -> None:
     """With the options of the limits that it has; what is spent has a line of its own where one is too narrow."""
     turn = an_id("p")
@@ -244,6 +247,39 @@ def test_tree_is_drawn_above_what_happens_now(see: See, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_delegate_that_waits_is_named_with_what_a_person_can_do(see: See, perdure: CommandLine) -> None:
+    """By its own id, while one watches the turn above it."""
+    turn = an_id("chief")
+    watched = see("run", "chief", "Pay them back.", "--id", turn, columns=100)
+    watched.wait_for(rf"\n +perdure approvals {turn}/refunder-1\n")
+    watched.wait_for(r"└─ refunder-1 +waits for approval")
+    decided = perdure("approvals", f"{turn}/refunder-1", "--approve", "call_1_1", "--approve", "call_1_2")
+
+    assert decided.returncode == 0
+    assert watched.end() == 0
+    assert "└─ refunder-1  completed" in watched.text
+
+
+@pytest.mark.slow
+def test_turn_that_nobody_serves_says_so_above_the_last_line(see: See) -> None:
+    """The note takes the place of what was drawn, and nothing of it is lost or left."""
+    turn = an_id("nobody")
+    watched = see("run", "handbook", "How long?", "--id", turn, "--task-queue", "no-queue", columns=200)
+    watched.wait_for(r"no worker polls it(.|\n)*waits for a worker, \d+ s")
+    shown = watched.steady.replace(turn, "TURN")
+    watched.type("\x03")
+
+    assert watched.end() == 130
+    assert shown.splitlines() == [
+        "turn TURN",
+        "   N.N s  handbook: How long?",
+        "nothing has happened in turn TURN for N s: the task queue 'no-queue' has work and no worker polls it; "
+        "start a worker with `perdure worker module:name`",
+        "   N.N s  waits for a worker, N s",
+    ]
+
+
+@pytest.mark.slow
 def test_narrow_terminal_and_one_that_changes_break_nothing(see: See, tmp_path: Path) -> None:
     """At 40 columns every line is within them; a terminal that grows or shrinks is drawn on as it is then."""
     turn, held = an_id("held"), tmp_path / ("漢字" * 20)
@@ -262,6 +298,7 @@ def test_narrow_terminal_and_one_that_changes_break_nothing(see: See, tmp_path: 
     assert "Traceback" not in watched.text
 
 
+@pytest.mark.slow
 def test_answer_cannot_drive_the_terminal(see: See, perdure: CommandLine) -> None:
     """Escape sequences that a model wrote are shown as such; in a pipe the answer is what it is."""
     turn = an_id("hostile")

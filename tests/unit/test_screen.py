@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from perdure.clients.screen import Live, Paint
+from perdure.clients.screen import Live, Paint, shown
 from perdure.clients.widths import cut, width, wrapped
 
 RED, PLAIN = "\x1b[31m", "\x1b[0m"
@@ -104,6 +104,14 @@ def test_colours_are_where_they_are_wanted(
         f"{RED}x{PLAIN}" if on_a_terminal else "x",
         f"{RED}x{PLAIN}" if in_a_pipe else "x",
     )
+
+
+def test_text_of_anybody_cannot_drive_a_terminal() -> None:
+    """Lines and tabs stay; elsewhere it is what it is, since somebody may want it so."""
+    text = "one\n\ttwo \x1b[2J\x07\u202e 漢字"
+
+    assert shown(text, Screen()) == "one\n\ttwo \\u001b[2J\\u0007\\u202e 漢字"
+    assert shown(text, io.StringIO()) == text
 
 
 def test_what_did_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ async def waiting(client: AgentClient, task: str, number: int, **options: object
     return turn
 
 
+@pytest.mark.slow  # five commands, each a process
 async def test_calls_wait_and_are_decided_as_the_page_says(tell: Tell) -> None:
     """In Python and on the command line; what is not allowed ends the turn."""
     async with tell("approvals") as story:

@@ -11,6 +11,7 @@ from .conftest import Tell
 from .pages import ROOT
 
 
+@pytest.mark.slow  # commands, and a worker of the whole documentation
 async def test_librarian_answers_and_a_namespace_is_prepared(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the worker of the compose file; the image on top of the worker's agrees with the Dockerfile that it stands on."""
     monkeypatch.setenv("PERDURE_ASK_FOLDER", str(ROOT / "docs"))

@@ -31,7 +31,7 @@ from perdure.errors import PerdureError
 from perdure.registry import Entry, Registry
 from perdure.skills import LOAD_SKILL
 from perdure.text import described
-from perdure.tools import AnyTool
+from perdure.tools import Tool
 from perdure.wire import AgentCall
 
 logger = logging.getLogger("perdure")
@@ -50,7 +50,7 @@ class Agents:
         profiles: Profiles,
         queues: Collection[str],
         servers: Servers,
-        activity_of: Callable[[AnyTool], str],
+        activity_of: Callable[[Tool], str],
     ) -> None:
         self._registry = registry
         self._models = models
@@ -112,7 +112,7 @@ class Agents:
         with contextlib.suppress(PerdureError):  # the tool's own look-up says what is missing
             await self._agent(client, info, owner)
 
-    def tool(self, run_id: str, owner: str, name: str, pinned: str) -> AnyTool | None:
+    def tool(self, run_id: str, owner: str, name: str, pinned: str) -> Tool | None:
         """The deployed tool of an agent; None where there is none any more. One of an MCP server is compared with the digest `pinned` by its call."""
         with self._lock:
             made = self._made.get((run_id, owner))
@@ -147,7 +147,7 @@ class Agents:
             inherits=delegate.inherit,
         )
 
-    async def _inherited(self, client: Client, info: activity.Info, item: InheritedTool) -> AnyTool | None:
+    async def _inherited(self, client: Client, info: activity.Info, item: InheritedTool) -> Tool | None:
         """A tool of a turn above; None where its owner does not have it any more."""
         with contextlib.suppress(errors.UnknownAgentError):
             agent = await self._skills.read(await self._agent(client, info, item.owner))

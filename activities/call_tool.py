@@ -28,7 +28,7 @@ from perdure.activities.transcripts import Transcripts
 from perdure.facts import Key
 from perdure.mcp_servers import BETWEEN, MCPTool
 from perdure.text import clean, clip, described
-from perdure.tools import AnyTool, ToolContext, encode
+from perdure.tools import Tool, ToolContext, encode
 from perdure.wire import ToolOutput, ToolRun
 
 Handler = Callable[..., Any]
@@ -38,7 +38,7 @@ Handler = Callable[..., Any]
 class _Ready:
     """A call whose arguments fit: the function may run."""
 
-    tool: AnyTool
+    tool: Tool
     arguments: Mapping[str, Any]
 
 
@@ -48,14 +48,14 @@ class ToolNames:
     `has_servers` says that one dynamic activity runs the tools of MCP servers. `taken` are the activities of other people.
     """
 
-    def __init__(self, tools: Iterable[AnyTool], *, has_servers: bool = False) -> None:
+    def __init__(self, tools: Iterable[Tool], *, has_servers: bool = False) -> None:
         self.is_async: dict[str, bool] = {}
         self.has_servers = has_servers
         self.taken: Collection[str] = ()
         for item in tools:
             self.is_async[item.name] = self.is_async.get(item.name, True) and item.is_async
 
-    def activity_of(self, item: AnyTool) -> str:
+    def activity_of(self, item: Tool) -> str:
         """The activity type that runs a tool."""
         if item.name in self.is_async or (isinstance(item, MCPTool) and self.is_of_server(item.name)):
             return item.name
@@ -120,7 +120,7 @@ class ToolActivities:
             return self._done(run, await self._loop_of(ready.tool).run(_awaited(ready)), began)
         return self._done(run, await asyncio.to_thread(_called, ready), began)
 
-    def _loop_of(self, item: AnyTool) -> ToolLoop:
+    def _loop_of(self, item: Tool) -> ToolLoop:
         return self._servers.loop if isinstance(item, MCPTool) else self._loop
 
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
@@ -189,7 +189,7 @@ def _encoded(value: object) -> ToolOutput:
     return ToolOutput(content=clip(clean(encode(value)), limits.TOOL_RESULT_BYTES))
 
 
-def _raised(item: AnyTool, error: BaseException) -> ToolOutput:
+def _raised(item: Tool, error: BaseException) -> ToolOutput:
     return _error(f"{item.name} failed: {described(error)}")
 
 

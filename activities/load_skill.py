@@ -24,7 +24,7 @@ from perdure.definitions import AgentDefinition
 from perdure.facts import AgentResolved
 from perdure.skills import Skill, loader, unknown
 from perdure.text import size
-from perdure.tools import AnyTool
+from perdure.tools import Tool
 
 _RUNS = 10_000
 _KEPT_BYTES = 64 * 1024 * 1024
@@ -59,7 +59,7 @@ class PinnedSkills:
             self._remember(run_id, pins)
             self._keep([skill for skill in skills if isinstance(skill, Skill)])
 
-    def loader(self, client: Client, info: activity.Info, deployed: Agent | None) -> AnyTool:
+    def loader(self, client: Client, info: activity.Info, deployed: Agent | None) -> Tool:
         """The tool for one call. `deployed` is the agent as this worker has it."""
         turn_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
 

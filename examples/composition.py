@@ -1,7 +1,6 @@
 """An agent made of parts: toolboxes under prefixes, a part of one, one added later, a resolver. `python examples/composition.py`."""
 
 import asyncio
-from typing import Any
 
 from perdure import Agent, Tool, Toolbox, tool
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
@@ -30,7 +29,7 @@ def weather(city: str) -> str:
 class Others:
     """Finds tools that a turn asks for by name and the agent was not given."""
 
-    def resolve(self, name: str) -> Tool[..., Any] | None:
+    def resolve(self, name: str) -> Tool | None:
         return weather if name == "weather" else None  # None is no error
 
 

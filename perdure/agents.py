@@ -18,7 +18,7 @@ from perdure.observers import Observer
 from perdure.options import NO_OPTIONS, RequestOptions
 from perdure.outputs import T_co
 from perdure.skills import LOAD_SKILL, Skill, among, loader, refuse_same_names
-from perdure.tools import NAME, AnyTool, Toolbox, ToolResolver, as_tools
+from perdure.tools import NAME, Tool, Toolbox, ToolResolver, as_tools
 
 _CHOICES = {
     "on_exhausted": ("fail", "finish", "pause"),
@@ -74,7 +74,7 @@ class Agent(Generic[T_co]):
     model: str | Sequence[str]
     description: str = ""
     instructions: str = ""
-    tools: Sequence[AnyTool | Callable[..., Any]] = ()
+    tools: Sequence[Tool | Callable[..., Any]] = ()
     toolboxes: Sequence[Toolbox | MCPServer] = ()
     skills: Sequence[Skill | Path] = ()
     resolver: ToolResolver | None = None
@@ -136,7 +136,7 @@ class Agent(Generic[T_co]):
         """The same agent with more skills. Registered again with `replace=True`, the next turn has them; a running one does not."""
         return replace(self, skills=(*self.skills, *skills))
 
-    def toolset(self) -> dict[str, AnyTool]:
+    def toolset(self) -> dict[str, Tool]:
         """Every tool by name, in the order offered, without those of MCP servers, which are not known here.
 
         The last is `load_skill`, if there are skills on demand, or folders, which may hold some.
@@ -144,7 +144,7 @@ class Agent(Generic[T_co]):
         Raises:
             DuplicateToolError: Two tools of one name; the message names both sources.
         """
-        found: dict[str, AnyTool] = {}
+        found: dict[str, Tool] = {}
         sources = dict.fromkeys((LOAD_SKILL, *DELEGATION_TOOLS), "Perdure itself")
         for source, item in self._sources():
             if item.name in sources:
@@ -164,7 +164,7 @@ class Agent(Generic[T_co]):
         """Its MCP servers."""
         return tuple(box for box in self.toolboxes if isinstance(box, MCPServer))
 
-    def _sources(self) -> Iterator[tuple[str, AnyTool]]:
+    def _sources(self) -> Iterator[tuple[str, Tool]]:
         yield from (("the agent's tools", item) for item in as_tools(self.tools))
         for box in self.toolboxes:
             if isinstance(box, Toolbox):

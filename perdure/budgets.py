@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import ROUND_UP, Decimal
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -37,6 +37,9 @@ def _no_truth(value: object) -> object:
 
 
 Money = Annotated[Decimal, BeforeValidator(_exact), Field(ge=0, allow_inf_nan=False, max_digits=18, decimal_places=9)]
+Dollars = Decimal | str | int
+"""What money may be given as."""
+
 Time = Annotated[timedelta, BeforeValidator(_no_truth), Field(gt=timedelta(0), le=timedelta(days=3650))]
 Count = Annotated[int, Field(gt=0, strict=True, le=10**15)]
 
@@ -60,6 +63,18 @@ class Budget(Value):
     tokens: Count | None = None
     model_calls: Count | None = None
     tool_calls: Count | None = None
+
+    if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
+
+        def __init__(
+            self,
+            *,
+            usd: Dollars | None = None,
+            time: timedelta | None = None,
+            tokens: int | None = None,
+            model_calls: int | None = None,
+            tool_calls: int | None = None,
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _limits_something(self) -> Budget:

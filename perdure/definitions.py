@@ -20,7 +20,7 @@ from perdure.prices import Price
 from perdure.skills import LOAD_SKILL, Skill, joined
 from perdure.strict import Schema
 from perdure.text import described
-from perdure.tools import AnyTool, Tool
+from perdure.tools import Tool
 from perdure.values import Wire
 
 
@@ -146,10 +146,10 @@ def define(
     agent: Agent[Any],
     *,
     chain: Sequence[Target],
-    activity_of: Callable[[AnyTool], str],
+    activity_of: Callable[[Tool], str],
     allowed: Sequence[str] | None = None,
     delegates: Sequence[PinnedDelegate] = (),
-    inherited: Sequence[tuple[InheritedTool, AnyTool]] = (),
+    inherited: Sequence[tuple[InheritedTool, Tool]] = (),
 ) -> AgentDefinition:
     """The definition of `agent` with its models resolved and priced. `activity_of` says which activity type runs a tool.
 
@@ -226,7 +226,7 @@ def _delegation(agent: Agent[Any], delegates: Sequence[PinnedDelegate], allowed:
 
 
 def _inherited(
-    items: Sequence[tuple[InheritedTool, AnyTool]], activity_of: Callable[[AnyTool], str], allowed: Sequence[str] | None, own: set[str]
+    items: Sequence[tuple[InheritedTool, Tool]], activity_of: Callable[[Tool], str], allowed: Sequence[str] | None, own: set[str]
 ) -> Iterator[ToolDefinition]:
     """The tools of the turns above, nearest first, as far as they are allowed and the agent has none of the same name."""
     for item, found in items:
@@ -236,7 +236,7 @@ def _inherited(
             yield tool.model_copy(update={"owner": item.owner, "needs_approval": needs, "has_policy": item.has_policy})
 
 
-def offered(agent: Agent[Any], allowed: Sequence[str] | None) -> Iterator[AnyTool]:
+def offered(agent: Agent[Any], allowed: Sequence[str] | None) -> Iterator[Tool]:
     """The tools of a turn, in the order offered."""
     tools = agent.toolset()
     yield from (item for name, item in tools.items() if allowed is None or name in allowed)
@@ -246,7 +246,7 @@ def offered(agent: Agent[Any], allowed: Sequence[str] | None) -> Iterator[AnyToo
             yield item
 
 
-def resolved(agent: Agent[Any], name: str) -> AnyTool | None:
+def resolved(agent: Agent[Any], name: str) -> Tool | None:
     """What the agent's resolver finds under a name.
 
     Raises:
@@ -263,7 +263,7 @@ def resolved(agent: Agent[Any], name: str) -> AnyTool | None:
     return found
 
 
-def define_tool(item: AnyTool, activity: str) -> ToolDefinition:
+def define_tool(item: Tool, activity: str) -> ToolDefinition:
     """The definition of one tool."""
     return ToolDefinition(
         name=item.name,

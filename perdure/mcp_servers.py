@@ -191,7 +191,7 @@ class ListedTool:
         return hashlib.sha256(to_json([self.own, self.description, self.parameters])).hexdigest()
 
 
-class MCPTool(Tool[..., Any]):
+class MCPTool(Tool):
     """A tool of a server. Its schema is the server's, and so is the check of arguments against it.
 
     `digest` is what its turn is pinned to. `function` takes `context` and `arguments`, a JSON object.

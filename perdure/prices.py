@@ -8,11 +8,11 @@ was added since is bounded that way.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
 
-from perdure.budgets import Money, usd
+from perdure.budgets import Dollars, Money, usd
 from perdure.messages import AssistantMessage, Media, Message, Text, ToolMessage, canonical
 from perdure.reports import Usage
 from perdure.text import size
@@ -41,6 +41,18 @@ class Price(Value):
     cached: Money | None = None
     request: Annotated[Money, Field()] = Decimal(0)
     source: str = "named"
+
+    if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
+
+        def __init__(
+            self,
+            *,
+            input: Dollars,  # noqa: A002 - as the field is called
+            output: Dollars,
+            cached: Dollars | None = None,
+            request: Dollars = 0,
+            source: str = "named",
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _cached_is_no_dearer(self) -> Price:

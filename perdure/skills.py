@@ -18,7 +18,7 @@ from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.text import clean, one_line
-from perdure.tools import AnyTool, as_tools, tool
+from perdure.tools import Tool, as_tools, tool
 
 LOAD_SKILL = "load_skill"
 """The tool that reads skills. No other tool of an agent may be called so."""
@@ -49,7 +49,7 @@ class Skill:
     name: str
     instructions: str
     description: str = ""
-    tools: Sequence[AnyTool | Callable[..., Any]] = ()
+    tools: Sequence[Tool | Callable[..., Any]] = ()
     on_demand: bool = False
     files: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False, repr=False)
 
@@ -97,7 +97,7 @@ def joined(base: str, skills: Sequence[Skill], *, can_load: bool) -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) if skills else base
 
 
-def loader(find: Find) -> AnyTool:
+def loader(find: Find) -> Tool:
     """The tool `load_skill`. `find` looks a skill up by name, and raises ValueError for a name it does not know.
 
     Its schema names no skill, so that it stays the same when others are added.

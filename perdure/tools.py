@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MethodType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -23,8 +23,15 @@ from pydantic_core import to_json
 from perdure import errors, limits, schema
 from perdure.text import size
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:  # so that `Tool` alone is a tool of any function
+    from typing_extensions import ParamSpec as DefaultingSpec
+    from typing_extensions import TypeVar as Defaulting
+
+    P = DefaultingSpec("P", default=...)
+    R = Defaulting("R", default=Any)
+else:
+    P = ParamSpec("P")
+    R = TypeVar("R")
 Deps = TypeVar("Deps")
 
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
@@ -163,9 +170,6 @@ class Tool(Generic[P, R]):
         return f"Tool({self.name!r})"
 
 
-AnyTool = Tool[..., Any]
-
-
 @overload
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
@@ -204,8 +208,8 @@ def tool(
         ConfigurationError: The name or the timeout is not valid.
     """
 
-    def make(f: Callable[..., Any]) -> AnyTool:
-        made: AnyTool = Tool(
+    def make(f: Callable[..., Any]) -> Tool:
+        made: Tool = Tool(
             f,
             name=name,
             description=description,
@@ -224,7 +228,7 @@ class Toolbox:
     """A named, ordered set of tools."""
 
     name: str
-    tools: Sequence[AnyTool | Callable[..., Any]] = ()
+    tools: Sequence[Tool | Callable[..., Any]] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tools", as_tools(self.tools))
@@ -237,7 +241,7 @@ class Toolbox:
         """
         return Toolbox(self.name, [item.renamed(prefix + item.name) for item in as_tools(self.tools)])
 
-    def filtered(self, wanted: Callable[[AnyTool], bool] | Collection[str]) -> Toolbox:
+    def filtered(self, wanted: Callable[[Tool], bool] | Collection[str]) -> Toolbox:
         """Only the tools of these names, or for which `wanted` says yes, in the same order.
 
         Raises:
@@ -256,11 +260,11 @@ class Toolbox:
 class ToolResolver(Protocol):
     """Finds tools by name that an agent was not given: those that a turn allows, when it begins and when they are called."""
 
-    def resolve(self, name: str) -> AnyTool | None:
+    def resolve(self, name: str) -> Tool | None:
         """The tool of this name; None for none, which is no error. What it raises fails the turn."""
 
 
-def as_tools(items: Sequence[AnyTool | Callable[..., Any]]) -> tuple[AnyTool, ...]:
+def as_tools(items: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
     """`items` as tools: functions are taken with the defaults of `@tool`."""
     return tuple(item if isinstance(item, Tool) else tool(item) for item in items)
 

@@ -19,7 +19,7 @@ from perdure.activities.folder import folder_toolbox
 from perdure.activities.models import Heard, ModelRequest, Provider, listen
 from perdure.activities.providers import OpenAIChat, OpenAIResponses, defaults
 from perdure.agents import Agent
-from perdure.tools import AnyTool, Tool, Toolbox, as_tools
+from perdure.tools import Tool, Toolbox, as_tools
 from perdure.wire import ModelAnswer
 from perdure.worker.agent_worker import AgentWorker
 
@@ -108,7 +108,7 @@ def _journaled(worker: AgentWorker, agent: Agent, journal: Journal) -> AgentWork
     )
 
 
-def _with_journal(item: AnyTool, journal: Journal) -> AnyTool:
+def _with_journal(item: Tool, journal: Journal) -> Tool:
     @functools.wraps(item.function)
     def function(**arguments: object) -> object:
         journal.write(activity.info().activity_id)

@@ -19,7 +19,7 @@ from perdure import errors
 from perdure.activities.tool_loop import ToolLoop
 from perdure.agents import Agent
 from perdure.mcp_servers import Call, MCPServer, MCPTool, toolbox
-from perdure.tools import AnyTool, Toolbox, ToolContext
+from perdure.tools import Tool, Toolbox, ToolContext
 
 if TYPE_CHECKING:
     from perdure.activities.mcp.pool import Pool
@@ -45,7 +45,7 @@ class Servers:
         boxes = [found.get(box.name) if isinstance(box, MCPServer) else box for box in agent.toolboxes]
         return replace(agent, toolboxes=[box for box in boxes if box is not None])
 
-    async def find(self, agent: Agent[Any], name: str) -> AnyTool | None:
+    async def find(self, agent: Agent[Any], name: str) -> Tool | None:
         """The tool of an agent's server, as it is now; None where none offers it.
 
         Raises:
@@ -57,7 +57,7 @@ class Servers:
         box = (await self._toolboxes([server]))[server.name]
         return next((item for item in box.tools if isinstance(item, MCPTool) and item.name == name), None)
 
-    def tool(self, agent: Agent[Any], name: str, pinned: str) -> AnyTool | None:
+    def tool(self, agent: Agent[Any], name: str, pinned: str) -> Tool | None:
         """The tool for one call, which compares what the server offers with what the turn is pinned to; None where no server can have it."""
         server = _server(agent, name)
         return None if server is None else MCPTool(server, name, self._call(server, name, pinned), pinned)

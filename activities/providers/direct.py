@@ -46,7 +46,7 @@ class Model:
         messages: str | Sequence[Message],
         *,
         system: str = "",
-        tools: Sequence[Tool[..., Any]] = (),
+        tools: Sequence[Tool] = (),
         options: RequestOptions = NO_OPTIONS,
     ) -> ModelAnswer:
         """Ask, and wait for the whole answer.
@@ -68,7 +68,7 @@ class Model:
         messages: str | Sequence[Message],
         *,
         system: str = "",
-        tools: Sequence[Tool[..., Any]] = (),
+        tools: Sequence[Tool] = (),
         options: RequestOptions = NO_OPTIONS,
     ) -> TextStream:
         """Ask as `complete` does, and hear the answer while the model speaks.
@@ -83,7 +83,7 @@ class Model:
         """Close connections."""
         await self._provider.close()
 
-    def _request(self, messages: str | Sequence[Message], system: str, tools: Sequence[Tool[..., Any]], options: RequestOptions) -> ModelRequest:
+    def _request(self, messages: str | Sequence[Message], system: str, tools: Sequence[Tool], options: RequestOptions) -> ModelRequest:
         return ModelRequest(
             model=self._name,
             messages=(UserMessage.of(messages),) if isinstance(messages, str) else tuple(messages),

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from perdure.activities import folder as reading
 from perdure.text import size
-from perdure.tools import AnyTool, Toolbox, tool
+from perdure.tools import Tool, Toolbox, tool
 from perdure.values import Value
 
 _DEPTH = 32
@@ -38,7 +38,7 @@ def files(folder: Path | str, *, write: bool = False) -> Toolbox:
         ConfigurationError: `folder` is not a folder.
     """
     root = Path(folder)
-    tools: list[AnyTool] = [*reading.folder_toolbox(root).tools]  # type: ignore[list-item]  # a toolbox has made tools of them
+    tools: list[Tool] = [*reading.folder_toolbox(root).tools]  # type: ignore[list-item]  # a toolbox has made tools of them
     return Toolbox("files", [*tools, Writer(root).write_file] if write else tools)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from perdure import Agent, Outcome, errors, tool
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.tools import AnyTool
+from perdure.tools import Tool
 from tests.conftest import Runtime
 
 ran: list[str] = []
@@ -29,7 +29,7 @@ def b() -> str:
 class Shelf:
     """Finds a and b, and fails for what is broken."""
 
-    def resolve(self, name: str) -> AnyTool | None:
+    def resolve(self, name: str) -> Tool | None:
         """By name."""
         if name == "broken":
             raise OSError("no catalogue")

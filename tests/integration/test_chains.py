@@ -133,7 +133,7 @@ async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
 @pytest.mark.accepts("M2")
 async def test_unknown_model_moves_on_without_penalty(runtime: Runtime) -> None:
     """The next is asked at once; each step and each turn begins with the first again, for nothing is wrong with its health."""
-    first, second = ScriptedModel(*[UNKNOWN] * 5), ScriptedModel(*[calls(call("look")), "done"] * 2, "done")
+    first, second = ScriptedModel(*[UNKNOWN] * 5), ScriptedModel(*[calls(call("look")), says("done")] * 2, "done")
     async with runtime(app(providers={"a": first, "b": second})) as client:
         reports = [await client.run("asker", text) for text in ("go", "go on", "and on")]
 

@@ -24,7 +24,7 @@ from perdure import (
 from perdure.activities.connection import connect
 from perdure.activities.models import ModelRequest
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.tools import AnyTool
+from perdure.tools import Tool
 from perdure.wire import ModelAnswer
 from perdure.worker import AgentWorker, PerdurePlugin
 from perdure.worker.settings import WorkerSettings
@@ -164,7 +164,7 @@ async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(runt
     """Gone, or with other arguments: an error result that names it. Another body is the deployed code, and runs. The next turn has what is there."""
     called: list[str] = []
 
-    def before(name: str) -> AnyTool:
+    def before(name: str) -> Tool:
         @tool(name=name)
         def act(word: str) -> str:
             called.append(f"old {name}")

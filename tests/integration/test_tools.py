@@ -19,7 +19,7 @@ from perdure import (
     tool,
 )
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.tools import AnyTool
+from perdure.tools import Tool
 
 from ..conftest import Run
 from .tooling import add, results_of
@@ -34,7 +34,7 @@ class Stop(BaseException):
     """Neither Exception nor SystemExit, like those of test runners and schedulers."""
 
 
-def raises(error: BaseException) -> AnyTool:
+def raises(error: BaseException) -> Tool:
     @tool(name="break")
     def broken() -> None:
         raise error
@@ -42,7 +42,7 @@ def raises(error: BaseException) -> AnyTool:
     return broken
 
 
-def raises_later(error: BaseException) -> AnyTool:
+def raises_later(error: BaseException) -> Tool:
     @tool(name="break", timeout=timedelta(seconds=5))
     async def broken() -> None:
         raise error
@@ -62,7 +62,7 @@ def raises_later(error: BaseException) -> AnyTool:
     ],
     ids=["message", "no message", "ours", "surrogate"],
 )
-async def test_tool_that_raises_is_an_error_result(run: Run, make: Callable[[BaseException], AnyTool], error: BaseException, content: str) -> None:
+async def test_tool_that_raises_is_an_error_result(run: Run, make: Callable[[BaseException], Tool], error: BaseException, content: str) -> None:
     """Type and message of the exception, and the loop goes on; an error of ours raised by a tool ends nothing either."""
     results = await results_of(run, call("break"), tools=[make(error)])
 
@@ -76,9 +76,7 @@ async def test_tool_that_raises_is_an_error_result(run: Run, make: Callable[[Bas
     [SystemExit(3), KeyboardInterrupt(), Stop("halt"), GeneratorExit(), asyncio.CancelledError(), UnprintableError()],
     ids=lambda error: type(error).__name__,
 )
-async def test_tool_that_raises_what_nobody_catches_is_an_error_result(
-    run: Run, make: Callable[[BaseException], AnyTool], error: BaseException
-) -> None:
+async def test_tool_that_raises_what_nobody_catches_is_an_error_result(run: Run, make: Callable[[BaseException], Tool], error: BaseException) -> None:
     """The worker lives, the next call works, and the model reads that the tool ran and failed, which is not the same as "could not be run"."""
     results = await results_of(run, call("break"), call("add", a=2, b=3), tools=[make(error), add])
 
@@ -264,7 +262,7 @@ async def test_result_for_an_unknown_tool_is_clipped_too(run: Run) -> None:
     assert len(content.encode()) <= limits.TOOL_RESULT_BYTES
 
 
-def _named(name: str) -> AnyTool:
+def _named(name: str) -> Tool:
     def nothing() -> None: ...
 
     return tool(name=name)(nothing)

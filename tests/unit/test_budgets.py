@@ -28,7 +28,7 @@ LIMITS = {
 NAMED = st.dictionaries(st.sampled_from(sorted(LIMITS)), st.none(), min_size=1).flatmap(
     lambda names: st.fixed_dictionaries({name: LIMITS[name] for name in names})
 )
-BUDGETS = NAMED.map(lambda named: Budget(**named))
+BUDGETS = NAMED.map(Budget.model_validate)
 
 
 def named(budget: Budget) -> dict[str, object]:
@@ -41,7 +41,7 @@ def named(budget: Budget) -> dict[str, object]:
 def test_money_that_is_a_float_or_no_number_is_refused(money: object) -> None:
     """0.1 is not a tenth of a dollar, and True is not one dollar."""
     with pytest.raises(ValidationError, match="not exact"):
-        Budget(usd=money)
+        Budget.model_validate({"usd": money})
 
 
 @pytest.mark.parametrize("text", ['{"usd": 0.5}', '{"usd": 1e2}', '{"usd": NaN}', '{"usd": true}'])

@@ -16,7 +16,7 @@ from perdure.activities.providers.librarian import Librarian
 from perdure.definitions import ToolDefinition, define_tool
 from perdure.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from perdure.reports import StopReason, Usage
-from perdure.tools import AnyTool, as_tools, encode, tool
+from perdure.tools import Tool, as_tools, encode, tool
 from perdure.wire import ModelAnswer
 
 LEASE = """# Lease
@@ -61,7 +61,7 @@ class Asked:
         return [(call.name, json.loads(call.arguments)) for answer in self.answers for call in answer.message.calls]
 
 
-async def ask(question: str, tools: Sequence[AnyTool], history: Sequence[Message] = ()) -> Asked:
+async def ask(question: str, tools: Sequence[Tool], history: Sequence[Message] = ()) -> Asked:
     """Ask, run the tools, repeat until there is an answer."""
     model: Provider = Librarian()
     messages: list[Message] = [*history, UserMessage.of(question)]
@@ -74,15 +74,15 @@ async def ask(question: str, tools: Sequence[AnyTool], history: Sequence[Message
     return Asked(answers, messages)
 
 
-def request(messages: Sequence[Message], tools: Sequence[AnyTool] = ()) -> ModelRequest:
+def request(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> ModelRequest:
     return ModelRequest(model="librarian", messages=tuple(messages), tools=tuple(definition(item) for item in tools))
 
 
-def definition(item: AnyTool) -> ToolDefinition:
+def definition(item: Tool) -> ToolDefinition:
     return define_tool(item, item.name)
 
 
-def result(call: ToolCall, tools: Sequence[AnyTool]) -> ToolResult:
+def result(call: ToolCall, tools: Sequence[Tool]) -> ToolResult:
     """Run a call; what a tool raises is a result for the model."""
     item = next(item for item in tools if item.name == call.name)
     try:
@@ -92,7 +92,7 @@ def result(call: ToolCall, tools: Sequence[AnyTool]) -> ToolResult:
     return ToolResult(call_id=call.id, name=call.name, content=content)
 
 
-def tools_of(root: Path, *names: str) -> list[AnyTool]:
+def tools_of(root: Path, *names: str) -> list[Tool]:
     """The folder's tools, or those of them that are named."""
     return [item for item in as_tools(folder_toolbox(root).tools) if not names or item.name in names]
 

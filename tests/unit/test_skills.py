@@ -11,7 +11,7 @@ from perdure import Agent, Skill, Toolbox, errors, tool
 from perdure.activities.load_skill import PinnedSkills
 from perdure.definitions import AgentDefinition, PinnedSkill, Target, define
 from perdure.skills import LOAD_SKILL, joined
-from perdure.tools import AnyTool
+from perdure.tools import Tool
 
 
 @tool
@@ -73,7 +73,7 @@ def test_skill_on_demand_that_the_turn_may_not_load_is_not_named() -> None:
 def test_tools_of_skills_come_after_those_of_toolboxes_and_load_skill_last() -> None:
     """In the order of the skills."""
 
-    def named(name: str) -> AnyTool:
+    def named(name: str) -> Tool:
         return weigh.renamed(name)
 
     agent = agent_with(
@@ -128,7 +128,7 @@ def test_resolver_is_not_asked_for_load_skill() -> None:
     """The name is reserved, also where the agent has no skill on demand."""
 
     class Resolver:
-        def resolve(self, name: str) -> AnyTool | None:
+        def resolve(self, name: str) -> Tool | None:
             return weigh.renamed(name)
 
     assert [item.name for item in defined(agent_with(resolver=Resolver()), allowed=[LOAD_SKILL, "lift"]).tools] == ["lift"]

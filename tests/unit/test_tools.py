@@ -337,13 +337,13 @@ def _late() -> Iterator[Coroutine[None, None, str]]:
         coroutine.close()
 
 
-def _named(name: str) -> tools.AnyTool:
+def _named(name: str) -> tools.Tool:
     def nothing() -> None: ...
 
     return tool(name=name)(nothing)
 
 
-def _properties(item: tools.AnyTool) -> dict[str, Any]:
+def _properties(item: tools.Tool) -> dict[str, Any]:
     properties = item.arguments.schema["properties"]
     assert isinstance(properties, dict)
     return properties

@@ -74,7 +74,7 @@ async def shows(watched: Terminal, pattern: str, block: Block) -> None:
     await asyncio.to_thread(watched.wait_for, pattern)
     shown = "".join(line for line in block.text.splitlines(keepends=True) if not line.startswith("$ "))
 
-    assert agrees(re.sub(r", \d s\b", ", 0 s", shown), re.sub(r", \d s\b", ", 0 s", watched.text)), f"{block}: the screen shows\n{watched.text}"
+    assert agrees(re.sub(r", \d+ s\b", ", 0 s", shown), re.sub(r", \d+ s\b", ", 0 s", watched.text)), f"{block}: the screen shows\n{watched.text}"
 
 
 def typed(block: Block) -> str:
@@ -98,7 +98,7 @@ async def a_turn_is_watched(story: Story) -> None:
     heading = "How do I start a turn and watch it?"
     block = await story.up_to(heading, "text")
     async with screen(story, typed(block)) as watched:
-        await shows(watched, r"runs read_ticket, \d s", block)
+        await shows(watched, r"runs read_ticket, \d+ s", block)
         may_read.add("4711")
         await asyncio.to_thread(watched.end)
         await shows(watched, "cost", await story.up_to(heading, "text"))
@@ -120,7 +120,7 @@ async def turns_wait_for_people(story: Story, client: AgentClient) -> None:
     heading = "What can I do about a turn that waits?"
     block = await story.up_to(heading, "text")
     async with screen(story, typed(block)) as watched:
-        await shows(watched, r"waits for approval, \d s", block)
+        await shows(watched, r"waits for approval, \d+ s", block)
         await story.run(await story.up_to(heading, "console"))
         assert await asyncio.to_thread(watched.end) == 0
     may_read.add("4713")

@@ -20,7 +20,7 @@ import pyte
 _VARIES = (
     (re.compile(r" +\d+\.\d s\b"), lambda found: "N.N s".rjust(len(found[0]))),
     (re.compile(r"\d+ s ago|just now"), lambda found: "N s ago".ljust(len(found[0]))),
-    (re.compile(r"\b\d+ s\b(?! of)"), lambda found: "N s"),
+    (re.compile(r"\b\d+ s\b"), lambda found: "N s"),
 )
 
 

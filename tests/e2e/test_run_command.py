@@ -51,10 +51,11 @@ def test_show_prints_a_turn_from_its_beginning(perdure: CommandLine, at_work: li
 
 def test_output_that_knows_few_letters_is_no_reason_to_fail(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
     """What cannot be written is escaped."""
-    done = perdure("run", "talker", "請求", "--id", new_id, *at_work, PYTHONIOENCODING="ascii")
+    perdure("run", "talker", "請求", "--id", new_id, *at_work)
+    done = perdure("show", new_id, *at_work, PYTHONIOENCODING="ascii")
 
     assert done.returncode == 0
-    assert "  talker: \\u8acb\\u6c42\n" in done.stderr
+    assert "  talker: \\u8acb\\u6c42\n" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -12,9 +12,12 @@ from perdure import Budget
 from perdure.budgets import Spending
 from perdure.clients.amounts import time_in_words
 from perdure.clients.doing import Commands, doing, needs_somebody, spent
-from perdure.facts import Key
+from perdure.clients.feed import Event
+from perdure.clients.tree import Node
+from perdure.facts import CancelRequested, Fact, Key, TurnEnded, TurnStarted, WaitBegan, WaitEnded
 from perdure.ledger import Ledger
 from perdure.messages import AssistantMessage, ToolCall
+from perdure.reports import Outcome
 from perdure.state import Child, TurnState, Waiting
 from perdure.tasks import Task
 from perdure.wire import ModelAnswer, TurnRequest
@@ -94,3 +97,23 @@ def test_commands_are_for_the_same_server_and_can_be_copied() -> None:
 def test_time_is_told_in_its_two_largest_units(time: timedelta, words: str) -> None:
     """A clock that is behind makes no negative times."""
     assert time_in_words(time) == words
+
+
+def test_time_of_a_turn_leaves_out_waits_for_people() -> None:
+    """And stops at its end, as the budget counts it."""
+    began = datetime(2030, 1, 1, tzinfo=UTC)
+    node = Node("page")
+    facts: dict[int, Fact] = {
+        0: TurnStarted(TurnRequest(agent="writer", task=Task(content="Write."))),
+        10: WaitBegan("approval", "somebody has to approve"),
+        40: WaitEnded(),
+        45: CancelRequested("enough"),
+    }
+    elapsed = {}
+    for second, fact in facts.items():
+        node.see(Event("", began + timedelta(seconds=second), fact))
+        elapsed[second] = node.elapsed(began + timedelta(seconds=second + 4)).total_seconds()
+    node.see(Event("", began + timedelta(seconds=50), TurnEnded(Outcome.CANCELLED)))
+
+    assert elapsed == {0: 4, 10: 10, 40: 14, 45: 19}
+    assert node.elapsed(began + timedelta(days=1)) == timedelta(seconds=20)

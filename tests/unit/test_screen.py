@@ -43,6 +43,7 @@ def test_line_is_cut_where_the_terminal_ends(line: str, columns: int, seen: str)
     [
         ("one two three", 8, 2, "one two\n  three"),
         ("one two three", 20, 2, "one two three"),
+        ("one two x", 7, 2, "one two\n  x"),
         ("a-very-long-word", 8, 2, "a-very-l\n  ong-wo\n  rd"),
         ("漢字 漢字", 5, 0, "漢字\n漢字"),
         (f"{RED}one two{PLAIN}", 4, 0, f"{RED}one\ntwo{PLAIN}"),

@@ -28,7 +28,7 @@ def register(subparsers: Any) -> None:
     worker = subparsers.add_parser(
         "worker",
         help="run the agents of a module",
-        description="Run the agents of a module until SIGTERM or Ctrl-C; then drain: no new work, and what is in flight gets PERDURE_GRACE_S seconds.",
+        description="Run the agents of a module until SIGTERM or Ctrl-C; then drain: what is in flight gets PERDURE_GRACE_S seconds.",
         epilog="example:\n  perdure worker support:app --health-port 8080",
     )
     worker.add_argument("app", metavar="MODULE:NAME", help="an Agent, a Registry, an AgentWorker, or a function that returns one")

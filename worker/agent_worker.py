@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -109,12 +109,13 @@ class AgentWorker:
         async with self.build(client, settings=settings) as worker:
             yield worker
 
-    async def run(self, address: str | None = None, *, health_port: int | None = None) -> None:
+    async def run(self, address: str | None = None, *, health_port: int | None = None, on_start: Callable[[], None] | None = None) -> None:
         """Run until SIGTERM or SIGINT, then drain: no new work, and what is in flight gets its grace. A second signal cuts that short.
 
         Args:
             address: Where Temporal is; without it, Temporal's environment profiles say, or localhost.
             health_port: Answer probes on this port: `/healthz` and `/readyz`; without it, `PERDURE_HEALTH_PORT` says, or there is none.
+            on_start: Called when a signal drains the worker from then on, before it takes work.
 
         Raises:
             ServerUnreachableError: Temporal does not answer.
@@ -124,7 +125,7 @@ class AgentWorker:
         client = await connect(address)
         async with _telemetry(self, settings) as telemetry:
             worker = replace(self, telemetry=telemetry).build(client, settings=settings)
-            await _run(worker, client, settings, health_port)
+            await _run(worker, client, settings, health_port, on_start or (lambda: None))
 
 
 @contextlib.asynccontextmanager
@@ -139,11 +140,12 @@ async def _telemetry(app: AgentWorker, settings: WorkerSettings) -> AsyncIterato
         yield telemetry
 
 
-async def _run(worker: Worker, client: Client, settings: WorkerSettings, health_port: int | None) -> None:
+async def _run(worker: Worker, client: Client, settings: WorkerSettings, health_port: int | None, on_start: Callable[[], None]) -> None:
     """Run until a signal comes, then drain."""
     stopped, cut_short = asyncio.Event(), asyncio.Event()
     readiness = health.Readiness(client, worker, stopped)
     async with health.served(health_port or settings.health_port, readiness), _signals(stopped, cut_short):
+        on_start()
         running = asyncio.create_task(worker.run())
         waiting = asyncio.create_task(stopped.wait())
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -64,8 +64,11 @@ async def run_worker(arguments: argparse.Namespace) -> int:
         _end_with_input()
     logs.configure(WorkerSettings.from_environment().log_format)
     app = load(arguments.app)
-    logging.getLogger("perdure").info("worker for %s on task queue %r; Ctrl-C drains it", ", ".join(app.registry.list()), app.polled_queue)
-    await app.run(arguments.address, health_port=arguments.health_port)
+
+    def told() -> None:
+        logging.getLogger("perdure").info("worker for %s on task queue %r; Ctrl-C drains it", ", ".join(app.registry.list()), app.polled_queue)
+
+    await app.run(arguments.address, health_port=arguments.health_port, on_start=told)
     return 0
 
 
@@ -93,8 +96,8 @@ async def run_dev(arguments: argparse.Namespace) -> int:
             await stopped.wait()
         else:
             logs.configure(WorkerSettings.from_environment().log_format)
-            _say(f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}")
-            await app.run(where.address)
+            words = f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}"
+            await app.run(where.address, on_start=lambda: _say(words))
         _say("stopping …")
     return 0
 

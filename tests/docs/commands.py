@@ -20,9 +20,6 @@ _SCRIPTS = str(Path(sys.executable).parent)
 _OURS = ("PERDURE_", "TEMPORAL_", "OPENAI_", "ANTHROPIC_", "OTEL_", "PYTEST_", "NO_COLOR", "HTTP_PROXY", "http_proxy")
 _PATIENCE_S = 45.0
 _VARIABLE = re.compile(r"[A-Z_]+=")
-_INTERRUPTED = 130
-"""Where Ctrl-C comes before a worker polls."""
-
 _SAME = [
     (r"\d+\.\d+ ?s\b", "0.0 s"),  # how long it took
     (r"expires in \d+ \w+ \d+ \w+", "expires in 7 h 59 min"),
@@ -136,7 +133,7 @@ class Terminal:
         async with self.stays(command) as (process, printed):
             process.send_signal(signal.SIGINT)
             await process.communicate()
-        assert process.returncode in (0, _INTERRUPTED), f"{command.where}: `{command.text}` ends with {process.returncode}\n{printed}"
+        assert process.returncode == 0, f"{command.where}: `{command.text}` ends with {process.returncode}\n{printed}"
         return printed
 
     @asynccontextmanager

@@ -72,11 +72,13 @@ def perdure(perdure_server: str, tmp_path: Path) -> Iterator[CommandLine]:
 def test_command_prints_what_the_model_says_while_it_speaks(perdure: CommandLine) -> None:
     """Word by word with `--stream`, beside the answer; the same turn is shown later in one piece, and the answer not a second time."""
     command = [sys.executable, "-m", "perdure", "run", "talker", "Hi.", "--stream", "--id", f"fox-{secrets.token_hex(4)}"]
-    with subprocess.Popen(command, cwd=perdure.folder, env=perdure.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+    with subprocess.Popen(
+        command, cwd=perdure.folder, env=perdure.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8"
+    ) as running:
         assert running.stderr is not None
         printed, seen_at = "", 0.0
         while letter := running.stderr.read(1):
-            printed += letter.decode()
+            printed += letter
             seen_at = seen_at or (time.monotonic() if "quick" in printed else 0.0)
         took = time.monotonic() - seen_at
 

@@ -1,9 +1,9 @@
-"""A person approves a refund after a `kill -9`, and then approves it once more: `.venv-peers/bin/python -m benchmarks.peers.waits`, half a minute.
+"""A person approves a refund after a `kill -9`, and then approves it once more: `.venv-peers/bin/python -m benchmarks.peers.waits`, a minute.
 
 The model asks for a refund of 300, and when that is done for one of 900. Each phase is a process of its own on one SQLite file; that of `begin` is
 killed while it waits. `look` says what another process sees, `approve` sends the answer to the first refund, and `again` sends the same answer a
 second time, while the second refund waits. LangGraph waits by `HumanInTheLoopMiddleware`, with answers by position, as by default, or by id; DBOS by
-`DBOS.recv` around pydantic-ai's deferred tools.
+`DBOS.recv` around pydantic-ai's deferred tools, and Perdure on a Temporal server that lives on.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -27,9 +27,10 @@ from pydantic_ai.durable_exec.dbos import DBOSDurability
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 
 from benchmarks.peers.trees_libraries import BillingChat
+from benchmarks.peers.waits_perdure import EUROS, perdure
 from benchmarks.peers.with_pydantic_ai import JobModel
+from perdure.worker.dev_server import DevServer
 
-EUROS = (300, 900)
 PHASES = ("begin", "look", "approve", "again")
 
 
@@ -126,7 +127,7 @@ async def with_dbos(phase: str, folder: str) -> None:
     DBOS.destroy(workflow_completion_timeout_sec=0)
 
 
-WITH = {"langgraph": langgraph, "langgraph-by-id": langgraph_by_id, "dbos": with_dbos}
+WITH = {"langgraph": langgraph, "langgraph-by-id": langgraph_by_id, "dbos": with_dbos, "perdure": perdure}
 
 
 async def phase(name: str, part: str, folder: str) -> None:
@@ -144,6 +145,12 @@ async def phase(name: str, part: str, folder: str) -> None:
 async def main() -> None:
     """Print what is seen."""
     with tempfile.TemporaryDirectory() as folder:
+        await waits(folder)
+
+
+async def waits(folder: str) -> None:
+    async with DevServer(folder=None, port=0, ui=False) as server:
+        await asyncio.to_thread((Path(folder) / "address").write_text, server.address.address, encoding="utf-8")
         for name in WITH:
             for part in PHASES:
                 await asyncio.wait_for(phase(name, part, folder), 60)

@@ -56,15 +56,22 @@ def shown(text: str, out: TextIO) -> str:
 
 
 class Live:
-    """Lines at the bottom of a terminal that are drawn anew when they change; elsewhere they are printed once, by `last`."""
+    """Lines at the bottom of a terminal that are drawn anew when they change; elsewhere they are printed once, by `last`.
+
+    Attributes:
+        is_one_line: Where no escape sequence is wanted, or none is understood, only the last of them is drawn.
+    """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
+        self.is_one_line = bool(os.environ.get("NO_COLOR")) or not is_terminal(self._out)
         self._drawn: list[str] = []
 
     def erase(self) -> None:
         """Take the lines away, to print something above them."""
-        if self._drawn:
+        if self._drawn and self.is_one_line:
+            print("\r" + " " * (size_of(self._out).columns - 1), end="\r", file=self._out, flush=True)
+        elif self._drawn:
             columns = size_of(self._out).columns
             rows = sum(max(-(-width(line) // columns), 1) for line in self._drawn)  # a terminal that became narrower has wrapped them
             print(f"\r\x1b[{rows}A\x1b[J", end="", file=self._out, flush=True)
@@ -72,17 +79,22 @@ class Live:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Draw as many of the last of them as the terminal has room for, each cut where it ends."""
-        if not is_terminal(self._out):
+        if not self._out.isatty():
             return
         size = size_of(self._out)
+        if self.is_one_line:
+            self._replace([cut(line, size.columns - 1) for line in lines[-1:]], end="")
+            return
         room = max(size.lines - 1, 1)
         if len(lines) > room:
             lines = [f"… {len(lines) - room + 1} more lines above", *lines[len(lines) - room + 1 :]]
-        fitting = [cut(line, size.columns) for line in lines]
-        if fitting != self._drawn:
+        self._replace([cut(line, size.columns) for line in lines], end="\n" if lines else "")
+
+    def _replace(self, lines: list[str], *, end: str) -> None:
+        if lines != self._drawn:
             self.erase()
-            print(*fitting, sep="\n", end="\n" if fitting else "", file=self._out, flush=True)
-            self._drawn = fitting
+            print(*lines, sep="\n", end=end, file=self._out, flush=True)
+            self._drawn = lines
 
     @contextlib.asynccontextmanager
     async def ticking(self, tick: Callable[[], None]) -> AsyncIterator[None]:

@@ -96,7 +96,11 @@ class Watch:
         if not money:
             return [what]
         together = f"{what}{Paint(self._out)('dim', f'  {money}')}"
-        return [together] if width(together) <= (columns_of(self._out) or 0) else [what, Paint(self._out)("dim", f"          {money}")]
+        return (
+            [together]
+            if self._live.is_one_line or width(together) <= (columns_of(self._out) or 0)
+            else [what, Paint(self._out)("dim", f"          {money}")]
+        )
 
 
 def note(text: str) -> None:

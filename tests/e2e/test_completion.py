@@ -50,6 +50,7 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Terminal]:
         yield made
 
 
+@pytest.mark.accepts("P6")
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
@@ -68,6 +69,7 @@ def test_tab_completes(shell: Terminal, typed: str, completed: str) -> None:
     shell.wait_for("(?m)^" + completed.replace(" $", "").removesuffix("/? ?$"))
 
 
+@pytest.mark.accepts("P6")
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 @pytest.mark.parametrize(
     ("typed", "completed"),

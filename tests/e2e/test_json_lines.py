@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
+
 from perdure.clients import TurnEntry
 from perdure.clients.json_lines import kind_of
 from perdure.facts import Fact
@@ -19,6 +21,7 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.accepts("P4")
 def test_turn_is_told_as_its_events_and_its_report(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
     """The same by `run` and `show`; each event with its cursor; what is asked for as colours and on stderr changes nothing."""
     ran = perdure("run", "talker", "hello", "--id", new_id, "--json", *at_work, FORCE_COLOR="1")
@@ -58,6 +61,7 @@ def test_turn_that_fails_is_told_with_its_error_and_its_report(perdure: CommandL
     assert (last["report"]["outcome"], ran.stderr) == ("failed", f"perdure: {last['message']}\n")
 
 
+@pytest.mark.accepts("P4")
 def test_command_that_fails_says_why_as_json(perdure: CommandLine, at_work: list[str], closed_port: str, new_id: str) -> None:
     """Every command that has the option, with the same fields."""
     absent = {
@@ -71,6 +75,7 @@ def test_command_that_fails_says_why_as_json(perdure: CommandLine, at_work: list
     assert (away.returncode, [line["code"] for line in lines(away.stdout)]) == (20, ["SERVER_UNREACHABLE"])
 
 
+@pytest.mark.accepts("P4")
 def test_list_and_cancel_have_a_line_for_each_turn(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
     """With the fields of `TurnEntry`."""
     with perdure.started("run", "seeker", "notice", "--id", new_id, *at_work) as following:

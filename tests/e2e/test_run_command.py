@@ -58,6 +58,7 @@ def test_output_that_knows_few_letters_is_no_reason_to_fail(perdure: CommandLine
     assert "  talker: \\u8acb\\u6c42\n" in done.stdout
 
 
+@pytest.mark.accepts("P3")
 @pytest.mark.parametrize(
     ("agent", "said"), [("broken", "the only model here is 'librarian', not 'nothing'"), ("nobody", "no agent named 'nobody'; this worker knows")]
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .command_line import CommandLine
+from .command_line import CommandLine, wait_until
 from .terminal import Terminal, terminal
 
 AGENTS = r'''
@@ -144,6 +144,7 @@ def test_run_shows_what_happened_and_the_answer(see: See) -> None:
     )
 
 
+@pytest.mark.accepts("P5")
 def test_last_line_counts_what_happens_now_and_what_is_spent(see: See, tmp_path: Path) -> None:
     """While a tool runs, and while a model is asked; each is gone when the next line comes. Ctrl-C leaves the turn, and says how to come back."""
     turn, held = an_id("held"), tmp_path / "held"
@@ -175,6 +176,21 @@ def test_last_line_counts_what_happens_now_and_what_is_spent(see: See, tmp_path:
     assert "asks stub:holder," not in followed.text.replace("asks stub:holder, 4 tools", "")
 
 
+@pytest.mark.accepts("P5")
+def test_no_color_has_the_last_line_without_escape_sequences(see: See, tmp_path: Path) -> None:
+    """One line, which is gone when the next one comes."""
+    turn, held = an_id("plain"), tmp_path / "held"
+    watched = see("run", "holder", str(held), "--id", turn, "--usd", "0.5", columns=60, NO_COLOR="1")
+    watched.wait_for(r"runs hold, [1-9]\d* s  spent")
+    held.touch()
+    held.with_name("held.answer").touch()
+
+    assert watched.end() == 0
+    assert b"\x1b" not in watched.raw
+    assert "runs hold" not in watched.text
+
+
+@pytest.mark.accepts("P5")
 def test_turn_that_waits_says_what_a_person_can_do(see: See, perdure: CommandLine) -> None:
     """The command stands there as it is typed, on a terminal and in a pipe."""
     turn = an_id("refund")
@@ -265,7 +281,7 @@ def test_delegate_that_waits_is_named_with_what_a_person_can_do(see: See, perdur
 def test_turn_that_nobody_serves_says_so_above_the_last_line(see: See) -> None:
     """The note takes the place of what was drawn, and nothing of it is lost or left."""
     turn = an_id("nobody")
-    watched = see("run", "handbook", "How long?", "--id", turn, "--task-queue", "no-queue", columns=200)
+    watched = see("run", "absent", "How long?", "--id", turn, "--task-queue", "no-queue", columns=200)
     watched.wait_for(r"no worker polls it(.|\n)*waits for a worker, \d+ s")
     shown = watched.steady.replace(turn, "TURN")
     watched.type("\x03")
@@ -273,7 +289,7 @@ def test_turn_that_nobody_serves_says_so_above_the_last_line(see: See) -> None:
     assert watched.end() == 130
     assert shown.splitlines() == [
         "turn TURN",
-        "   N.N s  handbook: How long?",
+        "   N.N s  absent: How long?",
         f"nothing has happened in turn TURN for N s: the task queue 'no-queue' has work and no worker polls it; {ADVICE}",
         "   N.N s  waits for a worker, N s",
     ]
@@ -311,6 +327,7 @@ def test_answer_cannot_drive_the_terminal(see: See, perdure: CommandLine) -> Non
     assert piped.stdout == "fine \x1b[2J\x1b]0;owned\x07\u202e\n"
 
 
+@pytest.mark.accepts("P5")
 def test_colours_are_for_terminals_and_no_color_is_respected(see: See, perdure: CommandLine) -> None:
     """On a terminal, unless NO_COLOR is set; in a pipe there are none. The words are the same."""
     turn = an_id("colours")
@@ -320,7 +337,7 @@ def test_colours_are_for_terminals_and_no_color_is_respected(see: See, perdure: 
     piped = perdure("show", turn)
 
     assert codes == (0, 0)
-    assert (b"\x1b[32mcompleted" in coloured.raw, b"\x1b[32m" in plain.raw, "\x1b" in piped.stdout) == (True, False, False)
+    assert (b"\x1b[32mcompleted" in coloured.raw, b"\x1b" in plain.raw, "\x1b" in piped.stdout + piped.stderr) == (True, False, False)
     assert coloured.text == plain.text
     assert plain.text == f"{piped.stdout}{piped.stderr}".rstrip()
 
@@ -329,6 +346,7 @@ def test_list_fits_the_terminal(see: See, perdure: CommandLine) -> None:
     """A task is cut; on a narrow terminal columns are left out, ids never."""
     turn = an_id("listed")
     perdure("run", "handbook", "How long is the notice period, and who may give it to whom?", "--id", turn, "--usd", "1")
+    wait_until(lambda: turn in perdure("list", "--agent", "handbook", "--outcome", "completed", "--limit", "1").stdout, "it is listed")
     wide, narrow = see("list", "--agent", "handbook", "--limit", "1"), see("list", "--agent", "handbook", "--limit", "1", columns=40)
 
     assert (wide.end(), narrow.end()) == (0, 0)

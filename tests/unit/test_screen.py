@@ -59,6 +59,7 @@ def test_line_is_broken_between_words(line: str, columns: int, indent: int, seen
 def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that they can be taken away again: the cursor cannot go above the top."""
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("LINES", "5")
     screen = Screen()
@@ -116,21 +117,36 @@ def test_text_of_anybody_cannot_drive_a_terminal() -> None:
 
 
 def test_what_did_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing is drawn on a terminal that cannot move its cursor."""
+    """It would only flicker."""
     monkeypatch.setenv("TERM", "xterm")
-    screen, dumb = Screen(), Screen()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    screen = Screen()
     live = Live(screen)
     live.draw(["one"])
     live.draw(["one"])
-    monkeypatch.setenv("TERM", "dumb")
-    Live(dumb).draw(["one"])
 
-    assert (screen.getvalue(), dumb.getvalue()) == ("one\n", "")
+    assert screen.getvalue() == "one\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("NO_COLOR", "1")])
+def test_without_escape_sequences_one_line_is_drawn(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """The last, over and over in its place, which is blank in the end."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "8")
+    monkeypatch.setenv(name, value)
+    screen = Screen()
+    live = Live(screen)
+    live.draw(["one", "two"])
+    live.draw(["one", "three and more"])
+    live.erase()
+
+    assert screen.getvalue() == "two\r       \rthree …\r       \r"
 
 
 def test_lines_that_a_narrower_terminal_has_wrapped_are_taken_away_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows for a line that fills one and a half."""
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("LINES", "5")
     monkeypatch.setenv("COLUMNS", "20")
     screen = Screen()

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from perdure import errors
-from perdure.clients import amounts, decisions
+from perdure.clients import amounts, decisions, options
 from perdure.clients.arguments import examples, whole_number
 from perdure.reports import Outcome
 from perdure.text import one_line
 
 STATE = Path(".perdure")
-_MOST_DAYS = 36_500
 _STATES = ("running", "waiting", "paused", "ended")
 
 
@@ -30,12 +29,12 @@ def register(subparsers: Any) -> None:
         epilog=examples("perdure show ticket-4711", "perdure show ticket-4711 --json | jq 'select(.kind == \"report\").report.cost'"),
     )
     show.add_argument("turn", metavar="TURN", help="the turn's id")
-    _streaming(show)
-    _telling(show, "a line of JSON for each event, and one for the report")
-    _connecting(show)
+    options.streaming(show)
+    options.telling(show, "a line of JSON for each event, and one for the report")
+    options.connecting(show)
     show.set_defaults(run=show_turn)
     _register_list(subparsers)
-    decisions.register(subparsers, _connecting, decide_approvals)
+    decisions.register(subparsers, options.connecting, decide_approvals)
     more = subparsers.add_parser(
         "add-budget",
         help="add to a turn's budget",
@@ -44,8 +43,8 @@ def register(subparsers: Any) -> None:
     )
     more.add_argument("turn", metavar="TURN", help="the turn's id")
     amounts.add_options(more, "what is added")
-    _telling(more, "what is left as a line of JSON")
-    _connecting(more)
+    options.telling(more, "what is left as a line of JSON")
+    options.connecting(more)
     more.set_defaults(run=add_budget)
     cancel = subparsers.add_parser(
         "cancel",
@@ -55,8 +54,8 @@ def register(subparsers: Any) -> None:
     )
     cancel.add_argument("turn", metavar="TURN", help="the turn's id")
     cancel.add_argument("--reason", default="", help="why; its report says it")
-    _telling(cancel, "whether there was something to stop, as a line of JSON")
-    _connecting(cancel)
+    options.telling(cancel, "whether there was something to stop, as a line of JSON")
+    options.connecting(cancel)
     cancel.set_defaults(run=cancel_turn)
     _register_setup(subparsers)
     _register_mcp(subparsers)
@@ -79,10 +78,10 @@ def _register_run(subparsers: Any) -> None:
     run.add_argument("task", metavar="TASK", help="what is asked")
     run.add_argument("--id", help="the turn's id; the same id is the same turn")
     run.add_argument("--if-exists", choices=["attach", "restart", "error"], default="attach", help="when a turn of this id exists (default: attach)")
-    _streaming(run)
-    _telling(run, "a line of JSON for each event, and one for the report")
+    options.streaming(run)
+    options.telling(run, "a line of JSON for each event, and one for the report")
     amounts.add_options(run, "budget")
-    _connecting(run)
+    options.connecting(run)
     run.set_defaults(run=run_turn)
 
 
@@ -94,13 +93,13 @@ def _register_asking(subparsers: Any) -> None:
         epilog=examples('perdure ask "How long is the notice period?" --folder ~/handbook'),
     )
     ask.add_argument("question", metavar="QUESTION", help="what is asked")
-    _streaming(ask)
-    _telling(ask, "a line of JSON for each event, and one for the report")
-    _asking(ask)
+    options.streaming(ask)
+    options.telling(ask, "a line of JSON for each event, and one for the report")
+    options.asking(ask)
     ask.set_defaults(run=ask_question)
     demo = subparsers.add_parser("demo", help="a turn that survives a kill", description="Ask, kill the worker in the middle, start another.")
     demo.add_argument("question", metavar="QUESTION", nargs="?", default="What happens to a tool call when its worker dies?", help="what is asked")
-    _asking(demo)
+    options.asking(demo)
     demo.set_defaults(run=run_demo)
 
 
@@ -115,11 +114,13 @@ def _register_list(subparsers: Any) -> None:
     listed.add_argument("--state", choices=_STATES, metavar="STATE", help="only turns that are running, waiting, paused or ended")
     outcomes = [outcome.value for outcome in Outcome]
     listed.add_argument("--outcome", choices=outcomes, metavar="OUTCOME", help="only turns that ended so: completed, failed, cancelled, …")
-    listed.add_argument("--label", metavar="NAME=VALUE", type=_label, action="append", default=[], help="only turns with this label; may be repeated")
+    listed.add_argument(
+        "--label", metavar="NAME=VALUE", type=options.label, action="append", default=[], help="only turns with this label; may be repeated"
+    )
     listed.add_argument("--parent", metavar="TURN", help="only turns that this turn delegated to")
     listed.add_argument("--limit", type=whole_number, default=20, metavar="N", help="at most so many (default: 20)")
-    _telling(listed, "a line of JSON for each turn")
-    _connecting(listed)
+    options.telling(listed, "a line of JSON for each turn")
+    options.connecting(listed)
     listed.set_defaults(run=list_turns)
 
 
@@ -133,9 +134,11 @@ def _register_setup(subparsers: Any) -> None:
     setup.add_argument("--address", metavar="HOST:PORT", help="of Temporal (default: Temporal's environment, or localhost:7233)")
     setup.add_argument("--namespace", metavar="NAME", help="Temporal's namespace (default: Temporal's environment, or default)")
     setup.add_argument("--create-namespace", action="store_true", help="create the namespace if there is none")
-    setup.add_argument("--retention", type=_days, default=7, metavar="DAYS", help="how long a created namespace keeps ended turns (default: 7)")
+    setup.add_argument(
+        "--retention", type=options.days, default=7, metavar="DAYS", help="how long a created namespace keeps ended turns (default: 7)"
+    )
     setup.add_argument("--wait", type=float, default=10, metavar="SECONDS", help="how long to wait for the server to answer (default: 10)")
-    _telling(setup, "a line of JSON for what was found or done")
+    options.telling(setup, "a line of JSON for what was found or done")
     setup.set_defaults(run=set_up)
 
 
@@ -148,7 +151,7 @@ def _register_mcp(subparsers: Any) -> None:
     )
     served.add_argument("--agent", metavar="NAME", action="append", default=[], help="offer only this agent; may be repeated")
     served.add_argument("--no-approvals", action="store_true", help="do not offer to approve or deny calls")
-    _connecting(served)
+    options.connecting(served)
     served.set_defaults(run=serve_mcp)
 
 
@@ -277,28 +280,6 @@ async def _client(arguments: argparse.Namespace) -> Any:
     return await AgentClient.connect(arguments.address, task_queue=arguments.task_queue)
 
 
-def _connecting(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("where")
-    group.add_argument("--address", metavar="HOST:PORT", help="of Temporal (default: Temporal's environment, or localhost:7233)")
-    queue = os.environ.get("PERDURE_TASK_QUEUE", "perdure")
-    group.add_argument("--task-queue", metavar="NAME", default=queue, help="where workers poll (default: PERDURE_TASK_QUEUE, or perdure)")
-
-
-def _telling(command: argparse.ArgumentParser, what: str) -> None:
-    command.add_argument("--json", action="store_true", help=what)
-
-
-def _streaming(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--stream", action="store_true", help="print what the model says while it speaks")
-
-
-def _asking(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--folder", type=Path, default=Path("docs"), help="the documents (default: docs)")
-    command.add_argument("--model", help="such as openai:gpt-5-mini (default: that with OPENAI_API_KEY, else offline:librarian)")
-    command.add_argument("--base-url", help="of a server that speaks OpenAI's APIs, such as http://localhost:11434/v1")
-    command.add_argument("--address", metavar="HOST:PORT", help="use this Temporal server instead of an embedded one")
-
-
 def _settings(arguments: argparse.Namespace) -> dict[str, str]:
     """What the librarian's process is told, as environment."""
     if not arguments.question.strip():
@@ -310,19 +291,6 @@ def _settings(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.base_url:
         settings["PERDURE_ASK_BASE_URL"] = arguments.base_url
     return settings
-
-
-def _label(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
-def _days(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, such as 7")
-    return int(text)
 
 
 def _note(text: str) -> None:

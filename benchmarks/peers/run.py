@@ -173,6 +173,7 @@ async def main() -> None:
         bench = await stack.enter_async_context(mixed(on_temporal, LIBRARIES, folder))
         for measure in MEASURES:
             figures |= await measure(bench)
+            write(OUT, figures)
             print(f"{measure.__name__} …", file=sys.stderr)
     figures["stories"] = {story: await told(story) for story in STORIES}
     write(OUT, figures)

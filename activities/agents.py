@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import threading
 from collections import OrderedDict
@@ -14,7 +13,7 @@ from dataclasses import replace
 from temporalio import activity
 from temporalio.client import Client
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.activities.history import first_request
 from perdure.activities.indexing import Index
 from perdure.activities.load_skill import PinnedSkills
@@ -23,6 +22,7 @@ from perdure.activities.models import Models
 from perdure.activities.prices import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.signatures import GENERATE
+from perdure.activities.user_code import called
 from perdure.agents import Agent
 from perdure.approvals import Allow, Deny, ProposedCall, RequireApproval, Ruling
 from perdure.definitions import AgentDefinition, Target, define, resolved
@@ -63,6 +63,7 @@ class Agents:
         self._skills = PinnedSkills()
         self._made: OrderedDict[tuple[str, str], Agent] = OrderedDict()
         self._lock = threading.Lock()
+        self._making = asyncio.Lock()
 
     async def resolve_agent(self, call: AgentCall) -> AgentDefinition:
         """The definition that a turn is pinned to.
@@ -94,11 +95,10 @@ class Agents:
         if agent.policy is None:
             return Ruling(verdict=Deny(reason="the deployed agent has no policy any more"))
         try:
-            said: object = agent.policy(call)
-            verdict = await said if inspect.isawaitable(said) else said
+            verdict = await called(agent.policy, call, limit=limits.USER_CODE)
         except Exception as error:
             logger.exception("the policy of agent %s failed", call.agent)
-            verdict = Deny(reason=f"the policy failed: {described(error)}")
+            verdict = Deny(reason=f"the policy failed: {error.message if isinstance(error, PerdureError) else described(error)}")
         if not isinstance(verdict, Allow | Deny | RequireApproval):
             verdict = Deny(reason=f"the policy returned {type(verdict).__name__}, which is no verdict")
         return Ruling(verdict=verdict)
@@ -114,9 +114,7 @@ class Agents:
 
     def tool(self, run_id: str, owner: str, name: str, pinned: str) -> Tool | None:
         """The deployed tool of an agent; None where there is none any more. One of an MCP server is compared with the digest `pinned` by its call."""
-        with self._lock:
-            made = self._made.get((run_id, owner))
-        agent = made or self._entry(owner)
+        agent = self._kept(run_id, owner) or self._entry(owner)
         if name == LOAD_SKILL:
             return self._skills.loader(activity.client(), activity.info(), agent if isinstance(agent, Agent) else None)
         if not isinstance(agent, Agent):
@@ -174,14 +172,25 @@ class Agents:
         entry = self._registry.entry(name)
         if isinstance(entry, Agent):
             return entry
+        async with self._making:
+            return self._kept(info.workflow_run_id, name) or await self._make(client, info.workflow_id, info.workflow_run_id, name)
+
+    def _kept(self, run_id: str, name: str) -> Agent | None:
         with self._lock:
-            made = self._made.get((info.workflow_run_id, name))
-        if made is not None:
-            return made
-        request = await first_request(client, info.workflow_id, info.workflow_run_id)
-        agent = self._registry.make(request.info(info.workflow_id).model_copy(update={"agent": name}))
+            return self._made.get((run_id, name))
+
+    async def _make(self, client: Client, turn_id: str, run_id: str, name: str) -> Agent:
+        """Have the factory make it; it may block."""
+        request = await first_request(client, turn_id, run_id)
+        about = request.info(turn_id).model_copy(update={"agent": name})
+        try:
+            agent: Agent = await called(self._registry.make, about, limit=limits.USER_CODE)
+        except (errors.UnknownAgentError, errors.ConfigurationError):
+            raise
+        except PerdureError as error:
+            raise errors.ConfigurationError(f"the factory of agent {name!r} failed: {error.message}") from None
         with self._lock:
-            self._made[info.workflow_run_id, name] = agent
+            self._made[run_id, name] = agent
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)
         return agent

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
 
-from perdure import errors, outputs
+from perdure import errors, limits, outputs
 from perdure.activities.agents import Agents
 from perdure.activities.transcripts import Transcripts
+from perdure.activities.user_code import called
 from perdure.agents import Agent
 from perdure.errors import PerdureError
+from perdure.middleware import InputGuardrail, Middleware, OutputGuardrail
 from perdure.observers import Observer
 from perdure.reports import AgentReport, Outcome
 from perdure.state import TurnState
+from perdure.tasks import Task
 from perdure.text import described
 from perdure.wire import HookCall, Noted, ObserverCall
 
@@ -43,16 +47,15 @@ class Hooks:
         item = agent.middleware[call.place]
         state = await self._transcripts.read(activity.client(), activity.info())
         assert state.request is not None
+        report = state.report(activity.info().workflow_id or "", call.outcome or Outcome.COMPLETED, risk=call.risk)
+        subject = state.request.task if call.moment == "before" else await _typed(report, state, agent)
         try:
-            if call.moment == "before":
-                await item.before(state.request.task)
-            else:
-                report = state.report(activity.info().workflow_id or "", call.outcome or Outcome.COMPLETED, risk=call.risk)
-                await item.after(await _typed(report, state, agent))
-        except PerdureError:
+            await _ask(item, call, subject)
+        except errors.GuardrailError:
             raise
         except Exception as error:
-            raise PerdureError(f"the middleware {type(item).__name__} of agent {call.agent} failed: {described(error)}") from error
+            what = error.message if isinstance(error, PerdureError) else described(error)
+            raise PerdureError(f"the middleware {type(item).__name__} of agent {call.agent} failed: {what}") from error
         return Noted()
 
     async def tell_observers(self, call: ObserverCall) -> Noted:
@@ -60,8 +63,16 @@ class Hooks:
         agent = await self._agents.of_this_activity(call.agent)
         state = await self._transcripts.read(activity.client(), activity.info())
         for observer in agent.observers:
-            await _tell(observer, state, call)
+            await _tell(observer, state, call, limits.USER_CODE / len(agent.observers))
         return Noted()
+
+
+async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> None:
+    """Call one middleware; the check of a guardrail may block."""
+    if isinstance(item, InputGuardrail | OutputGuardrail):
+        item.judge(await called(item.check, subject, limit=limits.USER_CODE))
+    else:
+        await called(item.before if call.moment == "before" else item.after, subject, limit=limits.USER_CODE)
 
 
 async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) -> AgentReport[Any]:
@@ -77,20 +88,17 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
     return report.model_copy(update={"output": output})
 
 
-async def _tell(observer: Observer, state: TurnState, call: ObserverCall) -> None:
+async def _tell(observer: Observer, state: TurnState, call: ObserverCall, limit: timedelta) -> None:
     assert state.request is not None
     turn_id = activity.info().workflow_id or ""
     turn = state.request.info(turn_id)
-    for step in state.steps[call.seen : call.steps]:
-        await _quietly(observer, observer.on_step(turn, step))
+    told: list[tuple[Callable[..., Any], tuple[object, ...]]] = [(observer.on_step, (turn, step)) for step in state.steps[call.seen : call.steps]]
     if call.waits_for:
-        await _quietly(observer, observer.on_wait(turn, call.waits_for, call.reason))
+        told.append((observer.on_wait, (turn, call.waits_for, call.reason)))
     if call.outcome is not None:
-        await _quietly(observer, observer.on_end(turn, state.report(turn_id, call.outcome, risk=call.risk)))
-
-
-async def _quietly(observer: Observer, telling: Awaitable[None]) -> None:
-    try:
-        await telling
-    except Exception:
-        logger.exception("the observer %s failed; the turn goes on", type(observer).__name__)
+        told.append((observer.on_end, (turn, state.report(turn_id, call.outcome, risk=call.risk))))
+    for method, arguments in told:
+        try:
+            await called(method, *arguments, limit=limit / len(told))
+        except Exception:
+            logger.exception("the observer %s failed; the turn goes on", type(observer).__name__)

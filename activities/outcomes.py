@@ -72,6 +72,8 @@ def _call_failed(key: Key, failure: BaseException) -> CallFailed:
     if _worker_lost(failure):
         error: PerdureError = errors.PerdureError(f"the worker was lost {limits.LOST_ATTEMPTS} times while it ran {key}")
         return CallFailed(key, error.info(), lost=True)
+    if isinstance(failure, exceptions.TimeoutError) and (key.hook or key.is_policy):
+        return CallFailed(key, errors.PerdureError(f"{key} did not end within {limits.TOOL_CALL.total_seconds():g} s").info())
     if isinstance(failure, exceptions.TimeoutError) and key.step == 0:
         return CallFailed(key, errors.PerdureError(f"the agent could not be looked up within {limits.TOOL_CALL.total_seconds():g} s").info())
     if isinstance(failure, exceptions.TimeoutError):

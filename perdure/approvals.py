@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from perdure import errors
+from perdure import errors, kinds
 from perdure.messages import ToolCall
 from perdure.tasks import Task
 from perdure.values import Value, Wire
@@ -36,10 +36,10 @@ class Deny(Value):
 
 
 class RequireApproval(Value):
-    """The call waits for a person, for so long."""
+    """The call waits for a person, for so long: longer than zero, at most 3650 days; 24 hours where nothing is said."""
 
     kind: Literal["require_approval"] = "require_approval"
-    expires: timedelta | None = None
+    expires: Annotated[timedelta | None, kinds.built(kinds.TIME)] = None
 
 
 Verdict = Annotated[Allow | Deny | RequireApproval, Field(discriminator="kind")]
@@ -87,6 +87,10 @@ class PendingApproval(Wire):
     expires_at: datetime
 
 
+NOT_RUN = "This call was not run:"
+"""How the result of a call begins that a person or a policy did not let run. It is no failure of a tool."""
+
+
 class Gate(Value):
     """Where a call stands: `open`, or before a policy (`policy`) or a person (`asked`). `arguments` is set where a person changed them."""
 
@@ -120,12 +124,12 @@ def after_policy(agent: AgentDefinition, task: Task, call: ToolCall, verdict: Al
 
 def denied(reason: str) -> str:
     """What the model is told."""
-    return "This call was not run: it was denied" + (f": {reason}" if reason else ".")
+    return f"{NOT_RUN} it was denied" + (f": {reason}" if reason else ".")
 
 
 def expired(after: timedelta) -> str:
     """What the model is told when nobody answered."""
-    return f"This call was not run: nobody approved it within {after}."
+    return f"{NOT_RUN} nobody approved it within {after}."
 
 
 @dataclass(frozen=True, slots=True)

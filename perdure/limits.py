@@ -30,6 +30,8 @@ CHILDREN_AT_ONCE = 5
 
 MODEL_CALL = timedelta(minutes=5)
 TOOL_CALL = timedelta(seconds=60)
+USER_CODE = timedelta(seconds=45)
+"""So long a policy, a check or the observers of a turn may take, each time they are called."""
 MCP_START = timedelta(seconds=20)
 """So long an MCP server may take to start, and to tell its tools."""
 MCP_LONGEST_START = timedelta(seconds=45)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from perdure import errors, limits
+from perdure import approvals, errors, limits
 from perdure.definitions import AgentDefinition
+from perdure.messages import ToolResult
 from perdure.reports import Step
 from perdure.state import TurnState
 
@@ -36,6 +37,11 @@ def found_in(steps: tuple[Step, ...]) -> str | None:
     if len(last) == limits.SAME_CALLS and len(set(last)) == 1:
         return f"called {last[0][0]} with the same arguments {limits.SAME_CALLS} times in a row"
     lately = steps[-limits.SAME_CALLS :]
-    if len(lately) == limits.SAME_CALLS and all(step.results and all(result.is_error for result in step.results) for step in lately):
+    if len(lately) == limits.SAME_CALLS and all(step.results and all(map(_failed, step.results)) for step in lately):
         return f"made {limits.SAME_CALLS} steps in a row in which every tool failed"
     return None
+
+
+def _failed(result: ToolResult) -> bool:
+    """Whether a tool failed. What nobody let run did not."""
+    return result.is_error and not result.content.startswith(approvals.NOT_RUN)

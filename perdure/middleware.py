@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from perdure import errors
+from perdure import errors, kinds
 from perdure.reports import AgentReport
 from perdure.tasks import Task
 
@@ -39,8 +39,16 @@ class InputGuardrail(Middleware):
     check: Check
 
     async def before(self, task: Task) -> None:
-        """Ask the check."""
-        await _ask(self.check, task, "the task")
+        """Ask the check. A worker asks it in a thread, where it may block."""
+        self.judge(await _said(self.check(task)))
+
+    def judge(self, said: object) -> None:
+        """Refuse the task, if that is what the check said.
+
+        Raises:
+            GuardrailError: It is.
+        """
+        _judge(self.check, said, "the task")
 
 
 @dataclass(frozen=True)
@@ -50,8 +58,16 @@ class OutputGuardrail(Middleware):
     check: Check
 
     async def after(self, report: AgentReport) -> None:
-        """Ask the check."""
-        await _ask(self.check, report, "the answer")
+        """Ask the check. A worker asks it in a thread, where it may block."""
+        self.judge(await _said(self.check(report)))
+
+    def judge(self, said: object) -> None:
+        """Refuse the answer, if that is what the check said.
+
+        Raises:
+            GuardrailError: It is.
+        """
+        _judge(self.check, said, "the answer")
 
 
 @dataclass(frozen=True)
@@ -59,21 +75,27 @@ class Timeout(Middleware):
     """Ends what stands after it in the list with `TurnTimeoutError`: wall clock, waits included.
 
     Raises:
-        ConfigurationError: The time is not above zero.
+        ConfigurationError: The time is not above zero, or longer than 3650 days.
     """
 
     limit: timedelta
 
     def __post_init__(self) -> None:
-        if self.limit <= timedelta():
-            raise errors.ConfigurationError(f"a timeout must be longer than zero, not {self.limit}")
+        kinds.check("Timeout", vars(self), {"limit": kinds.TIME})
 
 
 @dataclass(frozen=True)
 class Logger(Middleware):
-    """Writes a line to the worker's log when the turn comes in, and one when it goes out, at its place in the list."""
+    """Writes a line to the worker's log when the turn comes in, and one when it goes out, at its place in the list.
+
+    Raises:
+        ConfigurationError: The level is no number, such as `logging.DEBUG`.
+    """
 
     level: int = logging.INFO
+
+    def __post_init__(self) -> None:
+        kinds.check("Logger", vars(self), {"level": kinds.whole(0)})
 
 
 @dataclass(frozen=True)
@@ -81,10 +103,12 @@ class Recovery(Middleware):
     """Says by its place whose exceptions are typed. It is always on, so it need not be named."""
 
 
-async def _ask(check: Check, subject: Task | AgentReport, what: str) -> None:
-    said = check(subject)
-    verdict = await said if inspect.isawaitable(said) else said
-    if verdict is None or verdict is True:
+async def _said(said: object) -> object:
+    return await said if inspect.isawaitable(said) else said
+
+
+def _judge(check: Check, said: object, what: str) -> None:
+    if said is None or said is True:
         return
-    reason = verdict if isinstance(verdict, str) else "no reason given"
+    reason = said if isinstance(said, str) else "no reason given"
     raise errors.GuardrailError(f"a guardrail refused {what}: {reason}", context={"guardrail": getattr(check, "__name__", type(check).__name__)})

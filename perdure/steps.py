@@ -14,6 +14,8 @@ from perdure.state import TurnState
 from perdure.text import clip, head
 
 NOT_RUN = "This call has no result: the budget was spent before it was run, or while it ran."
+EDITED = "\n[A person changed the arguments of this call before it ran, to {arguments}]"
+EDITED_BYTES = 2_000
 _LOSS = {
     Loss.WORKER_LOST: "contact with the process that ran it was lost; whether it took effect is unknown",
     Loss.TIMED_OUT: "stopped because it took longer than {limit}; whether it took effect is unknown",
@@ -55,9 +57,11 @@ def is_open(state: TurnState, key: Key) -> bool:
 
 
 def give(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:
-    """Give a call its result."""
+    """Give a call its result. Where a person changed its arguments, the model is told: it knows its own."""
     call = state.calls[key.call - 1]
-    result = ToolResult(call_id=call.id, name=call.name, content=content, is_error=is_error)
+    edited = state.gates[key.call - 1].arguments if key.call <= len(state.gates) else None
+    told = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
+    result = ToolResult(call_id=call.id, name=call.name, content=content + told, is_error=is_error)
     results = tuple(result if index == key.call else other for index, other in enumerate(state.results, 1))
     others = tuple(failure for failure in state.failures if failure.key.call != key.call)
     return settle(replace(state, results=results, failures=others, pardoned=min(state.pardoned, len(others))), key.step)

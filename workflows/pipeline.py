@@ -63,7 +63,7 @@ class Pipeline:
         call = ObserverCall(agent=agent.name, seen=self._seen, steps=steps, waits_for=waits_for, reason=reason, outcome=outcome, risk=risk)
         self._seen, self._told = steps, self._told + 1
         what = f"waits for {waits_for}" if waits_for else outcome.value if outcome else f"step {steps}"
-        await self._run(Key(0, self._told, hook="observe"), TELL_OBSERVERS, call, f"observers: {what}", has_deadline=outcome is None)
+        await self._run(Key(0, self._told, hook="observe"), TELL_OBSERVERS, call, f"observers: {what}")
 
     async def _checked(self, stage: Stage, agent: AgentDefinition, place: int, inner: Turn) -> Done:
         if stage.has_before:
@@ -75,17 +75,19 @@ class Pipeline:
 
     async def _hook(self, stage: Stage, call: HookCall) -> None:
         ended = await self._run(Key(0, call.place + 1, hook=call.moment), RUN_MIDDLEWARE, call, f"{stage.name}, {call.moment} the turn")
-        if ended is not None and ended.error is not None:
+        if ended.error is not None:
             raise errors.from_info(ended.error)
 
-    async def _run(self, key: Key, name: str, call: BaseModel, summary: str, *, has_deadline: bool = True) -> HookEnded | None:
-        """Run a hook, again where its worker was lost."""
-        for attempt in range(1, limits.LOST_ATTEMPTS + 1):
+    async def _run(self, key: Key, name: str, call: BaseModel, summary: str) -> HookEnded:
+        """Run a hook, again where its worker was lost. The time of the turn does not cut it short: what was not checked has not passed."""
+        attempt = 1
+        while True:
             key = Key(key.step, key.call, attempt, hook=key.hook)
-            fact = await self._calls.perform(key, name, call, limits.TOOL_CALL, summary, has_deadline=has_deadline)
-            if not isinstance(fact, HookEnded) or not fact.lost:
-                break
-        return fact if isinstance(fact, HookEnded) else None
+            fact = await self._calls.perform(key, name, call, limits.TOOL_CALL, summary, has_deadline=False)
+            assert isinstance(fact, HookEnded)
+            if not fact.lost or attempt == limits.LOST_ATTEMPTS:
+                return fact
+            attempt += 1
 
     async def _logged(self, stage: Stage, inner: Turn) -> Done:
         level = stage.log_level or 0

@@ -26,14 +26,20 @@ async def for_approval(board: Board, asked: Asked) -> None:
     """Wait until each of these calls is approved or denied, or nobody has said anything for too long."""
     pending = asked.pending(workflow.now(), limits.APPROVAL_EXPIRY)
     names = ", ".join(f"{one.tool} ({one.call_id})" for one in pending)
+    late: set[str] = set()
     expired: list[str] = []
+
+    def all_answered() -> bool:
+        """What is late is answered: with no."""
+        return {call.id for call, _ in board.state.asked.calls} <= late
+
     async with _waiting(board, WaitBegan("approval", f"somebody has to approve or deny {names}", pending), expired):
         for one in sorted(pending, key=lambda each: each.expires_at):
             left = max(one.expires_at - workflow.now(), timedelta())
-            with contextlib.suppress(TimeoutError):
-                await workflow.wait_condition(
-                    lambda: not board.state.asked.calls, timeout=left, timeout_summary=f"the approval of {one.tool} expires"
-                )
+            try:
+                await workflow.wait_condition(all_answered, timeout=left, timeout_summary=f"the approval of {one.tool} expires")
+            except TimeoutError:
+                late.add(one.call_id)
         expired += [call.id for call, _ in board.state.asked.calls]
 
 

@@ -259,3 +259,55 @@ async def test_parallel_tools_overlap_and_keep_their_order(runtime: Runtime) -> 
         report = await client.run("clerk", "go")
 
     assert [result.content for result in report.steps[0].results] == ["a", "meet failed: ValueError: lost", "c"]
+
+
+@pytest.mark.accepts("A1", "A3")
+async def test_call_that_has_expired_does_not_keep_one_that_was_approved(runtime: Runtime) -> None:
+    """Two expiries: the second call is approved after the first has run out, and the turn goes on at once."""
+    sent.clear()
+
+    def policy(proposed: ProposedCall) -> RequireApproval:
+        return RequireApproval(expires=timedelta(seconds=2) if proposed.tool == "note" else timedelta(hours=2))
+
+    model = ScriptedModel(calls(call("note", text="x"), call("send", to="Ann")), says("done"))
+    async with runtime(agent(policy=policy), model=model) as client:
+        turn = await client.start("clerk", "go")
+        noted, asked = await pending(turn, 2)
+        await asyncio.sleep(2.5)
+        await turn.approve(asked)
+        async with asyncio.timeout(60):
+            report = await turn.result()
+
+    assert (noted.tool, sent) == ("note", ["Ann"])
+    assert [result.content for result in report.steps[0].results] == ["This call was not run: nobody approved it within 0:00:02.", "sent to Ann"]
+
+
+@pytest.mark.accepts("A4")
+async def test_model_is_told_of_arguments_that_a_person_changed(runtime: Runtime) -> None:
+    """Or it would tell the customer what it had meant to do; the report says it too."""
+    sent.clear()
+    model = ScriptedModel(calls(call("send", to="Ann"), call("send", to="Cid")), says("done"))
+    async with runtime(agent(), model=model) as client:
+        turn = await client.start("clerk", "go")
+        ann, cid = await pending(turn, 2)
+        await turn.approve(ann, arguments={"to": "Bob"})
+        await turn.approve(cid)
+        report = await turn.result()
+
+    told = 'sent to Bob\n[A person changed the arguments of this call before it ran, to {"to":"Bob"}]'
+    assert sent == ["Bob", "Cid"]
+    assert [result.content for result in report.steps[0].results] == [told, "sent to Cid"]
+    assert model.requests[1].messages[-1] == report.messages[2]
+
+
+async def test_denials_are_no_loop(runtime: Runtime) -> None:
+    """No tool has failed: the model may go on to an answer, however often a person said no."""
+    model = ScriptedModel(*(calls(call("send", to=name)) for name in ("Ann", "Bob", "Cid")), says("I stop."))
+    async with runtime(agent(), model=model) as client:
+        turn = await client.start("clerk", "go")
+        for _ in range(3):
+            (one,) = await pending(turn)
+            await turn.deny(one, "no")
+        report = await turn.result()
+
+    assert (report.output, report.outcome) == ("I stop.", Outcome.COMPLETED)

@@ -1,0 +1,111 @@
+"""What a value may be that somebody gives: in words, and refused at once where it is another.
+
+Type checkers say the same to those who use one. Kinds are asked where a program builds a value or calls a client, never where a value is read
+from history: an older release may have written it, and its turn has to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import AfterValidator, ValidationInfo
+
+from perdure import errors
+from perdure.text import one_line
+
+LONGEST = timedelta(days=3650)
+"""What a time may be at most: further away, sums with the calendar end."""
+MOST = 10**9
+"""What a number of things may be at most."""
+
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What something may be: the words that follow "must be", and the check."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+    def optional(self) -> Kind:
+        """This, or None."""
+        return Kind(f"{self.words}, or None", lambda value: value is None or self.fits(value))
+
+
+def of(words: str, *types: type) -> Kind:
+    """An instance of one of these."""
+    return Kind(words, lambda value: isinstance(value, types))
+
+
+def choice(*choices: str) -> Kind:
+    """One of these words."""
+    return Kind(", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}", lambda value: value in choices)
+
+
+def whole(least: int, most: int = MOST) -> Kind:
+    """A whole number between these two, both included. `True` is none."""
+    return Kind(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
+
+
+TEXT = of("a text", str)
+FLAG = of("True or False", bool)
+MAPPING = of("a mapping, such as a dict", Mapping)
+TEXTS = Kind(
+    "a mapping of texts, such as {'name': 'text'}",
+    lambda value: isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair),
+)
+TIME = Kind(
+    f"a timedelta, longer than zero and at most {LONGEST.days} days", lambda value: isinstance(value, timedelta) and timedelta() < value <= LONGEST
+)
+FUNCTION = Kind("a function", lambda value: callable(value) and not isinstance(value, type))
+
+
+def check(who: str, given: Mapping[str, Any], kinds: Mapping[str, Kind], error: type[errors.PerdureError] = errors.ConfigurationError) -> None:
+    """Look at each field that has a kind.
+
+    Raises:
+        ConfigurationError: One is something else; the message names `who`, the field, what it is to be and what was given. Or `error`.
+    """
+    for field, kind in kinds.items():
+        if not kind.fits(given[field]):
+            raise error(f"{who}: {field} must be {kind.words}, not {shown(given[field])}")
+
+
+def listed(who: str, field: str, given: Any, kind: Kind, error: type[errors.PerdureError] = errors.ConfigurationError) -> tuple[Any, ...]:
+    """The items of a list, each of a kind. A text is no list of letters.
+
+    Raises:
+        ConfigurationError: It is no list, or an item is something else. Or `error`.
+    """
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise error(f"{who}: {field} must be a list, each item {kind.words}, not {shown(given)}")
+    items = tuple(given)
+    named = {f"{field}[{place}]": item for place, item in enumerate(items)}
+    check(who, named, dict.fromkeys(named, kind), error)
+    return items
+
+
+def built(kind: Kind) -> AfterValidator:
+    """The kind of a field of a pydantic value, asked where a program builds one. What is read from history is JSON, and taken as it is."""
+
+    def look(value: Any, info: ValidationInfo) -> Any:
+        if info.mode == "python" and value is not None and not kind.fits(value):
+            raise ValueError(f"give {kind.words}, not {shown(value)}")
+        return value
+
+    return AfterValidator(look)
+
+
+def shown(value: object) -> str:
+    """What was given, short enough for a message."""
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself"
+    try:
+        words = str(value) if isinstance(value, timedelta) else repr(value)
+    except Exception:  # noqa: BLE001 - somebody's __repr__ is broken; the class still says something
+        words = f"an instance of {type(value).__name__}"
+    return one_line(words, _SHOWN)

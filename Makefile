@@ -49,7 +49,7 @@ dev: $(READY)         ## the Temporal server, its web UI and a worker for the li
 bench: $(READY)       ## what a step costs, against a hand-written loop, as ratios
 	@$(BIN)/python -m benchmarks.run
 
-bench-peers: $(PEERS)/.ready  ## the same job on other agent frameworks too, in an environment of its own; a quarter of an hour
+bench-peers: $(PEERS)/.ready  ## the same job on four other ways to build agents, in an environment of its own; half an hour
 	@$(PEERS)/bin/python -m benchmarks.peers.run
 
 bench-budgets: $(READY)  ## does the bill stay within the budget? A model that never stops, and a provider that bills by its own counter

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Literal
 
-from perdure import errors, limits, outputs
+from perdure import errors, kinds, limits, outputs
 from perdure.approvals import Policy
 from perdure.budgets import Budget
 from perdure.delegates import NAMES as DELEGATION_TOOLS
 from perdure.delegates import Delegate
+from perdure.kinds import Kind
 from perdure.mcp_servers import MCPServer
 from perdure.middleware import Middleware
 from perdure.observers import Observer
@@ -20,13 +21,34 @@ from perdure.outputs import T_co
 from perdure.skills import LOAD_SKILL, Skill, among, loader, refuse_same_names
 from perdure.tools import NAME, Tool, Toolbox, ToolResolver, as_tools
 
-_CHOICES = {
-    "on_exhausted": ("fail", "finish", "pause"),
-    "on_loop": ("fail", "warn", "ignore"),
-    "approval": ("marked", "changes", "all"),
-    "protocol": ("native", "react_text", "json"),
-    "unmarked": ("answer", "correct"),
-    "on_child_error": ("cancel", "collect"),
+_COUNT = kinds.whole(1)
+_KINDS = {
+    "description": kinds.TEXT,
+    "instructions": kinds.TEXT,
+    "model": kinds.of("a text, or a list of texts", str, Iterable),
+    "resolver": Kind(
+        "an object with a method resolve(name)", lambda value: not isinstance(value, type) and callable(getattr(value, "resolve", None))
+    ).optional(),
+    "max_iterations": Kind(f"{_COUNT.words}, or 'unlimited'", lambda value: value == "unlimited" or _COUNT.fits(value)),
+    "budget": kinds.of("a Budget, such as Budget(usd='0.50')", Budget).optional(),
+    "options": kinds.of("RequestOptions, such as RequestOptions(temperature=0)", RequestOptions),
+    "policy": kinds.FUNCTION.optional(),
+    "parallel_tools": kinds.FLAG,
+    "max_depth": kinds.whole(0),
+    "max_children": _COUNT,
+    "children_at_once": _COUNT,
+    "on_exhausted": kinds.choice("fail", "finish", "pause"),
+    "on_loop": kinds.choice("fail", "warn", "ignore"),
+    "approval": kinds.choice("marked", "changes", "all"),
+    "protocol": kinds.choice("native", "react_text", "json"),
+    "unmarked": kinds.choice("answer", "correct"),
+    "on_child_error": kinds.choice("cancel", "collect"),
+}
+_LISTS = {
+    "toolboxes": kinds.of("a Toolbox or an MCPServer", Toolbox, MCPServer),
+    "skills": kinds.of("a Skill, or the Path of a folder", Skill, Path),
+    "middleware": kinds.of("an instance of Middleware", Middleware),
+    "observers": kinds.of("an instance of Observer", Observer),
 }
 
 
@@ -98,30 +120,18 @@ class Agent(Generic[T_co]):
     on_child_error: Literal["cancel", "collect"] = "cancel"
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
             raise errors.ConfigurationError(f"agent name {self.name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -")
-        object.__setattr__(self, "model", self.model if isinstance(self.model, str) else tuple(self.model))
-        if not self.models or not all(self.models):
-            raise errors.ConfigurationError(f"agent {self.name}: name a model, such as model='openai:gpt-5-mini'")
-        if len(self.models) > limits.CHAIN:
-            raise errors.ConfigurationError(f"agent {self.name}: a chain has at most {limits.CHAIN} models, not {len(self.models)}")
-        if self.max_iterations != "unlimited" and self.max_iterations < 1:
-            raise errors.ConfigurationError(
-                f"agent {self.name}: max_iterations must be at least 1, not {self.max_iterations}; 'unlimited' lifts the limit"
-            )
-        for field, choices in _CHOICES.items():
-            if getattr(self, field) not in choices:
-                known = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
-                raise errors.ConfigurationError(f"agent {self.name}: {field} is {known}, not {getattr(self, field)!r}")
-        if self.max_depth < 0 or self.max_children < 1 or self.children_at_once < 1:
-            raise errors.ConfigurationError(f"agent {self.name}: max_depth is 0 or more, max_children and children_at_once are 1 or more")
-        outputs.schema_of(self.output, f"agent {self.name}: ")
-        object.__setattr__(self, "delegates", "all" if self.delegates == "all" else _as_delegates(self.name, self.delegates))
-        object.__setattr__(self, "tools", as_tools(self.tools))
-        object.__setattr__(self, "toolboxes", _as_toolboxes(self.name, self.toolboxes))
-        object.__setattr__(self, "skills", _as_skills(self.name, self.skills))
-        object.__setattr__(self, "middleware", tuple(self.middleware))
-        object.__setattr__(self, "observers", tuple(self.observers))
+        who = f"agent {self.name}"
+        kinds.check(who, vars(self), _KINDS)
+        outputs.schema_of(self.output, f"{who}: ")
+        object.__setattr__(self, "model", _as_models(who, self.model))
+        object.__setattr__(self, "delegates", "all" if self.delegates == "all" else _as_delegates(who, self.delegates))
+        object.__setattr__(self, "tools", as_tools(self.tools, who))
+        for field, kind in _LISTS.items():
+            object.__setattr__(self, field, kinds.listed(who, field, getattr(self, field), kind))
+        _refuse_same_servers(who, self.servers)
+        refuse_same_names(self.name, ((f"skills[{place}]", item) for place, item in enumerate(self.skills) if isinstance(item, Skill)))
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -174,28 +184,29 @@ class Agent(Generic[T_co]):
                 yield from ((f"skill {skill.name!r}", item) for item in as_tools(skill.tools))
 
 
-def _as_toolboxes(agent: str, items: Sequence[Toolbox | MCPServer]) -> tuple[Toolbox | MCPServer, ...]:
-    names = [item.name for item in items if isinstance(item, MCPServer)]
+def _as_models(who: str, given: str | Sequence[str]) -> str | tuple[str, ...]:
+    models = (given,) if isinstance(given, str) else kinds.listed(who, "model", given, kinds.TEXT)
+    if not models or not all(model.strip() for model in models):
+        raise errors.ConfigurationError(f"{who}: name a model, such as model='openai:gpt-5-mini'")
+    if len(models) > limits.CHAIN:
+        raise errors.ConfigurationError(f"{who}: a chain has at most {limits.CHAIN} models, not {len(models)}")
+    return given if isinstance(given, str) else models
+
+
+def _refuse_same_servers(who: str, servers: Sequence[MCPServer]) -> None:
+    names = [server.name for server in servers]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise errors.ConfigurationError(f"agent {agent}: two of its MCP servers are called {twice!r}; rename one")
-    return tuple(items)
+        raise errors.ConfigurationError(f"{who}: two of its MCP servers are called {twice!r}; rename one")
 
 
-def _as_skills(agent: str, items: Sequence[Skill | Path]) -> tuple[Skill | Path, ...]:
-    for item in items:
-        if not isinstance(item, Skill | Path):
-            raise errors.ConfigurationError(f"agent {agent}: skills holds {item!r}; give a Skill, or the Path of a folder")
-    refuse_same_names(agent, ((f"skills[{place}]", item) for place, item in enumerate(items) if isinstance(item, Skill)))
-    return tuple(items)
-
-
-def _as_delegates(agent: str, items: Sequence[str | Delegate | Agent[Any]]) -> tuple[Delegate, ...]:
-    if isinstance(items, str):
-        raise errors.ConfigurationError(f"agent {agent}: delegates is a list of names, or 'all', not {items!r}")
+def _as_delegates(who: str, given: Sequence[str | Delegate | Agent[Any]]) -> tuple[Delegate, ...]:
+    if isinstance(given, str):
+        raise errors.ConfigurationError(f"{who}: delegates is a list of names, or 'all', not {given!r}")
+    items = kinds.listed(who, "delegates", given, kinds.of("a name, a Delegate or an Agent", str, Delegate, Agent))
     found = tuple(item if isinstance(item, Delegate) else Delegate(item.name if isinstance(item, Agent) else item) for item in items)
     names = [item.name for item in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise errors.ConfigurationError(f"agent {agent}: it delegates to {twice!r} twice")
+        raise errors.ConfigurationError(f"{who}: it delegates to {twice!r} twice")
     return found

@@ -6,9 +6,9 @@ from datetime import timedelta
 from decimal import ROUND_UP, Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from perdure import errors
+from perdure import errors, kinds
 from perdure.values import Value, Wire
 
 _NANO = Decimal("0.000000001")
@@ -40,7 +40,7 @@ Money = Annotated[Decimal, BeforeValidator(_exact), Field(ge=0, allow_inf_nan=Fa
 Dollars = Decimal | str | int
 """What money may be given as."""
 
-Time = Annotated[timedelta, BeforeValidator(_no_truth), Field(gt=timedelta(0), le=timedelta(days=3650))]
+Time = Annotated[timedelta, BeforeValidator(_no_truth), Field(gt=timedelta(0), le=kinds.LONGEST)]
 Count = Annotated[int, Field(gt=0, strict=True, le=10**15)]
 
 
@@ -116,13 +116,18 @@ def _named(budget: Budget) -> dict[str, Any]:
 
 
 class Remaining(Wire):
-    """What is left of a budget when a request is made; None where there is no limit."""
+    """What is left of a budget when a request is made, at least zero; None where there is no limit."""
 
     usd: Decimal | None = None
     time: timedelta | None = None
     tokens: int | None = None
     model_calls: int | None = None
     tool_calls: int | None = None
+
+    @field_validator("time")
+    @classmethod
+    def _nothing_at_least(cls, value: timedelta | None) -> timedelta | None:
+        return value and max(value, timedelta())
 
 
 class Spending(Wire):

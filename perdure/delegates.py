@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from perdure import errors
+from perdure import errors, kinds
 from perdure.budgets import Budget
 from perdure.values import Wire
 
@@ -28,12 +28,22 @@ class Delegate:
         budget: What each turn of it may spend, taken from what its parent has left; without it, a fair share of that.
         allowed_tools: Only these tools of its own and of its parent's are offered to it; None for every tool.
         inherit: Give it the tools of its parent after its own.
+
+    Raises:
+        ConfigurationError: A value that cannot work.
     """
 
     name: str
     budget: Budget | None = None
     allowed_tools: Sequence[str] | None = None
     inherit: bool = True
+
+    def __post_init__(self) -> None:
+        kinds.check("delegate", vars(self), {"name": kinds.TEXT})
+        who = f"delegate {self.name}"
+        kinds.check(who, vars(self), {"budget": kinds.of("a Budget", Budget).optional(), "inherit": kinds.FLAG})
+        if self.allowed_tools is not None:
+            object.__setattr__(self, "allowed_tools", kinds.listed(who, "allowed_tools", self.allowed_tools, kinds.TEXT))
 
 
 class PinnedDelegate(Wire):

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from perdure import errors, limits, schema
+from perdure import errors, kinds, limits, schema
 from perdure.tools import NAME, Tool, Toolbox, ToolContext
 
 BETWEEN = "__"
@@ -83,9 +83,10 @@ class MCPServer:
             raise errors.ConfigurationError(
                 f"MCP server {self.name}: the url begins with http:// or https:// and holds no user name and no space; keys belong into headers_env"
             )
-        if not timedelta(0) < self.start_timeout <= limits.MCP_LONGEST_START or self.timeout <= timedelta(0):
+        kinds.check(f"MCP server {self.name}", vars(self), {"timeout": kinds.TIME, "start_timeout": kinds.TIME, "trusted": kinds.FLAG})
+        if self.start_timeout > limits.MCP_LONGEST_START:
             longest = f"{limits.MCP_LONGEST_START.total_seconds():g}"
-            raise errors.ConfigurationError(f"MCP server {self.name}: timeouts are longer than zero, and start_timeout is at most {longest} s")
+            raise errors.ConfigurationError(f"MCP server {self.name}: start_timeout is at most {longest} s, not {self.start_timeout}")
         object.__setattr__(self, "command", tuple(self.command))
         object.__setattr__(self, "env", dict(self.env) if isinstance(self.env, Mapping) else {variable: variable for variable in self.env})
         object.__setattr__(self, "headers_env", dict(self.headers_env))

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from perdure import errors, limits
+from perdure import errors, kinds, limits
 from perdure.text import clean, one_line
 from perdure.tools import Tool, as_tools, tool
 
@@ -26,6 +26,8 @@ LOAD_SKILL = "load_skill"
 FILE = "SKILL.md"
 
 _NAMED = 20
+
+_KINDS = {"instructions": kinds.TEXT, "description": kinds.TEXT, "on_demand": kinds.FLAG, "files": kinds.TEXTS}
 
 Find = Callable[[str], Awaitable["Skill"]]
 
@@ -43,7 +45,7 @@ class Skill:
         files: Texts that `load_skill` reads too, by path, as in `{"forms/letter.md": "…"}`; only for a skill on demand.
 
     Raises:
-        ConfigurationError: The name is not valid, or there are files that nobody could read.
+        ConfigurationError: The name or another value is not valid, or there are files that nobody could read.
     """
 
     name: str
@@ -54,11 +56,13 @@ class Skill:
     files: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.name.isprintable() or self.name != self.name.strip() or not 0 < len(self.name) <= limits.NAME_CHARACTERS:
+        if not isinstance(self.name, str) or not _is_name(self.name):
             raise errors.ConfigurationError(f"skill name {self.name!r}: use 1 to {limits.NAME_CHARACTERS} printable characters")
+        who = f"skill {self.name!r}"
+        kinds.check(who, vars(self), _KINDS)
         if self.files and not self.on_demand:
             raise errors.ConfigurationError(f"skill {self.name!r}: its files can only be read if it is on demand; pass on_demand=True")
-        object.__setattr__(self, "tools", as_tools(self.tools))
+        object.__setattr__(self, "tools", as_tools(self.tools, who))
         object.__setattr__(self, "files", {_plain(path): text for path, text in self.files.items()})
 
     @functools.cached_property
@@ -147,6 +151,10 @@ def refuse_same_names(agent: str, sourced: Iterable[tuple[str, Skill]]) -> None:
                 "in a folder with name: in the frontmatter"
             )
         sources[skill.name] = source
+
+
+def _is_name(name: str) -> bool:
+    return name.isprintable() and name == name.strip() and 0 < len(name) <= limits.NAME_CHARACTERS
 
 
 def _line(skill: Skill) -> str:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from perdure import errors, limits, schema
+from perdure import errors, kinds, limits, schema
+from perdure.kinds import Kind
 from perdure.text import size
 
 if TYPE_CHECKING:  # so that `Tool` alone is a tool of any function
@@ -35,6 +36,11 @@ else:
 Deps = TypeVar("Deps")
 
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
+_KINDS = {
+    "description": kinds.TEXT.optional(),
+    "timeout": kinds.TIME,
+    **dict.fromkeys(("read_only", "idempotent", "requires_approval"), kinds.FLAG),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,19 +99,22 @@ class Tool(Generic[P, R]):
         requires_approval: bool = False,
     ) -> None:
         self.function = function
-        given = name or getattr(function, "__name__", None)
-        if given is None:
-            raise errors.ConfigurationError(f"{function!r} has no name; pass one with tool(name=…)")
-        self.name: str = given
+        self.name: str = _name_of(function) if name is None else name
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise errors.ConfigurationError(f"tool name {self.name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -; pass name= to choose another")
+        given = {
+            "description": description,
+            "timeout": timeout,
+            "read_only": read_only,
+            "idempotent": idempotent,
+            "requires_approval": requires_approval,
+        }
+        kinds.check(f"tool {self.name}", given, _KINDS)
         self.read_only = read_only
         self.idempotent = idempotent or read_only
         self.requires_approval = requires_approval
         self.timeout = timeout
         self.is_async = inspect.iscoroutinefunction(function)
-        if not NAME.fullmatch(self.name):
-            raise errors.ConfigurationError(f"tool name {self.name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -; pass name= to choose another")
-        if timeout <= timedelta(0):
-            raise errors.ConfigurationError(f"tool {self.name}: the timeout must be longer than zero, not {timeout}")
         self._given_description = description
         functools.update_wrapper(self, function)
 
@@ -199,13 +208,13 @@ def tool(
         function: A sync or async function, or a bound method.
         name: Instead of the function's own; 1 to 64 of A-Z, a-z, 0-9, _ and -.
         description: Instead of the docstring's.
-        timeout: After this the call is stopped and the model told.
+        timeout: After this the call is stopped and the model told; at most 3650 days.
         read_only: It changes nothing, so it may run again after a crash.
         idempotent: It may run again after a crash with the same `idempotency_key`. Otherwise it is started at most once.
         requires_approval: Each call waits until somebody approves it.
 
     Raises:
-        ConfigurationError: The name or the timeout is not valid.
+        ConfigurationError: The name, the timeout or another value is not valid.
     """
 
     def make(f: Callable[..., Any]) -> Tool:
@@ -223,15 +232,23 @@ def tool(
     return make if function is None else make(function)
 
 
+_A_TOOL = Kind("a tool or a function", callable)
+
+
 @dataclass(frozen=True)
 class Toolbox:
-    """A named, ordered set of tools."""
+    """A named, ordered set of tools.
+
+    Raises:
+        ConfigurationError: The name is no text, or something in it is no tool.
+    """
 
     name: str
     tools: Sequence[Tool | Callable[..., Any]] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tools", as_tools(self.tools))
+        kinds.check("toolbox", vars(self), {"name": kinds.TEXT})
+        object.__setattr__(self, "tools", as_tools(self.tools, f"toolbox {self.name!r}"))
 
     def prefixed(self, prefix: str) -> Toolbox:
         """The same tools, each under `prefix` and its name: for two toolboxes that share names.
@@ -250,6 +267,7 @@ class Toolbox:
         items = as_tools(self.tools)
         if callable(wanted):
             return Toolbox(self.name, [item for item in items if wanted(item)])
+        wanted = kinds.listed(f"toolbox {self.name!r}", "what it is filtered by", wanted, kinds.TEXT)
         unknown = sorted(set(wanted) - {item.name for item in items})
         if unknown:
             known = ", ".join(item.name for item in items) or "none"
@@ -264,9 +282,13 @@ class ToolResolver(Protocol):
         """The tool of this name; None for none, which is no error. What it raises fails the turn."""
 
 
-def as_tools(items: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
-    """`items` as tools: functions are taken with the defaults of `@tool`."""
-    return tuple(item if isinstance(item, Tool) else tool(item) for item in items)
+def as_tools(items: Sequence[Tool | Callable[..., Any]], who: str = "tools") -> tuple[Tool, ...]:
+    """`items` as tools: functions are taken with the defaults of `@tool`.
+
+    Raises:
+        ConfigurationError: One is neither; the message begins with `who`.
+    """
+    return tuple(item if isinstance(item, Tool) else tool(item) for item in kinds.listed(who, "tools", items, _A_TOOL))
 
 
 def encode(value: object) -> str:
@@ -285,6 +307,13 @@ def encode(value: object) -> str:
         return to_json(value, inf_nan_mode="constants").decode()
     except Exception as error:
         raise ValueError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name: str | None = getattr(function, "__name__", None)
+    if name is None:
+        raise errors.ConfigurationError(f"{function!r} has no name; pass one with tool(name=…)")
+    return name
 
 
 def _is_context(hint: object) -> bool:

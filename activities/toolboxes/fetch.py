@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from perdure import errors
+from perdure import errors, kinds
 from perdure.activities.toolboxes import targets
 from perdure.activities.toolboxes.addresses import networks
 from perdure.activities.toolboxes.pages import readable
@@ -83,9 +83,8 @@ def fetch(
     Raises:
         ConfigurationError: A host, a network or a limit is not valid.
     """
-    hosts = None if allow_hosts is None else frozenset(_host(name) for name in allow_hosts)
-    if isinstance(allow_hosts, str) or max_bytes < 1 or timeout <= timedelta(0):
-        raise errors.ConfigurationError("fetch: allow_hosts is a list of names, max_bytes at least 1, and timeout longer than zero")
+    kinds.check("fetch", {"timeout": timeout, "max_bytes": max_bytes}, {"timeout": kinds.TIME, "max_bytes": kinds.whole(1)})
+    hosts = None if allow_hosts is None else frozenset(map(_host, kinds.listed("fetch", "allow_hosts", allow_hosts, kinds.TEXT)))
     web = Web(Rules(hosts, frozenset(allow_ports), networks(allow_networks), resolver), timeout, max_bytes)
     return Toolbox("fetch", [tool(timeout=timeout + _SLACK, read_only=True, requires_approval=requires_approval)(web.fetch)])
 

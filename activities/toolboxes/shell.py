@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from perdure import errors
+from perdure import errors, kinds
 from perdure.activities.toolboxes import processes
 from perdure.text import one_line
 from perdure.tools import Toolbox, tool
@@ -45,8 +45,7 @@ def shell(
     root = Path(folder)
     if not root.is_dir():
         raise errors.ConfigurationError(f"{root} is not a folder")
-    if timeout <= timedelta(0):
-        raise errors.ConfigurationError(f"shell: the timeout must be longer than zero, not {timeout}")
+    kinds.check("shell", {"timeout": timeout}, {"timeout": kinds.TIME})
     made = tool(timeout=timeout + _SLACK, requires_approval=requires_approval)
     commands = Commands(root.resolve(), timeout)
     if allow == "anything":

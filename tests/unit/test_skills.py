@@ -185,7 +185,7 @@ def test_two_skills_of_one_name_are_refused_when_the_agent_is_built(tmp_path: Pa
     """And what is neither skill nor path, such as the name of a folder."""
     with pytest.raises(errors.ConfigurationError, match=r"the skill 'a' comes from skills\[0\] and from skills\[2\]; rename one"):
         agent_with(Skill("a", "A"), Skill("b", "B"), Skill("a", "A"))
-    with pytest.raises(errors.ConfigurationError, match="skills holds 'skills/a'; give a Skill, or the Path of a folder"):
+    with pytest.raises(errors.ConfigurationError, match=r"skills\[0\] must be a Skill, or the Path of a folder, not 'skills/a'"):
         agent_with("skills/a")  # type: ignore[arg-type]  # that is the mistake
 
 

@@ -1,0 +1,222 @@
+"""Values that cannot work are refused where they are given, with what is expected; what an older release wrote is read as it is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from perdure import (
+    Agent,
+    Budget,
+    Delegate,
+    InputGuardrail,
+    Logger,
+    MCPServer,
+    Observer,
+    RequestOptions,
+    RequireApproval,
+    Skill,
+    Timeout,
+    Tool,
+    Toolbox,
+    errors,
+    kinds,
+    tool,
+)
+from perdure.approvals import Ruling
+from perdure.budgets import Remaining
+from perdure.toolboxes import fetch, shell
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+class Audit(Observer):
+    """Sees everything."""
+
+
+class Silent:
+    """Cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+
+TIME = "a timedelta, longer than zero and at most 3650 days"
+FROM_1 = "a whole number from 1 to 1000000000"
+
+WRONG: list[tuple[str, Any, str]] = [
+    ("description", 5, "description must be a text, not 5"),
+    ("instructions", None, "instructions must be a text, not None"),
+    ("instructions", Silent(), "instructions must be a text, not an instance of Silent"),
+    ("model", 5, "model must be a text, or a list of texts, not 5"),
+    ("model", ["a:b", 1], "model[1] must be a text, not 1"),
+    ("model", " ", "name a model, such as model='openai:gpt-5-mini'"),
+    ("max_iterations", "5", f"max_iterations must be {FROM_1}, or 'unlimited', not '5'"),
+    ("max_iterations", 2.5, f"max_iterations must be {FROM_1}, or 'unlimited', not 2.5"),
+    ("max_iterations", True, f"max_iterations must be {FROM_1}, or 'unlimited', not True"),
+    ("max_iterations", 10**10, f"max_iterations must be {FROM_1}, or 'unlimited', not 10000000000"),
+    ("max_depth", -1, "max_depth must be a whole number from 0 to 1000000000, not -1"),
+    ("max_depth", "x", "max_depth must be a whole number from 0 to 1000000000, not 'x'"),
+    ("max_children", 0, f"max_children must be {FROM_1}, not 0"),
+    ("children_at_once", True, f"children_at_once must be {FROM_1}, not True"),
+    ("parallel_tools", "no", "parallel_tools must be True or False, not 'no'"),
+    ("tools", None, "tools must be a list, each item a tool or a function, not None"),
+    ("tools", look, "tools must be a list, each item a tool or a function, not Tool('look')"),
+    ("tools", [look, 5], "tools[1] must be a tool or a function, not 5"),
+    ("toolboxes", [look], "toolboxes[0] must be a Toolbox or an MCPServer, not Tool('look')"),
+    ("toolboxes", Toolbox("x"), "toolboxes must be a list, each item a Toolbox or an MCPServer, not Toolbox(name='x', tools=())"),
+    ("skills", "skills", "skills must be a list, each item a Skill, or the Path of a folder, not 'skills'"),
+    ("resolver", 5, "resolver must be an object with a method resolve(name), or None, not 5"),
+    ("budget", "0.5", "budget must be a Budget, such as Budget(usd='0.50'), or None, not '0.5'"),
+    ("budget", {"usd": "1"}, "budget must be a Budget, such as Budget(usd='0.50'), or None, not {'usd': '1'}"),
+    ("options", {"temperature": 1}, "options must be RequestOptions, such as RequestOptions(temperature=0), not {'temperature': 1}"),
+    ("options", None, "options must be RequestOptions, such as RequestOptions(temperature=0), not None"),
+    ("policy", 5, "policy must be a function, or None, not 5"),
+    ("policy", Audit, "policy must be a function, or None, not the class Audit itself"),
+    ("middleware", [InputGuardrail], "middleware[0] must be an instance of Middleware, not the class InputGuardrail itself"),
+    ("middleware", Logger(), "middleware must be a list, each item an instance of Middleware, not Logger(level=20)"),
+    ("observers", [Audit], "observers[0] must be an instance of Observer, not the class Audit itself"),
+    ("delegates", [5], "delegates[0] must be a name, a Delegate or an Agent, not 5"),
+    ("approval", None, "approval must be 'marked', 'changes' or 'all', not None"),
+    ("on_loop", ["fail"], "on_loop must be 'fail', 'warn' or 'ignore', not ['fail']"),
+]
+
+
+@pytest.mark.parametrize(("field", "given", "words"), WRONG, ids=[f"{field}-{number}" for number, (field, *_) in enumerate(WRONG)])
+def test_agent_that_cannot_work_is_refused_when_it_is_built(field: str, given: Any, words: str) -> None:
+    """The message names the agent, the field, what it is to be and what was given."""
+    with pytest.raises(errors.ConfigurationError) as caught:
+        Agent(**{"name": "clerk", "model": "scripted:clerk", field: given})
+
+    assert str(caught.value) == f"agent clerk: {words}"
+
+
+@pytest.mark.parametrize("name", [5, None, "", "é"])
+def test_agent_needs_a_name(name: Any) -> None:
+    """A text of few letters."""
+    with pytest.raises(errors.ConfigurationError) as caught:
+        Agent(name=name, model="scripted:clerk")
+
+    assert str(caught.value) == f"agent name {name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -"
+
+
+def test_any_iterable_is_a_list() -> None:
+    """Also one that can be gone through only once."""
+    logger, audit = Logger(), Audit()
+
+    agent = Agent(name="clerk", model=(name for name in ("a:a", "b:b")), tools=iter([look]), middleware={logger}, observers=iter([audit]))  # type: ignore[arg-type]
+
+    assert (agent.models, agent.tools, agent.middleware, agent.observers) == (("a:a", "b:b"), (look,), (logger,), (audit,))
+
+
+NAMED: dict[str, tuple[Callable[[], object], str]] = {
+    "tool's name": (lambda: tool(name=5)(look.function), "tool name 5: use 1 to 64"),  # type: ignore[call-overload]
+    "tool's empty name": (lambda: tool(name="")(look.function), "tool name '': use 1 to 64"),
+    "tool's description": (lambda: Tool(look.function, description=5), "tool look: description must be a text, or None, not 5"),  # type: ignore[arg-type]
+    "read_only": (lambda: tool(read_only="no")(look.function), "tool look: read_only must be True or False, not 'no'"),  # type: ignore[call-overload]
+    "toolbox": (lambda: Toolbox(5), "toolbox: name must be a text, not 5"),  # type: ignore[arg-type]
+    "tool of a toolbox": (lambda: Toolbox("x", [5]), "toolbox 'x': tools[0] must be a tool or a function, not 5"),  # type: ignore[list-item]
+    "filter": (lambda: Toolbox("x", [look]).filtered("look"), "toolbox 'x': what it is filtered by must be a list"),
+    "skill's name": (lambda: Skill(5, "x"), "skill name 5: use 1 to 64 printable characters"),  # type: ignore[arg-type]
+    "skill's instructions": (lambda: Skill("x", None), "skill 'x': instructions must be a text, not None"),  # type: ignore[arg-type]
+    "skill's file": (lambda: Skill("x", "y", files={"a": 5}, on_demand=True), "skill 'x': files must be a mapping of texts"),  # type: ignore[dict-item]
+    "delegate": (lambda: Delegate("x", budget=5), "delegate x: budget must be a Budget, or None, not 5"),  # type: ignore[arg-type]
+    "delegate's tools": (lambda: Delegate("x", allowed_tools="look"), "delegate x: allowed_tools must be a list, each item a text, not 'look'"),
+    "logger": (lambda: Logger("INFO"), "Logger: level must be a whole number from 0 to 1000000000, not 'INFO'"),  # type: ignore[arg-type]
+    "server's trust": (lambda: MCPServer.stdio("x", ["x"], trusted="no"), "MCP server x: trusted must be True or False, not 'no'"),  # type: ignore[arg-type]
+    "hosts": (lambda: fetch("docs.python.org"), "fetch: allow_hosts must be a list, each item a text, not 'docs.python.org'"),
+    "bytes": (lambda: fetch(max_bytes=0), f"fetch: max_bytes must be {FROM_1}, not 0"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), NAMED.values(), ids=NAMED)
+def test_what_an_agent_is_made_of_is_refused_as_early(make: Callable[[], object], words: str) -> None:
+    """Each says whose value it is."""
+    with pytest.raises(errors.ConfigurationError) as caught:
+        make()
+
+    assert str(caught.value).startswith(words)
+
+
+TIMED: dict[str, Callable[[Any], object]] = {
+    "tool": lambda time: tool(timeout=time)(look.function),
+    "Timeout": lambda time: Timeout(time),
+    "MCP server": lambda time: MCPServer.stdio("x", ["x"], timeout=time),
+    "start of an MCP server": lambda time: MCPServer.stdio("x", ["x"], start_timeout=time),
+    "shell": lambda time: shell(".", ["ls"], timeout=time),
+    "fetch": lambda time: fetch(timeout=time),
+}
+
+
+@pytest.mark.parametrize("make", TIMED.values(), ids=TIMED)
+@pytest.mark.parametrize("time", [timedelta.max, timedelta(days=3650, microseconds=1), timedelta(0), timedelta(seconds=-1), 5, None], ids=str)
+def test_time_that_no_clock_can_keep_is_refused(make: Callable[[Any], object], time: Any) -> None:
+    """Typed and at once, instead of an `OverflowError` in the middle of a turn."""
+    with pytest.raises(errors.ConfigurationError, match=f"must be {TIME}, not "):
+        make(time)
+
+
+def test_longest_time_is_ten_years() -> None:
+    """The bound itself is accepted, everywhere the same."""
+    ten_years = timedelta(days=3650)
+
+    assert tool(timeout=ten_years)(look.function).timeout == Timeout(ten_years).limit == RequireApproval(expires=ten_years).expires == ten_years
+    assert Budget(time=ten_years).time == ten_years
+
+
+@pytest.mark.parametrize("time", [timedelta.max, timedelta(0), timedelta(seconds=-1)], ids=str)
+def test_approval_that_expires_never_or_at_once_is_refused(time: timedelta) -> None:
+    """As a budget's time is: the policy that wants it raises, and so denies."""
+    with pytest.raises(ValidationError, match=f"give {TIME}, not "):
+        RequireApproval(expires=time)
+
+
+def test_absurd_output_limit_is_refused() -> None:
+    """Prices are multiplied by it."""
+    assert RequestOptions(max_output_tokens=10**9).max_output_tokens == 10**9
+    with pytest.raises(ValidationError, match=f"give {FROM_1}, not "):
+        RequestOptions(max_output_tokens=10**9 + 1)
+
+
+def test_what_an_older_release_wrote_is_read_as_it_is() -> None:
+    """History is JSON; a bound that came later refuses nothing of it, nor what is made of it."""
+    ruling = Ruling.model_validate_json('{"verdict": {"kind": "require_approval", "expires": "-P1D"}}')
+    options = RequestOptions.model_validate_json('{"max_output_tokens": 1000000000000}')
+
+    assert ruling.verdict == RequireApproval.model_construct(expires=timedelta(days=-1))
+    assert options.max_output_tokens == 10**12
+    assert options.over(RequestOptions(temperature=0)) == RequestOptions(temperature=0).model_copy(update={"max_output_tokens": 10**12})
+
+
+def test_options_of_both_are_joined() -> None:
+    """The first win, field by field, and in `extra` name by name."""
+    ours = RequestOptions(temperature=0, extra={"a": 1, "b": 1})
+    theirs = RequestOptions(temperature=1, max_output_tokens=9, extra={"b": 2, "c": 2})
+
+    assert ours.over(theirs) == RequestOptions(temperature=0, max_output_tokens=9, extra={"a": 1, "b": 1, "c": 2})
+
+
+def test_time_that_is_overdrawn_is_none_left() -> None:
+    """What is left is never below zero."""
+    assert Remaining(time=timedelta(seconds=-4)) == Remaining(time=timedelta(0))
+    assert Remaining().time is None
+
+
+def test_level_of_a_logger_is_a_number() -> None:
+    """Whatever `logging` calls it."""
+    assert [Logger(level).level for level in (logging.DEBUG, 0, 25)] == [10, 0, 25]
+
+
+def test_long_value_is_shown_short() -> None:
+    """A message stays a message, and what was given moves no cursor in it."""
+    assert kinds.shown("x" * 500) == "'" + "x" * 78 + "…"
+    assert kinds.shown("a\x1b[2J\nb") == "'a\\x1b[2J\\nb'"

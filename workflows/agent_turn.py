@@ -241,6 +241,7 @@ class AgentTurn:
     async def decide(self, given: RawValue = NOTHING) -> None:
         """Approve or deny a call that waits."""
         self._board.note(Decided(unpack(given, Decision)))
+        self._board.show()
 
     @decide.validator
     def check_decision(self, given: RawValue = NOTHING) -> None:

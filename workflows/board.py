@@ -71,7 +71,8 @@ class Board:
         self._now = now or self._now
         left = self.time_left
         waits = self.state.waiting is not None and self.state.waiting.kind != "retry"
-        workflow.set_current_details(card(self.state, self._now, None if left is None or waits else workflow.now() + left))
+        at = workflow.now()
+        workflow.set_current_details(card(self.state, self._now, at, None if left is None or waits else at + left))
 
     def summary(self, outcome: Outcome, output: str = "", risk: str | None = None, error: PerdureError | None = None) -> Summary:
         """How the turn went."""

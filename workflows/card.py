@@ -5,22 +5,24 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from perdure import errors
+from perdure.approvals import PendingApproval
 from perdure.budgets import DIMENSIONS
 from perdure.ledger import in_words
-from perdure.state import TurnState
+from perdure.state import TurnState, Waiting
 from perdure.tasks import headline
-from perdure.text import one_line
+from perdure.text import arguments_in_words, one_line
 
 _GAP = "\u00a0\u00a0\u00a0"
 """The web UI draws tables without space between the columns, and formulas between dollar signs."""
 
 _MOST_CHILDREN = 20
+_MOST_CALLS = 20
 
 _NAMES = {"usd": "money (USD)", "tokens": "tokens", "model_calls": "model calls", "tool_calls": "tool calls"}
 
 
-def card(state: TurnState, now: str, deadline: datetime | None) -> str:
-    """The card of a turn that does `now`. `deadline` is when its time is up."""
+def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) -> str:
+    """The card of a turn that does `now`, as of `at`. `deadline` is when its time is up."""
     agent = state.request.agent if state.request else ""
     limit = state.agent.max_iterations if state.agent else None
     lines = [
@@ -35,9 +37,9 @@ def card(state: TurnState, now: str, deadline: datetime | None) -> str:
     if state.children:
         lines += ["", *_children(state)]
     if deadline is not None:
-        lines += ["", f"Time is up at {deadline:%Y-%m-%d %H:%M:%S} UTC (limit {_short(state.time_limit)})"]
+        lines += ["", f"Time is up at {_moment(deadline)} (limit {_short(state.time_limit)})"]
     if state.waiting is not None and state.waiting.kind != "retry":
-        lines += ["", f"**Waits for {state.waiting.kind}:** {_plain(state.waiting.reason, 300)}"]
+        lines += ["", *_wait(state, state.waiting, at)]
     if state.failures:
         last = errors.from_info(state.failures[-1].error)
         lines += ["", f"Last error: {last.code}: {_plain(last.message, 300)}"]
@@ -69,6 +71,25 @@ def _children(state: TurnState) -> list[str]:
         name = child.turn_id.rpartition("/")[2]
         rows.append(f"| {_plain(name, 80)}{_GAP} | {report.outcome or doing}{_GAP} | {cost}{_GAP} | {_plain(report.task, 80)} |")
     return rows
+
+
+def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
+    """Why nothing happens; of approvals, each call that may still be decided."""
+    if not waiting.pending:
+        return [f"**Waits for {waiting.kind}:** {_plain(waiting.reason, 300)}"]
+    calls = {call.id: call.arguments for call, _ in state.asked.calls}
+    rows = [_asked(one, calls[one.call_id]) for one in waiting.pending if one.call_id in calls and at < one.expires_at]
+    more = [f"- and {len(rows) - _MOST_CALLS} more"] if len(rows) > _MOST_CALLS else []
+    return ["**Waits for approval of:**", "", *rows[:_MOST_CALLS], *more] if rows else []
+
+
+def _asked(pending: PendingApproval, arguments: str) -> str:
+    words = _plain(arguments_in_words(arguments), 300)
+    return f"- **{_plain(pending.tool, 80)}** ({_plain(pending.call_id, 80)}){words and f' {words}'}, until {_moment(pending.expires_at)}"
+
+
+def _moment(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _short(limit: timedelta | None) -> str:

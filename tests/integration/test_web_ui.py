@@ -1,6 +1,7 @@
 """What Temporal's web UI shows of a turn, asked for as the web UI asks."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,14 +9,15 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from perdure import Agent, Budget, Price, errors, tool
+from perdure import Agent, Budget, Price, RequireApproval, errors, tool
 from perdure.facts import WaitBegan
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
 
-from ..conftest import Runtime
+from ..conftest import Runtime, eventually
 from .delegating import delegate, used
-from .spending import until
+from .spending import Held, until
+from .test_approvals import pending
 
 PRICED = {"scripted:*": Price(input="1000", output="1000")}
 SHOWN = {
@@ -94,3 +96,64 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
         "step 4: where=up",
         "step 5: scripted:finder",
     ]
+
+
+@tool(requires_approval=True)
+def send(to: str, text: str = "") -> str:
+    """Send a letter."""
+    return f"sent to {to}"
+
+
+def waiting_rows(card: str) -> list[str]:
+    """What the card says of the calls that wait."""
+    return [line for line in card.splitlines() if line.startswith(("**Waits", "- "))]
+
+
+async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when(runtime: Runtime) -> None:
+    """As words that markdown leaves alone, clipped; a call that is decided is gone from the card while the other still waits."""
+    asked = calls(call("send", call_id="a", to="Ann", text="1 * 2 costs $3"), call("send", call_id="b", to="Bob", text="x" * 500))
+    agent = Agent(name="clerk", model="scripted:clerk", tools=[send])
+    async with runtime(agent, model=ScriptedModel(asked, says("done"))) as client:
+        turn = await client.start("clerk", "go")
+        ann, bob = await pending(turn, 2)
+        both = await card_of(client.temporal, turn.id)
+        await turn.deny(ann)
+        other = await card_of(client.temporal, turn.id)
+        await turn.approve(bob)
+        await turn.result()
+
+    until_when = f"{bob.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+    for_ann = rf"- **send** (a) to=Ann, text=1 \* 2 costs USD 3, until {until_when}"
+    for_bob = f"- **send** (b) {'to=Bob, text='.ljust(299, 'x')}…, until {until_when}"
+    assert waiting_rows(both) == ["**Waits for approval of:**", for_ann, for_bob]
+    assert waiting_rows(other) == ["**Waits for approval of:**", for_bob]
+
+
+async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime) -> None:
+    """While the model is asked again, and not after it answered."""
+    model = Held(fails(errors.LLMUnavailableError("the provider is down")), calls(call("send", to="Ann")), says("done"))
+    async with runtime(Agent(name="clerk", model="scripted:clerk", tools=[send]), model=model) as client:
+        turn = await client.start("clerk", "go")
+        await eventually(lambda: model.call_count == 2, "the model is asked again", within_s=60)
+        failed = await card_of(client.temporal, turn.id)
+        model.let_go.set()
+        [ann] = await pending(turn)
+        answered = await card_of(client.temporal, turn.id)
+        await turn.approve(ann)
+        await turn.result()
+
+    assert failed.endswith("\n\nLast error: LLM_UNAVAILABLE: the provider is down")
+    assert "Last error" not in answered
+
+
+async def test_timers_say_what_they_are_for(runtime: Runtime) -> None:
+    """The deadline of a turn, and the time that people have for an approval, are rows of the timeline that can be read."""
+    agent = Agent(name="clerk", model="scripted:clerk", tools=[look], policy=lambda _: RequireApproval(expires=timedelta(seconds=1)))
+    model = ScriptedModel(calls(call("look", where="here")), says("done"))
+    async with runtime(agent, model=model) as client:
+        turn = await client.start("clerk", "go", budget=Budget(time=timedelta(minutes=5)))
+        await turn.result()
+        events = [event for event in (await client.history(turn)).events if event.event_type == EventType.EVENT_TYPE_TIMER_STARTED]
+        rows = await rows_of(client.temporal, events)
+
+    assert rows == ["the deadline of the turn", "the approval of look expires", "the deadline of the turn"]

@@ -1,0 +1,78 @@
+"""Policies that have no word to say: one that is gone, one that says nothing that counts, one whose worker is lost. None of them lets a call run."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perdure import Agent, Allow, Deny, Outcome, ProposedCall, tool
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.worker import AgentWorker
+
+from ..conftest import Runtime
+from .spending import queue, report_of
+from .test_approvals import pending
+
+
+@tool(read_only=True)
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@tool(requires_approval=True)
+def send(to: str) -> str:
+    """Send a letter."""
+    return f"sent to {to}"
+
+
+def agent(**fields: Any) -> Agent:
+    """An agent that can look, and send where a person lets it."""
+    return Agent(**{"name": "clerk", "model": "scripted:clerk", "tools": [look, send], **fields})
+
+
+@pytest.mark.parametrize("said", [True, None, "allow"])
+async def test_policy_that_returns_no_verdict_denies(runtime: Runtime, said: Any) -> None:
+    """Whatever it meant by that, the call does not run, and the model is told."""
+    model = ScriptedModel(calls(call("look")), says("done"))
+    async with runtime(agent(policy=lambda _: said), model=model) as client:
+        report = await client.run("clerk", "go")
+
+    reason = f"the policy returned {type(said).__name__}, which is no verdict"
+    assert [result.content for result in report.steps[0].results] == [f"This call was not run: it was denied: {reason}"]
+
+
+async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_server: str) -> None:
+    """A turn that was started with a policy asks for it, also when the next release has none: nobody allows the call, so it does not run."""
+    async with queue(perdure_server) as work:
+        model = ScriptedModel(calls(call("send", to="Ann")), calls(call("look")), says("done"))
+        async with work.worker(AgentWorker(agent(policy=lambda _: Allow())), model):
+            turn = await work.client.start("clerk", "go")
+            [ann] = await pending(turn)
+        async with work.worker(AgentWorker(agent()), model):
+            await turn.approve(ann)
+            report = await report_of(turn)
+
+    contents = [step.results[0].content for step in report.steps[:2]]
+    assert contents == ["sent to Ann", "This call was not run: it was denied: the deployed agent has no policy any more"]
+
+
+async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -> None:
+    """The next worker asks its own, and the call goes on from what that says."""
+    asked = asyncio.Event()
+
+    async def silent(proposed: ProposedCall) -> Allow:
+        asked.set()
+        await asyncio.sleep(60)
+        return Allow()
+
+    async with queue(perdure_server) as work:
+        model = ScriptedModel(calls(call("look")), says("done"))
+        async with work.worker(AgentWorker(agent(policy=silent)), model):
+            turn = await work.client.start("clerk", "go")
+            await asyncio.wait_for(asked.wait(), 60)
+        async with work.worker(AgentWorker(agent(policy=lambda _: Deny(reason="no looking"))), model):
+            report = await report_of(turn)
+
+    assert report.outcome is Outcome.COMPLETED
+    assert [result.content for result in report.steps[0].results] == ["This call was not run: it was denied: no looking"]

@@ -1,5 +1,6 @@
 """Middleware around a turn, and observers beside it."""
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,6 +13,8 @@ from perdure.reports import AgentReport, Step
 from perdure.tasks import Task, TurnInfo
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from tests.conftest import Runtime
+
+from .spending import ended
 
 
 @tool(read_only=True)
@@ -116,6 +119,28 @@ async def test_timeout_ends_the_turn_with_what_was_done(runtime: Runtime) -> Non
     assert (caught.value.report.outcome, len(caught.value.report.steps)) == (Outcome.TIMED_OUT, 1)
 
 
+async def test_cancel_passes_into_a_timeout(runtime: Runtime) -> None:
+    """The call in flight is told to stop and does, before the turn ends: nothing runs on behind it."""
+    began = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        began.set()
+        await asyncio.sleep(60)
+        return "waited"
+
+    async with runtime(agent(tools=[wait], middleware=[Timeout(timedelta(minutes=1))]), model=ScriptedModel(calls(call("wait")))) as client:
+        turn = await client.start("looker", "go")
+        await asyncio.wait_for(began.wait(), 60)
+        await turn.cancel("enough")
+        error = await ended(turn)
+
+    assert isinstance(error, errors.TurnCancelledError)
+    assert error.report is not None
+    assert (error.report.outcome, error.report.unstopped) == (Outcome.CANCELLED, ())
+
+
 async def test_logger_writes_a_line_at_its_place(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
     """One when the turn comes in, one when it goes out."""
     caplog.set_level(logging.DEBUG, "perdure")
@@ -124,6 +149,28 @@ async def test_logger_writes_a_line_at_its_place(runtime: Runtime, caplog: pytes
 
     lines = [record.getMessage().split()[0] for record in caplog.records if record.name == "perdure.turns"]
     assert lines == ["turn_started", "turn_in", "llm_call", "turn_out", "turn_completed"]
+
+
+async def test_logger_writes_a_line_when_a_failed_turn_goes_out(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """The turn goes out of the middleware before its failure is told of."""
+    caplog.set_level(logging.DEBUG, "perdure")
+    async with runtime(agent(middleware=[Logger(logging.DEBUG)]), model=ScriptedModel(fails(errors.LLMAuthError("no")))) as client:
+        with pytest.raises(errors.LLMAuthError):
+            await client.run("looker", "go")
+
+    lines = [record.getMessage().split()[0] for record in caplog.records if record.name == "perdure.turns"]
+    assert lines == ["turn_started", "turn_in", "llm_call", "turn_out", "turn_failed", "turn_completed"]
+
+
+async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
+    """With what was done before it."""
+    watching = Watching()
+    model = ScriptedModel(calls(call("look")), fails(errors.LLMAuthError("no")))
+    async with runtime(agent(observers=[watching]), model=model) as client:
+        with pytest.raises(errors.LLMAuthError):
+            await client.run("looker", "go", id="fails")
+
+    assert watching.notes == ["step 1: ['seen']", "fails failed after 1 steps"]
 
 
 @pytest.mark.accepts("O6")

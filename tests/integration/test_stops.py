@@ -136,3 +136,31 @@ async def test_cancel_between_two_tools_starts_no_other(runtime: Runtime) -> Non
     results = error.report.messages[-1]
     assert isinstance(results, ToolMessage)
     assert [(result.content, result.is_error) for result in results.results] == [("worked 1", False)]
+
+
+STOPPED = "work: stopped because the turn was cancelled or its time was up; whether it took effect is unknown"
+
+
+async def test_cancel_reaches_each_of_parallel_calls(runtime: Runtime) -> None:
+    """All of them are told to stop at once, and none runs on: the turn is over long before any would have ended by itself."""
+    both = asyncio.Barrier(2)
+
+    @tool
+    async def work(number: int) -> str:
+        """Work for half a minute, beside the other."""
+        if await asyncio.wait_for(both.wait(), 60) == 0:
+            await turn.cancel("enough")
+        await asyncio.sleep(30)
+        return f"worked {number}"
+
+    model = ScriptedModel(calls(call("work", number=1), call("work", number=2)))
+    async with runtime(app(tools=[work], parallel_tools=True), model=model) as client:
+        turn = await client.start("spender", "go")
+        error = await ended(turn)
+
+    assert isinstance(error, errors.TurnCancelledError)
+    assert error.report is not None
+    assert error.report.unstopped == ()
+    results = error.report.messages[-1]
+    assert isinstance(results, ToolMessage)
+    assert [(result.content, result.is_error) for result in results.results] == [(STOPPED, True)] * 2

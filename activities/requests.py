@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from perdure import errors, outputs
+from perdure import errors, kinds, limits, outputs
 from perdure.activities.payloads import explain
 from perdure.activities.signatures import MEMO
 from perdure.agents import Agent
-from perdure.messages import Message
-from perdure.tasks import Context, Task, headline
+from perdure.messages import Media, Message
+from perdure.tasks import Context, Task, headline, opening
 from perdure.wire import TurnRequest
 
 
@@ -27,7 +27,7 @@ def turn_request(
     allowed_tools: Sequence[str] | None = None,
     **given: Any,
 ) -> TurnRequest:
-    """The input of a turn. `given` are further fields of it, as they are.
+    """The input of a turn. `given` are further fields of it.
 
     Raises:
         TooLargeError: The input is too large.
@@ -37,17 +37,43 @@ def turn_request(
     fields = {
         "agent": agent.name if isinstance(agent, Agent) else agent,
         "task": task,
-        "context": context if isinstance(context, Context) or context is None else {"blocks": dict(context)},
-        "history": tuple(history),
-        "labels": dict(labels or {}),
+        "context": {"blocks": dict(context)} if isinstance(context, Mapping) else context,
+        "history": _listed(history),
+        "labels": {} if labels is None else labels,
         "output_schema": outputs.schema_of(output),
+        "allowed_tools": _listed(allowed_tools),
+        **given,
     }
     try:
         request = TurnRequest.model_validate(fields)
         request.check()
     except ValidationError as error:
         raise errors.InvalidRequestError(f"the turn cannot be started: {explain(error)}") from None
-    return request.model_copy(update={"allowed_tools": None if allowed_tools is None else tuple(allowed_tools), **given})
+    return request
+
+
+def refuse_silence(request: TurnRequest) -> None:
+    """Refuse a turn in which nothing is asked. A context alone may say it.
+
+    Raises:
+        InvalidRequestError: Task and context hold no word, no image and no file.
+    """
+    if not any(isinstance(part, Media) or part.text.strip() for part in opening(request.task, request.context).parts):
+        raise errors.InvalidRequestError("the task is empty: give a text, an image or a file, or a context that says what is asked")
+
+
+def checked_id(turn_id: str) -> str:
+    """The id of a turn that is to be started.
+
+    Raises:
+        InvalidRequestError: It is no text, empty, too long, or has a character that is not printable.
+    """
+    kinds.check("the turn", {"id": turn_id}, {"id": kinds.TEXT}, errors.InvalidRequestError)
+    if not 0 < len(turn_id) <= limits.TURN_ID_CHARACTERS:
+        raise errors.InvalidRequestError(f"a turn's id has 1 to {limits.TURN_ID_CHARACTERS} characters, not {len(turn_id)}")
+    if not turn_id.isprintable():
+        raise errors.InvalidRequestError("a turn's id has printable characters only")
+    return turn_id
 
 
 def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,4 +86,9 @@ def type_of(agent: Agent[Any] | str, output: Any) -> Any:
     """What an answer is read as: the type that was asked for, else the agent's own; None where nobody knows."""
     if output is not None:
         return output
-    return None if isinstance(agent, str) else agent.output or str
+    return agent.output or str if isinstance(agent, Agent) else None
+
+
+def _listed(given: Any) -> Any:
+    """Any iterable as a tuple; what is a text or no iterable, as it is, for pydantic to refuse."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping) else given

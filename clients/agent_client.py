@@ -14,7 +14,7 @@ from temporalio.common import Priority, RawValue, TypedSearchAttributes, Workflo
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from perdure import errors, limits
+from perdure import errors, kinds, limits
 from perdure.activities import requests, tracing
 from perdure.activities.connection import connect
 from perdure.activities.history import first_request
@@ -41,6 +41,9 @@ IfExists = Literal["attach", "restart", "error"]
 
 LAST_PRIORITY = 5
 """What a server has unless it is told otherwise."""
+
+_STARTS = {"if_exists": kinds.choice("attach", "restart", "error"), "priority": kinds.whole(1, LAST_PRIORITY).optional()}
+_FILTERS = {"agent": kinds.TEXT.optional(), "labels": kinds.TEXTS, "parent": kinds.TEXT.optional(), "limit": kinds.whole(1).optional()}
 
 
 class AgentClient:
@@ -97,7 +100,7 @@ class AgentClient:
 
         Args:
             agent: Its name, or the agent itself, whose type the report's output then has. Only the name is sent: the worker has the code.
-            task: What is asked.
+            task: What is asked. It may be empty only where a context says what is.
             output: The type of the answer; it goes before the agent's own. What the worker needs of it, its schema, is sent.
             id: The turn's id, at most 100 characters; the same id is the same turn. Without it, `<agent>/<12 random characters>`.
             context: Named blocks that stand before the task.
@@ -115,7 +118,7 @@ class AgentClient:
             TurnConflictError: A turn of this id has another agent, task, context or history.
             TurnExistsError: A turn of this id exists and `if_exists` is `error`.
             TooLargeError: The input is too large.
-            InvalidRequestError: The id is empty or too long, or the input or the priority is not valid.
+            InvalidRequestError: The id is empty or too long, nothing is asked, or a value is not one of those named here.
             ConfigurationError: No model can be held to the output type.
             ServerUnreachableError: Temporal does not answer.
         """
@@ -209,8 +212,10 @@ class AgentClient:
 
         Raises:
             TurnNotFoundError: Temporal does not have it, or not any more.
+            InvalidRequestError: The id is no text.
             ServerUnreachableError: Temporal does not answer.
         """
+        kinds.check("the turn", {"id": id}, {"id": kinds.TEXT}, errors.InvalidRequestError)
         try:
             found = (await describe(self._client, id, retry=True)).workflow_execution_info
         except RPCError as error:
@@ -284,20 +289,19 @@ class AgentClient:
 
         Raises:
             ConfigurationError: A filter needs search attributes that the namespace lacks; `perdure setup` registers them.
-            InvalidRequestError: There is no such outcome or state, or the limit is below 1.
+            InvalidRequestError: There is no such outcome or state, the limit is below 1, or another value is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
-        if limit is not None and limit < 1:
-            raise errors.InvalidRequestError(f"the limit of a list must be at least 1, not {limit}")
-        name = agent.name if isinstance(agent, Agent) else agent
-        wanted = Filter(agent=name, outcome=member(Outcome, outcome), state=member(State, state), labels=dict(labels or {}), parent=parent)
+        name, labels = agent.name if isinstance(agent, Agent) else agent, {} if labels is None else labels
+        kinds.check("the list", {"agent": name, "labels": labels, "parent": parent, "limit": limit}, _FILTERS, errors.InvalidRequestError)
+        wanted = Filter(agent=name, outcome=member(Outcome, outcome), state=member(State, state), labels=dict(labels), parent=parent)
         return listing.turns(self._client, self._marks.index, wanted, limit)
 
     async def _begin(self, given_id: str | None, request: TurnRequest, if_exists: IfExists, priority: int | None = None) -> Turn[Any]:
         """Start a turn, or find the one that is there."""
-        if priority is not None and not 1 <= priority <= LAST_PRIORITY:
-            raise errors.InvalidRequestError(f"a priority is from 1, the first, to {LAST_PRIORITY}, the last, not {priority}")
-        turn_id = _checked_id(given_id) if given_id is not None else f"{request.agent}/{secrets.token_hex(6)}"
+        kinds.check("the turn", {"if_exists": if_exists, "priority": priority}, _STARTS, errors.InvalidRequestError)
+        requests.refuse_silence(request)
+        turn_id = requests.checked_id(given_id) if given_id is not None else f"{request.agent}/{secrets.token_hex(6)}"
         try:
             handle = await self._start(turn_id, request, Priority(priority_key=priority), restart=if_exists == "restart")
         except WorkflowAlreadyStartedError:
@@ -373,11 +377,3 @@ async def _waiting(turn: Turn, call_id: str) -> PendingApproval:
         waiting = ", ".join(one.call_id for one in pending) or "none"
         raise errors.ApprovalConflictError(f"no call {call_id!r} of turn {turn.id!r} waits for approval (waiting: {waiting})")
     return found
-
-
-def _checked_id(turn_id: str) -> str:
-    if not 0 < len(turn_id) <= limits.TURN_ID_CHARACTERS:
-        raise errors.InvalidRequestError(f"a turn's id has 1 to {limits.TURN_ID_CHARACTERS} characters, not {len(turn_id)}")
-    if not turn_id.isprintable():
-        raise errors.InvalidRequestError("a turn's id has printable characters only")
-    return turn_id

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import ends
+from perdure import ends, errors, kinds
 from perdure.activities.payloads import pack, unpack
 from perdure.activities.signatures import ADD_BUDGET, DECIDE
 from perdure.approvals import Decision, PendingApproval
@@ -28,6 +28,12 @@ from perdure.reports import AgentReport, Step
 from perdure.state import TurnState
 
 logger = logging.getLogger("perdure")
+
+_ANSWER = {
+    "pending": kinds.of("what pending_approvals gives", PendingApproval),
+    "reason": kinds.TEXT,
+    "arguments": kinds.MAPPING.optional(),
+}
 
 V = TypeVar("V")
 OnStep = Callable[[Step], Awaitable[object] | object]
@@ -126,7 +132,9 @@ class Turn(Generic[T]):
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
+            InvalidRequestError: The reason is no text.
         """
+        kinds.check("the cancel", {"reason": reason}, {"reason": kinds.TEXT}, errors.InvalidRequestError)
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
         try:
             await handle.cancel(reason=reason)
@@ -144,13 +152,14 @@ class Turn(Generic[T]):
             more: What is added to each limit that it names.
 
         Returns:
-            What is left then.
+            What is left then; zero where what was added does not cover what is overdrawn.
 
         Raises:
-            InvalidRequestError: The turn has no such limit, or is over.
+            InvalidRequestError: `more` is no budget, the turn has no such limit, or is over.
             ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
+        kinds.check("what is added", {"more": more}, {"more": kinds.of("a Budget, such as Budget(usd='0.50')", Budget)}, errors.InvalidRequestError)
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
         return unpack(await updates.ask(handle, ADD_BUDGET, pack(more)), Remaining)
 
@@ -171,12 +180,11 @@ class Turn(Generic[T]):
 
         Raises:
             ApprovalConflictError: It was answered already, has expired, or has other arguments than `pending` says.
-            InvalidRequestError: The turn is over.
+            InvalidRequestError: The turn is over, or the arguments are no JSON.
             ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        edited = None if arguments is None else to_json(dict(arguments)).decode()
-        await self._decide(Decision(call_id=pending.call_id, digest=pending.digest, approve=True, reason=reason, arguments=edited))
+        await self._decide(pending, True, reason, arguments)
 
     async def deny(self, pending: PendingApproval, reason: str = "") -> None:
         """Refuse a call; the model is told why.
@@ -184,9 +192,12 @@ class Turn(Generic[T]):
         Raises:
             PerdureError: As `approve` does.
         """
-        await self._decide(Decision(call_id=pending.call_id, digest=pending.digest, approve=False, reason=reason))
+        await self._decide(pending, False, reason)
 
-    async def _decide(self, decision: Decision) -> None:
+    async def _decide(self, pending: PendingApproval, approve: bool, reason: str, arguments: Mapping[str, JsonValue] | None = None) -> None:
+        kinds.check("the answer", {"pending": pending, "reason": reason, "arguments": arguments}, _ANSWER, errors.InvalidRequestError)
+        edited = None if arguments is None else _written(arguments)
+        decision = Decision(call_id=pending.call_id, digest=pending.digest, approve=approve, reason=reason, arguments=edited)
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
         await updates.ask(handle, DECIDE, pack(decision))
 
@@ -207,6 +218,13 @@ class Turn(Generic[T]):
             return ends.typed(report, self._output, state.output_schema(state.agent) if state.agent else None)
         error.report = report
         raise error
+
+
+def _written(arguments: Mapping[str, JsonValue]) -> str:
+    try:
+        return to_json(dict(arguments)).decode()
+    except ValueError as error:
+        raise errors.InvalidRequestError(f"the arguments of an approval are no JSON: {error}") from None
 
 
 async def _tell(on_step: OnStep, step: Step) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import getpass
+import json
 import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
 import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
@@ -51,6 +52,25 @@ async def test_stored_history_replays(path: Path) -> None:
     replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(stored(path))
 
     assert replayed.replay_failure is None
+
+
+@pytest.mark.accepts("Y6")
+@pytest.mark.parametrize("content", ["", []], ids=["no word", "no part"])
+async def test_history_of_a_turn_that_no_client_would_start_today_replays(content: object) -> None:
+    """What people may give became stricter; what they gave once is read as it was."""
+    told = json.loads((FOLDER / "plain.json").read_text(encoding="utf-8"))
+    given = {"agent": "adder", "task": {"content": content}, "options": {"max_output_tokens": 10**40}, "allowed_tools": []}
+    [payload] = told["events"][0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"]
+    payload["data"] = base64.b64encode(json.dumps(given).encode()).decode()
+    history = WorkflowHistory.from_json("adder/plain", json.dumps(told))
+
+    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(history)
+    state = await folded(history)
+
+    assert replayed.replay_failure is None
+    assert state.request is not None
+    assert state.request.options is not None
+    assert (state.request.options.max_output_tokens, len(state.steps)) == (10**40, 1)
 
 
 @pytest.mark.accepts("Y6", "Y12")

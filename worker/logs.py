@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from perdure.text import harmless
+
 
 class JsonLines(logging.Formatter):
     """A record as a line of JSON: time, level, logger, message, and the fields of a turn's record."""
@@ -23,7 +25,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return harmless(json.dumps(line, default=str, ensure_ascii=False))
 
 
 def configure(style: str, out: TextIO = sys.stderr) -> None:

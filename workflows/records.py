@@ -1,8 +1,9 @@
 """The record of a turn in the worker's log: five events, one line each, easy to grep.
 
 `turn_started`, `llm_call`, `tool_call`, `turn_failed` and `turn_completed`, of the logger `perdure.turns` at level INFO (a failed turn at the level
-of its error). The line is `event name=value …`; the same values are in the record's `perdure` attribute for a formatter of your own. A replay
-writes nothing. A crash between writing and recording may repeat a line, with the same `event_id`.
+of its error). The line is `event name=value …`; the same values are in the record's `perdure` attribute for a formatter of your own. What a model or
+a caller named is quoted, as in JSON, where it could pass for more than one word, or for a command to the terminal. A replay writes nothing. A crash
+between writing and recording may repeat a line, with the same `event_id`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from perdure.errors import PerdureError, Severity
 from perdure.facts import CallFailed, Fact, Key, ModelAnswered, ToolLost, ToolReturned
 from perdure.messages import ToolResult
 from perdure.state import TurnState
+from perdure.text import harmless
 from perdure.wire import Summary
 
 logger = logging.getLogger("perdure.turns")
@@ -108,10 +110,12 @@ def _write(state: TurnState, event: str, key: Key | str, *, level: int = logging
         **fields,
         **({f"label.{name}": value for name, value in request.labels.items()} if request else {}),
     }
-    line = " ".join(f"{name}={_shown(value)}" for name, value in said.items() if value not in ("", None))
+    line = " ".join(f"{_shown(name)}={_shown(value)}" for name, value in said.items() if value not in ("", None))
     logger.log(level, "%s %s", event, line, extra={"perdure": {"event": event, **said}})
 
 
 def _shown(value: Value) -> str:
+    """A name or a value as it stands in a line: quoted where it could be taken for more than one, and without escapes a terminal would obey."""
     text = f"{value:f}" if isinstance(value, Decimal) else str(value)
-    return text if text and not any(letter.isspace() or letter in '"=' for letter in text) else json.dumps(text, ensure_ascii=False)
+    is_plain = text.isprintable() and not any(letter.isspace() or letter in '"=' for letter in text)
+    return text if text and is_plain else harmless(json.dumps(text, ensure_ascii=False))

@@ -144,6 +144,24 @@ async def test_turn_of_an_unknown_agent_has_its_record_too(runtime: Runtime, cap
     assert [record["event"] for record in said(caplog)] == ["turn_started", "turn_failed", "turn_completed"]
 
 
+@pytest.mark.accepts("O1", "O3")
+async def test_what_a_model_or_a_caller_names_can_neither_forge_a_line_nor_move_the_cursor(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names of labels as little as values: they are quoted, with escapes that a terminal shows. The record has them as they were."""
+    caplog.set_level(logging.INFO, "perdure")
+    labels = {"a\nturn_failed event_id=1": "x", "b outcome": "completed", "c": "\x1b[2J\u202e", "d\x9b2J": "is fine"}
+    async with runtime(AGENT, model=ScriptedModel(calls(call("\x1b[2Jevil"), call("add\x9b2J")), says("3"))) as client:
+        await client.run("adder", "go", id="sum-3", labels=labels)
+
+    lines = [record.getMessage() for record in caplog.records if record.name == "perdure.turns"]
+    written = r' "label.a\nturn_failed event_id=1"=x "label.b outcome"=completed label.c="\u001b[2J\u202e" "label.d\u009b2J"="is fine"'
+    assert [line for line in lines if not line.isprintable() or written not in line] == []
+    assert [re.search(r"tool=(\S+)", line)[1] for line in lines if line.startswith("tool_call ")] == [r'"\u001b[2Jevil"', r'"add\u009b2J"']  # type: ignore[index]
+    assert [record["tool"] for record in said(caplog) if record["event"] == "tool_call"] == ["\x1b[2Jevil", "add\x9b2J"]
+    assert {f"label.{name}": value for name, value in labels.items()}.items() <= said(caplog)[0].items()
+
+
 @pytest.mark.accepts("O4")
 async def test_replay_logs_nothing(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
     """The check of every history replays it; the records are those of the turn alone. A cancelled turn has its two as well."""

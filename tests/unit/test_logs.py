@@ -8,16 +8,23 @@ from decimal import Decimal
 from perdure.worker.logs import JsonLines
 
 
-def written(message: str, **options: object) -> dict[str, object]:
-    """What a record becomes."""
+def raw(message: str, *args: object, **options: object) -> str:
+    """The line that a record becomes."""
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonLines())
     logger = logging.getLogger("mine")
     logger.addHandler(handler)
-    logger.error(message, **options)  # type: ignore[arg-type]
+    logger.error(message, *args, **options)  # type: ignore[arg-type]
     logger.removeHandler(handler)
-    [line] = out.getvalue().splitlines()
+    assert out.getvalue().endswith("\n")
+    return out.getvalue()[:-1]
+
+
+def written(message: str, **options: object) -> dict[str, object]:
+    """The same, as an object."""
+    line = raw(message, **options)
+    assert len(line.splitlines()) == 1
     return dict(json.loads(line))
 
 
@@ -27,6 +34,16 @@ def test_record_of_a_turn_has_its_fields_beside_the_line() -> None:
 
     assert list(line) == ["time", "level", "logger", "message", "event", "cost_usd", "duration_ms", "tool"]
     assert list(line.values())[1:] == ["error", "mine", "llm_call …", "llm_call", "0.10", None, "a\nb"]
+
+
+def test_line_of_json_moves_no_cursor() -> None:
+    """JSON itself escapes only half of what a terminal obeys; a reader gets all of it back, and what is harmless stands as it is."""
+    evil = "\x1b[2J\x9b2J\x7f\u2028\u202e größe 👍"
+    line = raw("said: %s", evil, extra={"perdure": {f"label.{evil}": evil}})
+
+    assert line.isprintable()
+    assert "größe 👍" in line
+    assert list(json.loads(line).items())[3:] == [("message", f"said: {evil}"), (f"label.{evil}", evil)]
 
 
 def test_record_with_an_exception_is_one_line() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
 import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter

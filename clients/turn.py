@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
@@ -164,7 +164,7 @@ class Turn(Generic[T]):
         return unpack(await updates.ask(handle, ADD_BUDGET, pack(more)), Remaining)
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
-        """The calls that wait for a person now, with their arguments whole.
+        """The calls that wait for a person now, with their arguments whole. What has expired by the clock of this machine is left out.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
@@ -172,8 +172,9 @@ class Turn(Generic[T]):
         """
         state = await state_of(self._client, self.id, self.run_id)
         waiting = state.waiting.pending if state.waiting and state.ended is None else ()
-        calls = {call.id: call for call, _ in state.asked.calls}
-        return tuple(one.model_copy(update={"arguments": calls[one.call_id].arguments}) for one in waiting if one.call_id in calls)
+        calls, now = {call.id: call for call, _ in state.asked.calls}, datetime.now(UTC)
+        pending = (one for one in waiting if one.call_id in calls and now < one.expires_at)
+        return tuple(one.model_copy(update={"arguments": calls[one.call_id].arguments}) for one in pending)
 
     async def approve(self, pending: PendingApproval, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None) -> None:
         """Let a call run, with its own arguments or with these. Needs a worker that runs the turn.

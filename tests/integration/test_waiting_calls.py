@@ -49,13 +49,14 @@ async def first_timer(client: RecordingClient, turn: Turn) -> None:
 
 @pytest.mark.accepts("A3")
 async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
-    """The turn still waits for other calls; the one that has expired cannot be approved, is not on the card any more, and does not run."""
+    """The turn still waits for other calls; the one that has expired cannot be approved, is shown no more, and does not run."""
     SENT.clear()
     model = ScriptedModel(calls(*(call("send", call_id=to.lower(), to=to) for to in ("Ann", "Bob", "Cid"))), says("done"))
     async with runtime(AGENT, model=model) as client:
         turn = await client.start("clerk", "go")
         ann, bob, cid = await asked(turn)
         await first_timer(client, turn)
+        left = [one.call_id for one in await turn.pending_approvals()]
         with pytest.raises(errors.ApprovalConflictError, match="expired at"):
             await turn.approve(ann)
         await turn.deny(bob)
@@ -63,6 +64,7 @@ async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
         await turn.approve(cid)
         report = await turn.result()
 
+    assert left == ["bob", "cid"]
     assert rows == ["**Waits for approval of:**", f"- **send** (cid) to=Cid, until {cid.expires_at:%Y-%m-%d %H:%M:%S} UTC"]
     contents = [result.content for result in report.steps[0].results]
     assert contents == [

@@ -135,15 +135,15 @@ class Turn(Generic[T]):
             InvalidRequestError: The reason is no text.
         """
         kinds.check("the cancel", {"reason": reason}, {"reason": kinds.TEXT}, errors.InvalidRequestError)
-        handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
+        if await self._is_over():  # a server takes the request for such a run as well
+            return False
         try:
-            await handle.cancel(reason=reason)
-            return True
+            await self._client.get_workflow_handle(self.id, run_id=self.run_id).cancel(reason=reason)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise unreadable(self.id, error) from error
-            await self._check_exists()
             return False
+        return True
 
     async def add_budget(self, more: Budget) -> Remaining:
         """Add to the budget; a turn that waits for that goes on. Needs a worker that runs the turn.
@@ -202,9 +202,9 @@ class Turn(Generic[T]):
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
         await updates.ask(handle, DECIDE, pack(decision))
 
-    async def _check_exists(self) -> None:
+    async def _is_over(self) -> bool:
         try:
-            await describe(self._client, self.id, self.run_id, retry=True)
+            return (await describe(self._client, self.id, self.run_id, retry=True)).workflow_execution_info.HasField("close_time")
         except RPCError as error:
             raise unreadable(self.id, error) from error
 

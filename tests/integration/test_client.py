@@ -402,8 +402,9 @@ async def test_cancel_of_a_finished_turn_does_nothing(runtime: Runtime) -> None:
     async with runtime(ADDER, model=ScriptedModel(says("five"))) as client:
         turn = await client.start(ADDER, "2 + 3?")
         before = await turn.result()
-        await turn.cancel("too late")
+        asked = await turn.cancel("too late")
 
+        assert not asked
         assert await turn.result() == before
 
 

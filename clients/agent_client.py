@@ -42,7 +42,10 @@ IfExists = Literal["attach", "restart", "error"]
 LAST_PRIORITY = 5
 """What a server has unless it is told otherwise."""
 
-_STARTS = {"if_exists": kinds.choice("attach", "restart", "error"), "priority": kinds.whole(1, LAST_PRIORITY).optional()}
+_STARTS = {
+    "if_exists": kinds.choice("attach", "restart", "error"),
+    "priority": kinds.Kind(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last", kinds.whole(1, LAST_PRIORITY).fits).optional(),
+}
 _FILTERS = {"agent": kinds.TEXT.optional(), "labels": kinds.TEXTS, "parent": kinds.TEXT.optional(), "limit": kinds.whole(1).optional()}
 
 

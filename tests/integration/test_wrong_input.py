@@ -59,10 +59,10 @@ STARTS: list[tuple[dict[str, Any], str]] = [
     ({"id": 5}, "the turn: id must be a text, not 5"),
     ({"id": ""}, "a turn's id has 1 to 100 characters, not 0"),
     ({"if_exists": "Restart"}, "the turn: if_exists must be 'attach', 'restart' or 'error', not 'Restart'"),
-    ({"priority": "high"}, "the turn: priority must be a whole number from 1 to 5, or None, not 'high'"),
-    ({"priority": 2.5}, "the turn: priority must be a whole number from 1 to 5, or None, not 2.5"),
-    ({"priority": True}, "the turn: priority must be a whole number from 1 to 5, or None, not True"),
-    ({"priority": 0}, "the turn: priority must be a whole number from 1 to 5, or None, not 0"),
+    ({"priority": "high"}, "the turn: priority must be a whole number from 1, the first, to 5, the last, or None, not 'high'"),
+    ({"priority": 2.5}, "the turn: priority must be a whole number from 1, the first, to 5, the last, or None, not 2.5"),
+    ({"priority": True}, "the turn: priority must be a whole number from 1, the first, to 5, the last, or None, not True"),
+    ({"priority": 0}, "the turn: priority must be a whole number from 1, the first, to 5, the last, or None, not 0"),
 ]
 
 

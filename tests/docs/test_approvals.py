@@ -80,6 +80,6 @@ async def test_calls_wait_and_are_decided_as_the_page_says(tell: Tell) -> None:
         refunded = await turn.result()
 
     assert [line.split()[:2] for line in story.printed.splitlines()] == [["ticket-4711", "close_ticket"]] * 3
-    told = [result.content for report in (decided, refunded) for result in report.steps[0].results]
+    told = [result.content.partition("\n[A person changed")[0] for report in (decided, refunded) for result in report.steps[0].results]
     denied = "This call was not run: it was denied: the customer called"
     assert told == ["closed 4713", "closed 4712", denied, "150 euros for 2", denied]

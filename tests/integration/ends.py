@@ -179,7 +179,7 @@ def everything() -> AgentWorker:
 
 async def begin(client: RecordingClient, name: str, case: Case) -> Turn:
     """Start the turn of a case; two of them as only Temporal's own client can."""
-    ways: dict[str, dict[str, Any]] = {"no_request": {"arg": "garbage"}, "timed_out": {"execution_timeout": timedelta(seconds=4)}}
+    ways: dict[str, dict[str, Any]] = {"no_request": {"arg": "garbage"}, "timed_out": {"execution_timeout": timedelta(seconds=20)}}
     if name not in ways:
         turn = await client.start(name, "go", id=f"{client.task_queue}-{name}", **case.start)
     else:

@@ -14,6 +14,7 @@ waits: refund {'ticket': '2', 'euros': 300}
 results:
   20 euros for 1
   150 euros for 2
+[A person changed the arguments of this call before it ran, to {"ticket":"2","euros":150}]
   This call was not run: it was denied: no refund is above 1000 euros
 the model of support called 'delete_customer', which this turn does not allow (allowed: refund); none of its calls was run
 """,

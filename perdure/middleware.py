@@ -38,6 +38,9 @@ class InputGuardrail(Middleware):
 
     check: Check
 
+    def __post_init__(self) -> None:
+        kinds.check("InputGuardrail", vars(self), {"check": kinds.FUNCTION})
+
     async def before(self, task: Task) -> None:
         """Ask the check. A worker asks it in a thread, where it may block."""
         self.judge(await _said(self.check(task)))
@@ -56,6 +59,9 @@ class OutputGuardrail(Middleware):
     """Refuses an answer: `check(report)`."""
 
     check: Check
+
+    def __post_init__(self) -> None:
+        kinds.check("OutputGuardrail", vars(self), {"check": kinds.FUNCTION})
 
     async def after(self, report: AgentReport) -> None:
         """Ask the check. A worker asks it in a thread, where it may block."""

@@ -18,6 +18,7 @@ from perdure.text import one_line
 from perdure.wire import ModelCall
 from perdure.workflows import records
 from perdure.workflows.board import Board
+from perdure.workflows.clock import ended_within
 
 ONCE = RetryPolicy(maximum_attempts=1)
 CANCEL_GRACE = timedelta(seconds=10)
@@ -82,7 +83,7 @@ class Calls:
                 if self._board.is_new(scheduled):
                     self._board.withdraw(scheduled)
                     raise
-            await workflow.wait([handle], timeout=CANCEL_GRACE.total_seconds())
+            await ended_within([handle], CANCEL_GRACE, f"{key} may end after the cancel")
             if handle.done():
                 self._fold_end(key, handle)
             raise
@@ -96,7 +97,7 @@ class Calls:
             if left == timedelta() and not await has_ended(handle):
                 is_stopping = is_stopping or handle.cancel()
                 pauses = board.state.agent is not None and board.state.agent.on_exhausted == "pause"
-                await workflow.wait([handle], timeout=None if pauses else DEADLINE_GRACE.total_seconds())
+                await (workflow.wait([handle]) if pauses else ended_within([handle], DEADLINE_GRACE, f"{key} may end after the deadline"))
                 if handle.done() or board.time_for_calls != timedelta():
                     continue  # somebody added time: the turn goes on with this call's end
                 self._left.append(asyncio.create_task(self._fold_later(key, handle)))

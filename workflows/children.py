@@ -28,6 +28,7 @@ from perdure.wire import TurnRequest
 from perdure.workflows import ancestors, records
 from perdure.workflows.board import Board
 from perdure.workflows.calls import has_ended
+from perdure.workflows.clock import ended_within
 
 GRACE = timedelta(seconds=30)
 """How long a turn that stops waits for its children. Each of them stops its own call within 10 s, and its own children besides."""
@@ -178,7 +179,7 @@ class Children:
 
     async def _stop(self, keys: list[Key], tasks: list[asyncio.Task[None]], reason: str) -> None:
         await self._cancel(keys, reason)
-        await workflow.wait(tasks, timeout=GRACE.total_seconds())
+        await ended_within(tasks, GRACE, "delegates may end after the cancel")
 
     async def _cancel(self, keys: list[Key], reason: str) -> None:
         for key in keys:

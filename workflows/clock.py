@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from temporalio import workflow
 
@@ -53,3 +56,9 @@ class Clock:
         if self.alarm is not None:
             self.alarm.cancel()
         self.alarm = self._deadline = None
+
+
+async def ended_within(tasks: Sequence[asyncio.Future[Any]], limit: timedelta, summary: str) -> None:
+    """Wait until all are over, but no longer than `limit`; its timer says in the web UI what it is for."""
+    with contextlib.suppress(TimeoutError):
+        await workflow.wait_condition(lambda: all(task.done() for task in tasks), timeout=limit, timeout_summary=summary)

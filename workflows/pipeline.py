@@ -22,6 +22,7 @@ from perdure.wire import HookCall, ObserverCall
 from perdure.workflows import records
 from perdure.workflows.board import Board
 from perdure.workflows.calls import Calls
+from perdure.workflows.clock import ended_within
 
 Turn = Callable[[], Coroutine[Any, Any, Done]]
 
@@ -105,7 +106,7 @@ async def _within(limit: timedelta, inner: Turn) -> Done:
     """Cancel what takes too long; what it has done stays."""
     task = asyncio.create_task(inner())
     try:
-        await workflow.wait([task], timeout=limit.total_seconds())
+        await ended_within([task], limit, f"the turn may take {limit}")
     except asyncio.CancelledError:
         task.cancel()
         await workflow.wait([task])

@@ -40,6 +40,7 @@ async def for_approval(board: Board, asked: Asked) -> None:
                 await workflow.wait_condition(all_answered, timeout=left, timeout_summary=f"the approval of {one.tool} expires")
             except TimeoutError:
                 late.add(one.call_id)
+                board.show()
         expired += [call.id for call, _ in board.state.asked.calls]
 
 

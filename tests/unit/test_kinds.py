@@ -18,6 +18,7 @@ from perdure import (
     Logger,
     MCPServer,
     Observer,
+    OutputGuardrail,
     RequestOptions,
     RequireApproval,
     Skill,
@@ -132,6 +133,8 @@ NAMED: dict[str, tuple[Callable[[], object], str]] = {
     "delegate": (lambda: Delegate("x", budget=5), "delegate x: budget must be a Budget, or None, not 5"),  # type: ignore[arg-type]
     "delegate's tools": (lambda: Delegate("x", allowed_tools="look"), "delegate x: allowed_tools must be a list, each item a text, not 'look'"),
     "logger": (lambda: Logger("INFO"), "Logger: level must be a whole number from 0 to 1000000000, not 'INFO'"),  # type: ignore[arg-type]
+    "guardrail": (lambda: InputGuardrail(5), "InputGuardrail: check must be a function, not 5"),  # type: ignore[arg-type]
+    "guardrail of the answer": (lambda: OutputGuardrail(None), "OutputGuardrail: check must be a function, not None"),  # type: ignore[arg-type]
     "server's trust": (lambda: MCPServer.stdio("x", ["x"], trusted="no"), "MCP server x: trusted must be True or False, not 'no'"),  # type: ignore[arg-type]
     "hosts": (lambda: fetch("docs.python.org"), "fetch: allow_hosts must be a list, each item a text, not 'docs.python.org'"),
     "bytes": (lambda: fetch(max_bytes=0), f"fetch: max_bytes must be {FROM_1}, not 0"),

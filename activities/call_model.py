@@ -54,7 +54,7 @@ class ModelActivities:
         if call.others:
             self._refuse_benched(model)
         protocol, prompt = protocols.named(state.agent.protocol), _prompt(call, state)
-        request, check = _request(call, model, name, protocol.ask(prompt)), await self._answers.check_of(state)
+        request, check = _request(call, state, model, name, protocol.ask(prompt)), await self._answers.check_of(state)
         began = time.monotonic()
         try:
             answer = await _answer(_asked(provider, request, state), model)
@@ -145,11 +145,11 @@ def _prompt(call: ModelCall, state: TurnState) -> Prompt:
     )
 
 
-def _request(call: ModelCall, target: str, model: str, prompt: Prompt) -> ModelRequest:
+def _request(call: ModelCall, state: TurnState, target: str, model: str, prompt: Prompt) -> ModelRequest:
     return ModelRequest(
         model=model,
         system=prompt.system,
-        messages=tuple(chains.for_target(prompt.messages, target)),
+        messages=prompt.messages if state.thinkers <= {target} else tuple(chains.for_target(prompt.messages, target)),
         tools=prompt.tools,
         options=prompt.options,
         budget=call.budget,

@@ -86,7 +86,7 @@ class TurnState:
     `bound` is the most tokens that they can be, `asked_bound` that of what the turn was given; `known_tokens` is what the model `known_by` reported
     for the messages up to `known_at` without `known_cut`. `estimate` is about how many tokens they are. `cuts` is what is not sent to which model,
     because its window is too small, `left_out` what `last_cut` left out of the last call. `opening` is the place of the message with the task,
-    `media` all images and files.
+    `media` all images and files. `thinkers` are the models whose thoughts are among the messages.
     `calling` says which model a call in flight asks, `passed` which were passed over for it and why; `tried` is who did not answer before the last
     answer; `unpriced`, that one was asked whose price nobody knows. `finishing` says that the last answer is asked for.
     `added` is what came for the budget before anybody knew which limits there are.
@@ -112,6 +112,7 @@ class TurnState:
     opening: int = 0
     media: tuple[Media, ...] = ()
     call_ids: frozenset[str] = frozenset()
+    thinkers: frozenset[str] = frozenset()
     steps: tuple[Step, ...] = ()
     answer: ModelAnswer | None = None
     objections: int = 0

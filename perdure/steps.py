@@ -7,7 +7,7 @@ from dataclasses import replace
 from perdure import errors, limits, loops
 from perdure.definitions import AgentDefinition
 from perdure.facts import CallFailed, Key, Loss
-from perdure.messages import AssistantMessage, Media, Message, ToolCall, ToolMessage, ToolResult, UserMessage, canonical, chain
+from perdure.messages import AssistantMessage, Media, Message, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage, canonical, chain
 from perdure.prices import bound
 from perdure.reports import Step
 from perdure.state import TurnState
@@ -27,9 +27,10 @@ _LOSS = {
 def append(state: TurnState, message: Message) -> TurnState:
     """One more message in the transcript."""
     data = canonical(message)
-    ids = state.call_ids
-    if isinstance(message, AssistantMessage) and message.calls:
-        ids = ids | {call.id for call in message.calls}
+    ids, thinkers = state.call_ids, state.thinkers
+    if isinstance(message, AssistantMessage):
+        ids = ids | {call.id for call in message.calls} if message.calls else ids
+        thinkers = thinkers | {part.by for part in message.parts if isinstance(part, Thinking) and part.by is not None}
     return replace(
         state,
         messages=(*state.messages, message),
@@ -37,6 +38,7 @@ def append(state: TurnState, message: Message) -> TurnState:
         size_bytes=state.size_bytes + len(data),
         bound=state.bound + (bound(message) if isinstance(message, UserMessage) else len(data)),
         call_ids=ids,
+        thinkers=thinkers,
         estimate=state.estimate.plus(message),
         media=(*state.media, *(part for part in message.parts if isinstance(part, Media))) if isinstance(message, UserMessage) else state.media,
     )

@@ -53,6 +53,7 @@ class Connection:
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._in_use = 0
         self._retired = False
+        self._stuck = asyncio.Event()
         self._hidden: dict[str, str] = {}
         self._idle: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._keep())
@@ -66,11 +67,21 @@ class Connection:
         """What the server offers now.
 
         Raises:
-            ServerDownError: It does not start, or does not say.
+            ServerDownError: It does not start, or does not say; or a call had to be stopped meanwhile, and with it the server.
             ConfigurationError: A variable that it needs is not set.
         """
         async with self._used():
-            return [_listed(item) for item in await self._asked(await self._opened())]
+            client = await self._opened()
+            asking, stuck = asyncio.create_task(self._asked(client)), asyncio.create_task(self._stuck.wait())
+            try:
+                await asyncio.wait({asking, stuck}, return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done():
+                    raise await self._down("it was ended, because a call of it had to be stopped")
+                return [_listed(item) for item in asking.result()]
+            finally:
+                asking.add_done_callback(_heard)
+                asking.cancel()
+                stuck.cancel()
 
     async def call(self, tool: str, arguments: Mapping[str, JsonValue], progress: ProgressFnT) -> CallToolResult:
         """Call a tool by the server's own name. A server of ours whose call is cancelled is ended, for nothing else is sure to stop the call.
@@ -97,6 +108,7 @@ class Connection:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self._server.command:
+                self._stuck.set()
                 self.retire()
             task.add_done_callback(_heard)
             task.cancel()

@@ -1,5 +1,7 @@
 """Connections and processes by themselves: what ends them, and that they end."""
 
+import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -10,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from perdure import MCPServer
-from perdure.testing import ScriptedModel, call, calls, says
+from perdure import Agent, MCPServer
+from perdure.errors import TurnCancelledError
+from perdure.facts import ModelAnswered, TurnStarted
+from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
-from ..conftest import Run, eventually
+from ..conftest import Run, Runtime, eventually
 from .mcp_processes import alive, pids
+from .spending import until
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
@@ -89,3 +94,24 @@ async def test_worker_environment_is_not_in_the_history(run: Run, tmp_path: Path
 
     assert report.steps[0].results[0].content.endswith("it said: fatal: key [NOTES_KEY] is broken")
     assert "s3cret" not in json.dumps(report.steps[0].results[0].content)
+
+
+@pytest.mark.accepts("T15")
+async def test_who_asks_a_frozen_server_is_not_stuck_with_it(runtime: Runtime, tmp_path: Path) -> None:
+    """When the call that froze it is stopped, a turn that waits for the same server goes on with a new one."""
+    clerk = Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path)])
+    scripts = {"freeze": ScriptedModel(calls(call("notes__freeze"))), "echo": ScriptedModel(calls(call("notes__echo", text="a")), says("done"))}
+    async with runtime(clerk, model=ByTask(scripts)) as client:
+        frozen = await client.start(clerk, "freeze")
+        await until(frozen, ModelAnswered)
+        other = await client.start(clerk, "echo")
+        await until(other, TurnStarted)
+        await asyncio.sleep(1)  # by now it asks the server for its tools, most probably; nobody can see that from outside
+        await frozen.cancel()
+        report = await other.result()
+        with contextlib.suppress(TurnCancelledError):
+            await frozen.result()
+
+    assert report.steps[0].results[0].content == "a"
+    assert report.duration < timedelta(seconds=15)
+    assert len(pids(tmp_path)) == 2

@@ -65,6 +65,7 @@ def test_every_reason_not_to_run_is_about_a_command_that_is_shown() -> None:
     assert [name for name in NOT_RUN if not any(command.line.startswith(f"{name} ") for command in COMMANDS)] == []
 
 
+@pytest.mark.accepts("P7")
 def test_most_commands_are_run() -> None:
     """The table is for exceptions: each program that a page starts is one that is run, or has a reason of its own there."""
     programs = {command.words[0] for command in COMMANDS if is_run(command)}

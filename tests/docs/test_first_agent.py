@@ -31,6 +31,7 @@ async def kill_in_the_middle(terminal: Terminal, dev: Command, run: Command) -> 
         await process.wait()
 
 
+@pytest.mark.accepts("P9")
 async def test_first_agent_survives_a_kill_and_waits_for_a_yes(tell: Tell) -> None:
     """Every command of the page with what it prints; after the kill the server finds its file, and the turn goes on where it was."""
     async with tell("first-agent") as story:

@@ -25,6 +25,7 @@ def without_story() -> list[Page]:
     return [page for page in PAGES if not story_of(page).exists() and not all(block.is_program or block.is_test for block in page.blocks)]
 
 
+@pytest.mark.accepts("P7")
 @pytest.mark.parametrize("page", without_story(), ids=str)
 async def test_blocks_of_a_page_run_in_their_order(page: Page, tell: Tell) -> None:
     """With nothing given."""

@@ -14,7 +14,7 @@ from perdure.budgets import Budget, Remaining
 from perdure.clients.arguments import whole_number
 
 _TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
-_UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
+UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
 
 
 def add_options(parser: argparse.ArgumentParser, what: str) -> None:
@@ -52,7 +52,7 @@ def duration(text: str) -> timedelta:
 
 def time_in_words(time: timedelta) -> str:
     """In its two largest units, down to whole seconds: `2 h 5 min`, `12 s`."""
-    units = [(name, length) for name, length in _UNITS if time >= length][:2]
+    units = [(name, length) for name, length in UNITS if time >= length][:2]
     parts = []
     for name, length in units:
         parts.append(f"{time // length} {name}")

@@ -150,7 +150,7 @@ def _register_mcp(subparsers: Any) -> None:
         "them, and decide about calls.",
     )
     served.add_argument("--agent", metavar="NAME", action="append", default=[], help="offer only this agent; may be repeated")
-    served.add_argument("--no-approvals", action="store_true", help="do not offer to approve or deny calls")
+    served.add_argument("--no-approvals", action="store_true", help="do not offer to approve or deny calls, nor to add to budgets")
     options.connecting(served)
     served.set_defaults(run=serve_mcp)
 

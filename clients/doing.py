@@ -18,13 +18,13 @@ PEOPLE = ("approval", "budget")
 """What a turn waits for that only a person can give."""
 
 
-def doing(state: TurnState) -> str:
-    """What happens right now, without how long it has been so."""
+def doing(state: TurnState, gap: str = "  ") -> str:
+    """What happens right now, without how long it has been so. `gap` stands between an activity's id and what it does."""
     if state.waiting is not None:
         return "asks again in a moment" if state.waiting.kind == "retry" else f"waits for {state.waiting.kind}"
     calls = [key for key in state.in_flight if not key.child]
     children = [child for child in state.children if not child.ended]
-    words = [f"{calls[0]}  {', '.join(_activity(state, key) for key in calls)}"] if calls else []
+    words = [f"{calls[0]}{gap}{', '.join(_activity(state, key) for key in calls)}"] if calls else []
     words += [f"{len(children)} delegate{'s' * (len(children) > 1)} at work"] if children else []
     return ", ".join(words) or "waits for a worker"
 

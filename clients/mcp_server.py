@@ -1,56 +1,39 @@
 """`perdure mcp`: turns as tools of an MCP server, so that an editor or an assistant can start agents that go on without it, and look after them.
 
-Whether a call may run is for a person to say, and who calls `approve_call` here is a model. So where the client can ask its user a question
-(elicitation), the user is asked, and sees the arguments. Where it cannot, its own question before each call of a tool has to do; the annotations
-of the tool say that it needs one. An approval is bound to the arguments that were looked at either way.
-
-Nothing is written to standard output but the protocol. A client that goes away changes nothing in a turn.
+What only a person may say is asked of the client's user (`mcp_questions.py`). Nothing is written to standard output but the protocol. A client that
+goes away changes nothing in a turn.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Sequence
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
-from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
-from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import Field
 
-from perdure import errors
 from perdure.activities.search import State
-from perdure.budgets import Budget
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.entries import TurnEntry
+from perdure.clients.mcp_questions import Amounts, Ctx, LetsRun, LetsSpend, as_tool_errors, require, served_by
 from perdure.clients.served import Served, Watch
 from perdure.clients.turn_view import TurnView
-from perdure.text import harmless, one_line
 
 DEFAULT_WAIT_S = 45
 """Clients commonly give a call up after a minute."""
 
 _LONGEST_WAIT_S = 600
 _LONGEST_LIST = 100
-_SHOWN_CHARACTERS = 4_000
 _LOOKS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _STARTS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True)
 _STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 _DECIDES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 
-Ctx = Context[Served, Any]
 TurnId = Annotated[str, Field(description="The turn's id, as start_turn and list_turns say it.")]
 CallId = Annotated[str, Field(description="The call's id, as the turn's waiting_calls say it.")]
 Digest = Annotated[str, Field(description="The call's digest, as waiting_calls say it: it binds the decision to the arguments that were looked at.")]
-
-
-class Consent(BaseModel):
-    """What the user says."""
-
-    approve: bool = Field(title="Let this call run", description="Off: the call is left waiting.")
 
 
 def serve(client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = True) -> MCPServer[Served]:
@@ -59,7 +42,7 @@ def serve(client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = 
     Args:
         client: Whose turns.
         agents: The names of the agents that may be started and looked after; all of them without it.
-        approvals: Whether it offers to approve and deny.
+        approvals: Whether it offers what only a person may say: to approve and deny calls, and to add to budgets.
     """
     served = Served(client, frozenset(agents))
 
@@ -75,8 +58,8 @@ def serve(client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = 
     server.tool(annotations=_LOOKS)(turn_result)
     server.tool(annotations=_LOOKS)(list_turns)
     server.tool(annotations=_STOPS)(cancel_turn)
-    server.tool(annotations=_STARTS)(add_budget)
     if approvals:
+        server.tool(annotations=_DECIDES)(add_budget)
         server.tool(annotations=_DECIDES)(approve_call)
         server.tool(annotations=_DECIDES)(deny_call)
     return server
@@ -99,21 +82,20 @@ async def start_turn(
     id: Annotated[  # noqa: A002 - what callers know it as
         str | None, Field(description="An id of your choice; starting the same id again finds the same turn. Without it one is made up.")
     ] = None,
-    budget_usd: Annotated[str | None, Field(description="What it may spend in US dollars, such as 0.50.")] = None,
-    budget_minutes: Annotated[float | None, Field(description="How long it may take; waits for people are not counted.", gt=0)] = None,
+    budget: Annotated[Amounts | None, Field(description="What it may spend; without it, what its agent may.")] = None,
 ) -> TurnView:
     """Start a turn and return at once; it runs in the background. Ask turn_result for its answer."""
-    served = _served(ctx)
-    with _as_tool_errors():
+    served = served_by(ctx)
+    with as_tool_errors():
         served.check(agent)
-        turn = await served.client.start(agent, task, id=id, budget=_budget(budget_usd, budget_minutes))
+        turn = await served.client.start(agent, task, id=id, budget=budget.budget if budget else None)
         return await served.look(turn)
 
 
 async def turn_status(turn: TurnId, ctx: Ctx) -> TurnView:
     """How far a turn is, what it does or waits for, and when it is over its answer."""
-    served = _served(ctx)
-    with _as_tool_errors():
+    served = served_by(ctx)
+    with as_tool_errors():
         return (await served.turn(turn))[1]
 
 
@@ -123,8 +105,8 @@ async def turn_result(
     wait_s: Annotated[int, Field(description="Seconds to wait at most.", ge=0, le=_LONGEST_WAIT_S)] = DEFAULT_WAIT_S,
 ) -> TurnView:
     """Wait for the end of a turn, or until it waits for a person; when the time is up it says how far it is, and may be asked again."""
-    served = _served(ctx)
-    with _as_tool_errors():
+    served = served_by(ctx)
+    with as_tool_errors():
         found, _ = await served.turn(turn)
         await Watch(served, found).wait(wait_s, ctx.report_progress)
         return await served.look(found)
@@ -137,8 +119,8 @@ async def list_turns(
     limit: Annotated[int, Field(ge=1, le=_LONGEST_LIST)] = 20,
 ) -> list[TurnEntry]:
     """The turns there are: first those that are not over, then the last that ended."""
-    served = _served(ctx)
-    with _as_tool_errors():
+    served = served_by(ctx)
+    with as_tool_errors():
         if agent is not None:
             served.check(agent)
         found: list[TurnEntry] = []
@@ -152,55 +134,35 @@ async def list_turns(
 
 async def cancel_turn(turn: TurnId, ctx: Ctx, reason: Annotated[str, Field(description="Why; its report says it.")] = "") -> TurnView:
     """Ask a turn to stop. It keeps what it has done, and ends within seconds."""
-    served = _served(ctx)
-    with _as_tool_errors():
+    served = served_by(ctx)
+    with as_tool_errors():
         found, _ = await served.turn(turn)
         await found.cancel(reason)
         return await served.look(found)
 
 
-async def add_budget(
-    turn: TurnId,
-    ctx: Ctx,
-    usd: Annotated[str | None, Field(description="US dollars to add, such as 0.50.")] = None,
-    minutes: Annotated[float | None, Field(description="Minutes to add.", gt=0)] = None,
-) -> TurnView:
-    """Add to the budget of a turn; one that is paused goes on."""
-    served = _served(ctx)
-    with _as_tool_errors():
-        more = _budget(usd, minutes)
-        if more is None:
-            raise errors.InvalidRequestError("say what is added: usd or minutes")
+async def add_budget(turn: TurnId, more: Amounts, consent: LetsSpend, ctx: Ctx) -> TurnView:
+    """Add to the budget of a turn; one that is paused goes on. Only after the user has said yes."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        require(consent, "the user did not agree; nothing was added")
         found, _ = await served.turn(turn)
-        await found.add_budget(more)
+        await found.add_budget(more.budget)
         return await served.look(found)
-
-
-async def ask_user(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | Elicit[Consent]:
-    """Ask the user of a client that can; for another, the call of the tool is the answer."""
-    served = _served(ctx)
-    with _as_tool_errors():
-        pending = await served.waiting(turn, call, digest)
-    if not _can_ask(ctx):
-        return Consent(approve=True)
-    words = harmless(one_line(pending.arguments, _SHOWN_CHARACTERS))
-    more = f" (cut: {len(pending.arguments)} characters; `perdure approvals` shows all)" if len(pending.arguments) > _SHOWN_CHARACTERS else ""
-    return Elicit(f"Turn {harmless(turn)} wants to call {harmless(pending.tool)} with {words}{more}", Consent)
 
 
 async def approve_call(
     turn: TurnId,
     call: CallId,
     digest: Digest,
-    consent: Annotated[ElicitationResult[Consent], Resolve(ask_user)],
+    consent: LetsRun,
     ctx: Ctx,
     reason: Annotated[str, Field(description="Why; the turn's record says it.")] = "",
 ) -> TurnView:
     """Let a waiting call run. Only after the user has seen its tool and arguments and has said yes."""
-    served = _served(ctx)
-    with _as_tool_errors():
-        if not (isinstance(consent, AcceptedElicitation) and consent.data.approve):
-            raise ToolError("the user did not approve it; the call waits on. deny_call refuses it")
+    served = served_by(ctx)
+    with as_tool_errors():
+        require(consent, "the user did not approve it; the call waits on. deny_call refuses it")
         found, _ = await served.turn(turn)
         await found.approve(await served.waiting(turn, call, digest), reason=reason)
         return await served.look(found)
@@ -210,39 +172,8 @@ async def deny_call(
     turn: TurnId, call: CallId, digest: Digest, ctx: Ctx, reason: Annotated[str, Field(description="Why; the agent is told.")] = ""
 ) -> TurnView:
     """Refuse a waiting call. The agent is told why and goes on without it."""
-    served = _served(ctx)
-    with _as_tool_errors():
+    served = served_by(ctx)
+    with as_tool_errors():
         found, _ = await served.turn(turn)
         await found.deny(await served.waiting(turn, call, digest), reason)
         return await served.look(found)
-
-
-def _served(ctx: Ctx) -> Served:
-    return ctx.request_context.lifespan_context
-
-
-def _can_ask(ctx: Ctx) -> bool:
-    """Whether the client shows its user a form. One that names no kind of question means this one."""
-    elicitation = ctx.client_capabilities.elicitation if ctx.client_capabilities else None
-    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
-
-
-def _budget(usd: str | None, minutes: float | None) -> Budget | None:
-    given: dict[str, JsonValue | timedelta] = {}
-    if usd is not None:
-        given["usd"] = usd
-    if minutes is not None:
-        given["time"] = timedelta(minutes=minutes)
-    try:
-        return Budget.model_validate(given) if given else None
-    except ValueError as error:
-        raise errors.InvalidRequestError(f"that is no budget: {error}") from None
-
-
-@contextlib.contextmanager
-def _as_tool_errors() -> Iterator[None]:
-    """What is wrong is an error result that the model reads, not a failure of the server."""
-    try:
-        yield
-    except errors.PerdureError as error:
-        raise ToolError(f"{error.code}: {error.message}") from None

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TextIO
 
 from perdure.activities.search import State
+from perdure.clients.amounts import UNITS
 from perdure.clients.entries import TurnEntry
 from perdure.clients.progress import COLOURS
 from perdure.clients.screen import Paint, columns_of
@@ -20,7 +21,6 @@ _HEADER = ("ID", "AGENT", "STATE", "STEPS", "SPENT", "STARTED", "TASK")
 _TO_THE_RIGHT = {"STEPS", "SPENT"}
 _LEFT_OUT = ("SPENT", "STEPS", "STARTED", "AGENT", "TASK")
 """What goes first where the terminal is too narrow; ids never do, because one copies them."""
-_UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)), ("s", timedelta(seconds=1)))
 _LEAST_TASK = 12
 
 
@@ -56,7 +56,7 @@ def _total(widths: dict[str, int]) -> int:
 
 def ago(age: timedelta) -> str:
     """How long ago, in its largest unit."""
-    for unit, length in _UNITS:
+    for unit, length in UNITS:
         if age >= length:
             return f"{age // length} {unit} ago"
     return "just now"

@@ -104,4 +104,4 @@ def now(state: TurnState) -> str:
     if state.waiting is not None and state.waiting.kind in PEOPLE:
         return f"{doing(state)}: {state.waiting.reason}"
     waiting = [f"{child.turn_id} waits for {child.waits_for}" for child in state.children if child.waits_for and not child.ended]
-    return ", ".join([doing(state).replace("  ", ": "), *waiting])
+    return ", ".join([doing(state, gap=": "), *waiting])

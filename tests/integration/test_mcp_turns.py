@@ -135,7 +135,7 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
 
     (one,) = seen["waiting_calls"]
     assert (seen["state"], one["tool"], json.loads(one["arguments"])) == ("waiting", "send", {"to": "Ann"})
-    assert user.asked == [f'Turn {call_["turn"]} wants to call send with {{"to": "Ann"}}']
+    assert user.asked == [f'Turn {call_["turn"]} wants to call send with {{"to": "Ann"}}. Let it run?']
     assert (ended["output"], sent) == ("done", ["Ann"])
 
 
@@ -257,7 +257,7 @@ async def test_approvals_can_be_left_out() -> None:
         names = [item.name for item in (await client.list_tools()).tools]
         said = client.instructions
 
-    assert names == ["start_turn", "turn_status", "turn_result", "list_turns", "cancel_turn", "add_budget"]
+    assert names == ["start_turn", "turn_status", "turn_result", "list_turns", "cancel_turn"]
     assert said is not None
     assert "waiting_calls" not in said
 
@@ -274,25 +274,43 @@ async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
 
 
 async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
-    """A turn that is paused says so, and goes on with what is added."""
-    paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause", budget=Budget(model_calls=1))
+    """A turn that is paused says so, and goes on with what is added; the user is asked, and sees how much it is."""
+    paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause")
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
-    async with runtime(paused, model=model) as perdure, assistant(perdure) as client:
-        call_, _ = await waiting(client, budget_minutes=60)
+    user = User(action="accept", content={"approve": True})
+    async with runtime(paused, model=model) as perdure, assistant(perdure, user=user) as client:
+        call_, _ = await waiting(client, budget={"model_calls": 1, "minutes": 60})
         await use(client, "approve_call", **call_)
         seen = await use(client, "turn_result", turn=call_["turn"])
-        nothing = await use(client, "add_budget", turn=call_["turn"])
-        none = await use(client, "add_budget", turn=call_["turn"], usd="a lot")
-        await perdure.add_budget(call_["turn"], Budget(model_calls=1))
-        more = await use(client, "add_budget", turn=call_["turn"], minutes=5)
+        nothing = await use(client, "add_budget", turn=call_["turn"], more={})
+        none = await use(client, "add_budget", turn=call_["turn"], more={"usd": "a lot"})
+        await use(client, "add_budget", turn=call_["turn"], more={"model_calls": 1, "minutes": 5})
         ended = await use(client, "turn_result", turn=call_["turn"])
 
     assert seen["state"] == "paused"
     assert seen["doing"].startswith("waits for budget: ")
-    assert nothing == {"error": "INVALID_REQUEST: say what is added: usd or minutes"}
-    assert none["error"].startswith("INVALID_REQUEST: that is no budget: ")
-    assert "error" not in more or "over" in more["error"]
+    assert [said["error"].partition(":")[0] for said in (nothing, none)] == ["INVALID_REQUEST"] * 2
+    assert user.asked[1:] == [f"Add to the budget of turn {call_['turn']}, which has spent $0: minutes 5.0, model_calls 1?"]
     assert ended["output"] == "done"
+
+
+@pytest.mark.accepts("P2")
+async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> None:
+    """Money is for a person to give: a model that asks for it gets none."""
+    paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause", budget=Budget(model_calls=1))
+    model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
+    async with runtime(paused, model=model) as perdure, assistant(perdure, user=User(action="decline")) as client:
+        turn = (await use(client, "start_turn", agent="clerk", task="go"))["turn"]
+        (one,) = (await use(client, "turn_result", turn=turn))["waiting_calls"]
+        await use(client, "deny_call", turn=turn, call=one["call"], digest=one["digest"])
+        before = await use(client, "turn_result", turn=turn)
+        refused = await use(client, "add_budget", turn=turn, more={"model_calls": 5})
+        after = await use(client, "turn_status", turn=turn)
+        await (await perdure.get(turn)).cancel()
+
+    assert refused == {"error": "the user did not agree; nothing was added"}
+    assert before == after
+    assert (after["state"], model.call_count) == ("paused", 1)
 
 
 async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
@@ -318,6 +336,10 @@ async def test_wrong_input_is_an_error_result() -> None:
     async with assistant(perdure) as client:
         missing = await use(client, "start_turn", agent="clerk")
         forever = await use(client, "turn_result", turn="x", wait_s=10_000)
+        endless = await use(client, "start_turn", agent="clerk", task="go", budget={"minutes": 1e300})
+        misspelt = await use(client, "start_turn", agent="clerk", task="go", budget={"dollars": 1})
 
     assert "task" in missing["error"]
     assert "wait_s" in forever["error"]
+    assert "minutes" in endless["error"]
+    assert "dollars" in misspelt["error"]

@@ -68,6 +68,8 @@ async def ask(arguments: argparse.Namespace, settings: Mapping[str, str], *, sta
     if not arguments.json:
         introduce(arguments.folder, settings["PERDURE_ASK_MODEL"], sys.stderr)
     async with session(settings, state=state, address=arguments.address) as here:
+        if not arguments.json:
+            introduce_server(here.server, sys.stderr)
         worker = await here.worker()
         try:
             turn, telling = await here.client.start(AGENT, arguments.question, live=arguments.stream), follower(arguments, answers=True)
@@ -138,7 +140,13 @@ def introduce(folder: Path, model: str, out: TextIO) -> None:
     if model.startswith("offline:"):
         indented = f"{' ' * _INDENT}{NOT_A_LANGUAGE_MODEL}"
         print(say("dim", wrapped(indented, columns_of(out) or len(indented), _INDENT)), file=out)
-    print(file=out, flush=True)
+    out.flush()
+
+
+def introduce_server(server: Server, out: TextIO) -> None:
+    """Say which server is used, when it is there."""
+    say = Paint(out)
+    print(f"{say('bold', 'server')}     {server.binary or server.address}\n", file=out, flush=True)
 
 
 def say_where(turn_id: str, server: Server, out: TextIO) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
-from perdure.clients.ask import AGENT, Session, cancelled_if_interrupted, first_of, gives_up, introduce, say_where, session
+from perdure.clients.ask import AGENT, Session, cancelled_if_interrupted, first_of, gives_up, introduce, introduce_server, say_where, session
 from perdure.clients.processes import Child
 from perdure.clients.progress import Progress, figures
 from perdure.clients.screen import Paint
@@ -34,6 +34,7 @@ async def demo(question: str, folder: Path, settings: Mapping[str, str], *, stat
         journal = Path(scratch) / "journal"
         journal.touch()
         async with session({**settings, "PERDURE_ASK_JOURNAL": str(journal)}, state=state, address=address) as here:
+            introduce_server(here.server, sys.stdout)
             turn = await here.client.start(AGENT, question)
             recorded = await _follow_through_a_kill(here, turn, journal)
             report = await turn.result()

@@ -54,12 +54,13 @@ class Child:
 
 @dataclass(frozen=True)
 class Server:
-    """Where a Temporal server is. It is embedded or the user's own; `child` where this command started it."""
+    """Where a Temporal server is. It is embedded or the user's own; `child` where this command started it; `binary` is its program."""
 
     address: str
     ui: str | None = None
     is_embedded: bool = False
     child: Child | None = None
+    binary: str = ""
 
     async def stop(self) -> None:
         """Stop it, if this command started it."""
@@ -77,12 +78,12 @@ async def embedded_server(state: Path) -> Server:
     assert child.process.stdout is not None
     try:
         found = json.loads(await asyncio.wait_for(child.process.stdout.readline(), _PATIENCE_S))
-        address, ui, started = found["address"], found["ui"], found["started"]
+        address, ui, started, binary = found["address"], found["ui"], found["started"], found["server"]
     except (TimeoutError, ValueError, KeyError):  # a line that has none of them says why
         words = child.last_words()
         await child.stop(signal.SIGINT)
         raise errors.ServerUnreachableError(f"the embedded Temporal server did not start: {words or '`perdure dev` shows why'}") from None
-    return Server(address, ui, is_embedded=True, child=child if started else None)
+    return Server(address, ui, is_embedded=True, child=child if started else None, binary=binary)
 
 
 async def worker(app: str, server: Server, settings: Mapping[str, str]) -> Child:

@@ -45,6 +45,7 @@ def register(subparsers: Any) -> None:
     dev.add_argument("app", metavar="MODULE:NAME", nargs="?", help="run these agents too")
     dev.add_argument("--port", type=int, default=7233, help="of the server; the next free one where it is taken (default: 7233)")
     dev.add_argument("--state", type=Path, metavar="FOLDER", default=STATE, help="of the database file (default: .perdure)")
+    dev.add_argument("--no-ui", action="store_true", help="no web UI")
     dev.add_argument("--json", action="store_true", help="where the server is, as one line of JSON")
     _attachable(dev)
     dev.set_defaults(run=run_dev)
@@ -88,7 +89,7 @@ async def run_dev(arguments: argparse.Namespace) -> int:
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if app is None else asyncio.Event()
         there = await running(arguments.state)
-        where = there or (await stack.enter_async_context(DevServer(folder=arguments.state, port=arguments.port))).address
+        where = there or (await stack.enter_async_context(DevServer(folder=arguments.state, port=arguments.port, ui=not arguments.no_ui))).address
         _introduce(where, is_new=there is None, as_json=arguments.json)
         if app is None and there is not None:
             return 0
@@ -104,14 +105,17 @@ async def run_dev(arguments: argparse.Namespace) -> int:
 
 def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"address": where.address, "ui": where.ui, "started": is_new}), flush=True)
+        print(json.dumps({"address": where.address, "ui": where.ui, "started": is_new, "server": where.binary}), flush=True)
         return
     if not is_new:
         _say("a server runs already on this folder")
     elif where.moved_from:
         _say(f"port {where.moved_from} is taken; this is the next free one. For other terminals: export TEMPORAL_ADDRESS={where.address}")
     _say(f"Temporal  {where.address}")
-    _say(f"web UI    {where.ui}")
+    if where.binary:
+        _say(f"server    {where.binary}")
+    if where.ui:
+        _say(f"web UI    {where.ui}")
     if is_new:
         _say("Ctrl-C stops it")
 

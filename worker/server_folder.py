@@ -2,16 +2,24 @@
 
 The server process inherits the lock on `server.lock`, so the lock is held exactly as long as a server has the database open, also when the
 process that started it is gone. That, not a pid, says whether a server lives on a folder, and it keeps two servers off one database file.
+
+The folder is usually `.perdure` in the current folder, which may be a clone of another person's repository. So nothing in it is opened or written
+before it is known to belong to this user and to hold no links, and files are created anew. Histories hold whole transcripts: only the owner
+may read them.
 """
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import re
+import stat
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import TypeAdapter
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -24,6 +32,13 @@ _ANSWER = timedelta(seconds=2)
 _ON_ITS_WAY_OUT = timedelta(seconds=10)
 _LOG_TAIL_CHARACTERS = 2000
 _PORT_IN_USE = re.compile(r":(\d+): bind: address already in use")
+_DATABASE = "temporal.db"
+_FILES = (
+    *(_DATABASE + suffix for suffix in ("", "-journal", "-shm", "-wal")),
+    *("server.json", "server.json.part", "server.lock", "server.log"),
+)
+_PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class ServerAddress:
         pid: the server's process.
         namespace: the namespace that is there from the start.
         moved_from: the port that was asked for, if it was taken and the next free one is used instead.
+        binary: the server's program: version, path and origin.
     """
 
     address: str
@@ -43,14 +59,20 @@ class ServerAddress:
     pid: int
     namespace: str = "default"
     moved_from: int | None = None
+    binary: str = ""
 
 
 _ADDRESS = TypeAdapter(ServerAddress)
 
 
 async def running(folder: Path) -> ServerAddress | None:
-    """The server that some process runs on this state folder, if one is up; the note of a server that is gone is removed."""
+    """The server that some process runs on this state folder, if one is up; the note of a server that is gone is removed.
+
+    Raises:
+        ConfigurationError: the folder or a file in it is a link, or belongs to another user.
+    """
     state = StateFolder(folder)
+    state.make_private()
     if not state.note.exists() or state.abandoned():
         return None
     address = state.noted()
@@ -64,10 +86,27 @@ class StateFolder:
         self.path = path
         self.note = path / "server.json"
         self.log = path / "server.log"
+        self.database = path / _DATABASE
+
+    def make_private(self) -> None:
+        """Take group and other users' rights from the folder and the files of the server in it.
+
+        Raises:
+            ConfigurationError: the folder or a file in it is a link, or belongs to another user.
+        """
+        _make_private(self.path, stat.S_ISDIR, _PRIVATE_FOLDER)
+        for name in _FILES:
+            _make_private(self.path / name, stat.S_ISREG, _PRIVATE_FILE)
 
     async def lock(self) -> int:
-        """The lock of this folder as an open file, waiting while the server before us is still on its way out."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """The lock of this folder as an open file, waiting while the server before us is still on its way out.
+
+        Raises:
+            ConfigurationError: the folder is not this user's own, or another server has it.
+        """
+        with contextlib.suppress(FileExistsError):
+            self.path.mkdir(_PRIVATE_FOLDER, parents=True)
+        self.make_private()
         deadline = time.monotonic() + _ON_ITS_WAY_OUT.total_seconds()
         while (lock := self._try_lock()) is None:
             if other := await running(self.path):
@@ -99,8 +138,13 @@ class StateFolder:
     def write(self, address: ServerAddress) -> None:
         """Leave the note that `running` reads."""
         part = self.path / "server.json.part"
-        part.write_bytes(_ADDRESS.dump_json(address, indent=2, exclude={"moved_from"}))
+        with _new_file(part) as file:
+            file.write(_ADDRESS.dump_json(address, indent=2, exclude={"moved_from"}))
         part.replace(self.note)
+
+    def new_log(self) -> BinaryIO:
+        """An empty log in place of the last one, open for writing."""
+        return _new_file(self.log)
 
     def log_text(self) -> str:
         """What the server wrote since its last start."""
@@ -115,13 +159,41 @@ class StateFolder:
         return {int(port) for port in _PORT_IN_USE.findall(self.log_text())}
 
     def _try_lock(self) -> int | None:
-        lock = os.open(self.path / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(self.path / "server.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _PRIVATE_FILE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
             return None
         return lock
+
+
+def _new_file(path: Path) -> BinaryIO:
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, _NEW, _PRIVATE_FILE), "wb")
+
+
+def _make_private(path: Path, is_kind: Callable[[int], bool], mode: int) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found.st_mode):
+        problem = "it is a symbolic link"
+    elif not is_kind(found.st_mode):
+        problem = "it is not a folder" if is_kind is stat.S_ISDIR else "it is not a regular file"
+    elif found.st_uid != os.geteuid():
+        problem = f"it belongs to another user (uid {found.st_uid})"
+    elif is_kind is stat.S_ISREG and found.st_nlink > 1:
+        problem = "it has another hard link"
+    else:
+        if stat.S_IMODE(found.st_mode) & ~mode:
+            path.chmod(mode)
+        return
+    raise errors.ConfigurationError(
+        f"{path} is not used for a Temporal server: {problem}. "
+        "Remove it if you do not know where it is from, or name another folder: perdure dev --state FOLDER"
+    )
 
 
 async def answers(address: ServerAddress) -> bool:

@@ -1,20 +1,18 @@
 """The story of `docs/operating.md`."""
 
 import asyncio
-import os
-import sysconfig
 from pathlib import Path
 
 from temporalio.envconfig import ClientConfigProfile, ClientConfigTLS
 
-from perdure.worker.dev_server import find_binary
+from perdure.worker import server_binary
 
 from .conftest import Tell
 
 
 async def temporal(address: str, *arguments: str) -> None:
     """Run Temporal's own command line."""
-    binary = find_binary(Path(sysconfig.get_path("scripts")), os.environ["PATH"])
+    binary = server_binary.find().path
     process = await asyncio.create_subprocess_exec(binary, *arguments, "--address", address, stdout=asyncio.subprocess.DEVNULL)
     assert await process.wait() == 0
 

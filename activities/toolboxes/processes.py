@@ -5,15 +5,20 @@ half a second later. When the command itself ends, what it left in the backgroun
 
 Output is read while the command runs and kept up to a limit, its beginning and its end; the middle of more is dropped, so that a command never
 waits for a reader, nor fills memory.
+
+Its limits are set by a process of Python that then becomes the command (`limited`), because a `preexec_fn` would run in a process full of threads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import math
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -22,6 +27,17 @@ _POLL_S, _GRACE_S = 0.02, 0.5
 _HEAD, _TAIL = 16 * 1024, 32 * 1024
 _CHUNK = 64 * 1024
 _READS_AT_END = 64
+
+_MIB = 1024 * 1024
+_LIMITED = Path(__file__).with_name("limited.py")
+_LIMITS = {
+    "DATA": 2048 * _MIB,
+    "AS": 8192 * _MIB,  # programs reserve far more than they use
+    "FSIZE": 1024 * _MIB,
+    "NOFILE": 1024,
+    "NPROC": 4096,  # of all of the user, and other containers of the same user are not seen
+    "CORE": 0,
+}
 
 
 class Output:
@@ -53,8 +69,10 @@ async def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, 
     Raises:
         OSError: It cannot be started.
     """
+    # A process that leaves the group escapes the timeout, and not this: as much as all processors could give it until then.
+    limits = {**_LIMITS, "CPU": math.ceil(timeout_s) * (os.cpu_count() or 1) + 1}
     process = subprocess.Popen(  # noqa: S603, ASYNC220 - what is run is decided by `shell`; starting takes milliseconds, and a cancel cannot fall into it
-        arguments,
+        [sys.executable, "-I", "-S", str(_LIMITED), json.dumps(limits), *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

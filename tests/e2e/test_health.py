@@ -1,6 +1,7 @@
 """The probes of a real worker process: who asks them knows whether it lives and whether it takes up work."""
 
 import asyncio
+import contextlib
 import http.client
 import os
 import secrets
@@ -66,7 +67,7 @@ class Probe:
         try:
             writer.write(raw)
             writer.write_eof()
-            return await asyncio.wait_for(reader.read(), health.REQUEST_S + 5)
+            return await asyncio.wait_for(reader.read(), health.HEAD_S + health.ANSWER_S + 5)
         except ConnectionError:
             return b""
         finally:
@@ -208,16 +209,53 @@ async def test_garbage_does_not_hurt(tell: Tell, probe: Probe, tmp_path: Path) -
     assert "Traceback" not in (tmp_path / "worker-0.log").read_text()
 
 
-async def test_silence_is_hung_up_on(tell: Tell, probe: Probe) -> None:
-    """However many connections say nothing, the probe gets its answer again a few seconds later."""
+@pytest.mark.accepts("P13")
+@pytest.mark.parametrize("silent", [80, health.PER_ADDRESS + 40])
+async def test_silent_connections_keep_no_probe_from_its_answer(tell: Tell, probe: Probe, silent: int) -> None:
+    """They are opened anew as fast as they are closed, and each of thirty probes is answered meanwhile."""
     story = await tell()
     await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/healthz", ALIVE)
-    silent = [await asyncio.open_connection("127.0.0.1", probe.port) for _ in range(health.CONNECTIONS + 10)]
+    opened = asyncio.Event()
+    attack = asyncio.create_task(keep_silent(probe.port, silent, opened))
+    await asyncio.wait_for(opened.wait(), 20)
+    answers = [await probe.get("/healthz") for _ in range(30)]
+    attack.cancel()
+    await asyncio.wait([attack])
 
-    await probe.wait("/healthz", ALIVE, within_s=health.REQUEST_S + 5)
+    assert answers == [ALIVE] * 30
 
-    assert [await reader.read() for reader, _ in silent] == [b""] * len(silent)
+
+async def keep_silent(port: int, count: int, opened: asyncio.Event) -> None:
+    """Hold this many connections that send half a request, each opened again when it is closed."""
+    held = iter(range(count - 1))
+
+    async def hold() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    writer.write(b"GET /healthz HTTP/1.1")
+                    if next(held, None) is None:
+                        opened.set()
+                    await reader.read()
+                finally:
+                    writer.close()
+                    await writer.wait_closed()
+
+    await asyncio.gather(*(hold() for _ in range(count)))
+
+
+async def test_silence_is_hung_up_on(tell: Tell, probe: Probe) -> None:
+    """A connection that says nothing is closed without an answer."""
+    story = await tell()
+    await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
+    await probe.wait("/healthz", ALIVE)
+    silent = [await asyncio.open_connection("127.0.0.1", probe.port) for _ in range(10)]
+    async with asyncio.timeout(20):
+        said = [await reader.read() for reader, _ in silent]
+
+    assert said == [b""] * 10
     for _, writer in silent:
         writer.close()
 

@@ -226,3 +226,54 @@ async def test_writer_that_left_the_group_is_not_waited_for(tmp_path: Path) -> N
     os.kill(await pid_in(tmp_path / "pid"), signal.SIGKILL)
 
     assert text.endswith("[exit code 0]")
+
+
+PYTHON = sys.executable
+
+
+@pytest.mark.accepts("T31")
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of data is Linux's")
+async def test_command_cannot_take_more_memory_than_its_limit(tmp_path: Path) -> None:
+    """3 GB are refused by the system; the command that asked for them ends, the worker does not."""
+    said = await call(shell(tmp_path, [PYTHON]), program=PYTHON, arguments=["-c", "x = bytearray(3_000_000_000); print('had it')"])
+
+    assert "MemoryError" in said
+    assert said.endswith("[exit code 1]")
+
+
+@pytest.mark.accepts("T31")
+async def test_command_cannot_write_a_larger_file_than_its_limit(tmp_path: Path) -> None:
+    """The file is sparse, so this test writes next to nothing."""
+    code = "f = open('big', 'wb'); f.seek(2 * 1024**3); f.write(b'x'); f.flush()"
+    said = await call(shell(tmp_path, [PYTHON]), program=PYTHON, arguments=["-c", code])
+
+    assert "File too large" in said
+    assert said.endswith("[exit code 1]")
+
+
+@pytest.mark.accepts("T31")
+async def test_limits_are_hard_ones(tmp_path: Path) -> None:
+    """What the command starts has them too, and cannot raise them."""
+    said = await call(anything(tmp_path, timeout=timedelta(seconds=10)), command="ulimit -H -c; ulimit -H -n; ulimit -H -f; sh -c 'ulimit -n 2000'")
+    cpu_s = int((await call(anything(tmp_path, timeout=timedelta(seconds=10)), command="ulimit -H -t")).split()[0])
+
+    core, files, blocks, *refused = said.splitlines()
+    assert (core, files, int(blocks)) == ("0", "1024", 1024**3 // 512)
+    assert "ulimit" in refused[0]
+    assert cpu_s == 10 * (os.cpu_count() or 1) + 1
+
+
+async def test_pipe_that_is_closed_ends_its_writer(tmp_path: Path) -> None:
+    """SIGPIPE has its default meaning, as in a shell of one's own."""
+    assert await call(anything(tmp_path), command="yes | head -n 1") == "y\n\n[exit code 0]"
+
+
+async def test_program_that_is_gone_is_told(tmp_path: Path) -> None:
+    """It was there when the toolbox was made."""
+    program = tmp_path / "here"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    box = shell(tmp_path, [str(program)])
+    program.unlink()
+
+    assert await call(box, program=str(program)) == "the command cannot be started: No such file or directory\n\n[exit code 1]"

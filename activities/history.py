@@ -2,6 +2,8 @@
 
 Works without a worker and after the end of a turn. An activity's end names the event that scheduled it, so a reader keeps the keys of the
 activities it has seen; a reader that begins in the middle finds no key for those scheduled before, and makes no fact of their end.
+
+An update that a reset delivers again is recorded twice: `ADMITTED` has its input, and `ACCEPTED`, where the workflow took it in, has only its id.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class HistoryReader:
     def __init__(self, converter: DataConverter) -> None:
         self._converter = converter
         self._keys: dict[int, Key] = {}
+        self._admitted: dict[str, Input] = {}
 
     async def fact(self, event: HistoryEvent) -> Fact | None:
         """The fact of an event; None where it holds none."""
@@ -83,8 +86,13 @@ class HistoryReader:
                 return outcomes.completed(key, await self._raw(done.result.payloads)) if key else None
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 return CancelRequested(event.workflow_execution_cancel_requested_event_attributes.cause)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
+                given = event.workflow_execution_update_admitted_event_attributes.request
+                self._admitted[given.meta.update_id] = given.input
+                return None
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-                return await self._updated(event.workflow_execution_update_accepted_event_attributes.accepted_request.input)
+                accepted = event.workflow_execution_update_accepted_event_attributes
+                return await self._updated(self._admitted.pop(accepted.protocol_instance_id, accepted.accepted_request.input))
             case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
                 return await self._waits(event.workflow_properties_modified_event_attributes.upserted_memo.fields)
             case kind if kind in _ENDS:

@@ -40,8 +40,9 @@ HISTORIES = "PERDURE_KEEP_HISTORIES"
 _NO_FAILURES = {
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
 }
-"""An event came in while the turn was ending, so the server has the workflow look at it first; or an operator paused it. Nothing failed."""
+"""An event came in while the turn was ending, so the server has the workflow look at it first; or an operator paused or reset it. Nothing failed."""
 hypothesis.settings.register_profile(
     "perdure", hypothesis.settings(max_examples=examples(100)), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -147,7 +148,7 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
         await check_history(client, child.turn_id, None)
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0].rpartition("::")[2]
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{test}-{turn_id}")
-    (Path(os.environ[HISTORIES]) / f"{name[:150]}-{history.run_id}.json").write_text(history.to_json(), encoding="utf-8")
+    (Path(os.environ[HISTORIES]) / f"{name[:150]}-{run_id or history.run_id}.json").write_text(history.to_json(), encoding="utf-8")
 
 
 def told_by(summary: Summary) -> dict[str, Any]:

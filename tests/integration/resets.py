@@ -1,0 +1,31 @@
+"""What the tests of resets share: how an operator resets a turn, and to where."""
+
+import secrets
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowHistory
+
+from perdure.clients import Turn
+
+from ..conftest import RecordingClient
+
+
+def task_ends(history: WorkflowHistory) -> list[int]:
+    """The ends of the workflow tasks of a run, to each of which it can be reset."""
+    completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    return [event.event_id for event in history.events if event.event_type == completed]
+
+
+async def reset(client: RecordingClient, turn: Turn, event_id: int) -> Turn:
+    """Reset a turn to the end of a workflow task, as `temporal workflow reset` does, and get the run that begins then."""
+    request = ResetWorkflowExecutionRequest(
+        namespace=client.temporal.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=turn.id, run_id=turn.run_id),
+        reason="a test",
+        workflow_task_finish_event_id=event_id,
+        request_id=secrets.token_hex(8),
+    )
+    response = await client.temporal.workflow_service.reset_workflow_execution(request)
+    return client._turn(turn.id, response.run_id)

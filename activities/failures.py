@@ -22,6 +22,8 @@ from perdure.wire import Summary
 WORKER_SHUTDOWN = "PERDURE_WORKER_SHUTDOWN"
 NOT_REGISTERED = "NotFoundError"
 """The SDK's type for an activity that the worker does not have."""
+_NOT_ENCODED = "Failed building exception result"
+"""How the SDK's failure begins where a codec could not encode that of the activity."""
 
 
 def of_activity(error: PerdureError) -> ApplicationError:
@@ -56,6 +58,11 @@ def error_in(failure: BaseException) -> ErrorInfo:
             pass
     name = failure.type if isinstance(failure, ApplicationError) and failure.type else type(failure).__name__
     return errors.PerdureError(f"{name}: {failure}").info()
+
+
+def is_by_operator(failure: BaseException) -> bool:
+    """Whether `temporal activity fail` made this failure: those of Perdure have a type, and the one without a type of the SDK has fixed words."""
+    return isinstance(failure, ApplicationError) and not failure.type and not failure.message.startswith(_NOT_ENCODED)
 
 
 def summary_in(failure: BaseException) -> Summary | None:

@@ -1,6 +1,10 @@
 """Perdure heartbeats for every activity of its own, so a dead worker is noticed within seconds and a cancel arrives within one.
 
 An interceptor, because only there the event loop is at hand for sync activities too. Activities of other people are left alone.
+
+It also refuses attempts that the workflow has not asked for. An activity of a turn has one attempt, yet the server hands it out again after an
+operator paused, unpaused or reset it, and after a reset of the turn while it ran. The attempt before may have had its effect, so this one counts as
+lost: the workflow decides what that means, as it does for a worker that died (docs/decisions/0030).
 """
 
 from __future__ import annotations
@@ -24,10 +28,9 @@ TIMEOUT = timedelta(seconds=5)
 Beat = Callable[..., None]
 Prepare = Callable[[ExecuteActivityInput], Awaitable[None]]
 
-_WHY = {
-    True: ("the worker was stopped while it ran this", WORKER_SHUTDOWN),
-    False: ("the attempt was over while it still ran", "PERDURE_ATTEMPT_OVER"),
-}
+_STOPPED = "the worker was stopped while it ran this"
+_BY_OPERATOR = "an operator paused or reset this while it ran"
+_AGAIN = "Temporal handed this out a second time; it may have run before, so it was not run"
 
 _beat: ContextVar[Beat] = ContextVar("perdure_beat")
 
@@ -63,6 +66,7 @@ class _Heartbeats(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         if activity.info().activity_type not in self._ours:
             return await super().execute_activity(input)
+        _refuse_second_attempt(activity.info())
         self._loop = asyncio.get_running_loop()
         _beat.set(self._beat_from_anywhere)
         ticker = asyncio.create_task(self._tick())
@@ -73,8 +77,7 @@ class _Heartbeats(ActivityInboundInterceptor):
             details = activity.cancellation_details()
             if details is not None and details.cancel_requested:
                 raise
-            what, kind = _WHY[details is not None and details.worker_shutdown]
-            raise ApplicationError(what, type=kind, category=ApplicationErrorCategory.BENIGN) from error
+            raise _ended_by(details) from error
         finally:
             ticker.cancel()
 
@@ -89,3 +92,22 @@ class _Heartbeats(ActivityInboundInterceptor):
         while True:
             await asyncio.sleep(INTERVAL.total_seconds())
             self._outbound.heartbeat(*self._details)
+
+
+def _refuse_second_attempt(info: activity.Info) -> None:
+    """Raise for an attempt after the first. A reset starts to count anew, but keeps the time at which the workflow scheduled the activity."""
+    if info.attempt > 1 or info.current_attempt_scheduled_time != info.scheduled_time:
+        raise _lost(_AGAIN)
+
+
+def _ended_by(details: activity.ActivityCancellationDetails | None) -> ApplicationError:
+    """The failure of an attempt that was stopped, though the turn did not cancel it."""
+    if details is not None and details.worker_shutdown:
+        return _lost(_STOPPED)
+    if details is not None and (details.paused or details.reset):
+        return _lost(_BY_OPERATOR)
+    return ApplicationError("the attempt was over while it still ran", type="PERDURE_ATTEMPT_OVER", category=ApplicationErrorCategory.BENIGN)
+
+
+def _lost(why: str) -> ApplicationError:
+    return ApplicationError(why, type=WORKER_SHUTDOWN, category=ApplicationErrorCategory.BENIGN)

@@ -45,7 +45,11 @@ def completed(key: Key, result: RawValue) -> Fact:
             return ModelAnswered(key, unpack(result, ModelAnswer))
         return AgentResolved(key, unpack(result, AgentDefinition))
     except PerdureError as error:
-        return ToolLost(key, Loss.FAILED, error.message) if key.is_tool_call else CallFailed(key, error.info())
+        if key.is_tool_call:
+            return ToolLost(key, Loss.BY_OPERATOR, error.message)
+        return CallFailed(
+            key, errors.PerdureError(f"{key} was completed by an operator in Temporal, with a result of no use: {error.message}").info()
+        )
 
 
 def failed(key: Key, failure: BaseException) -> Fact:
@@ -65,6 +69,8 @@ def _tool_lost(key: Key, failure: BaseException) -> ToolLost:
         return ToolLost(key, Loss.CANCELLED)
     if isinstance(failure, ApplicationError) and failure.type == failures.NOT_REGISTERED:
         return ToolLost(key, Loss.FAILED, "the deployed worker does not have this tool")
+    if failures.is_by_operator(failure):
+        return ToolLost(key, Loss.BY_OPERATOR, str(failure))
     return ToolLost(key, Loss.FAILED, failures.error_in(failure).message)
 
 
@@ -80,6 +86,8 @@ def _call_failed(key: Key, failure: BaseException) -> CallFailed:
         return CallFailed(key, errors.LLMTimeoutError(f"no answer within {limits.MODEL_CALL.total_seconds():g} s").info())
     if isinstance(failure, (CancelledError, asyncio.CancelledError)):
         return CallFailed(key, errors.TurnCancelledError().info())
+    if failures.is_by_operator(failure):
+        return CallFailed(key, errors.PerdureError(f"{key} was ended by an operator in Temporal{f': {failure}' if str(failure) else ''}").info())
     return CallFailed(key, failures.error_in(failure))
 
 

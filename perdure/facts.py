@@ -84,6 +84,7 @@ class Loss(StrEnum):
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     FAILED = "failed"
+    BY_OPERATOR = "ended_by_operator"
 
 
 @dataclass(frozen=True, slots=True)

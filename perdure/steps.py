@@ -21,6 +21,7 @@ _LOSS = {
     Loss.TIMED_OUT: "stopped because it took longer than {limit}; whether it took effect is unknown",
     Loss.CANCELLED: "stopped because the turn was cancelled or its time was up; whether it took effect is unknown",
     Loss.FAILED: "it could not be run",
+    Loss.BY_OPERATOR: "an operator ended this call in Temporal; whether it took effect is unknown",
 }
 
 

@@ -300,6 +300,7 @@ def test_what_is_in_flight_was_scheduled_and_has_no_end(played: Played) -> None:
         (Loss.TIMED_OUT, "", "60 s"),
         (Loss.CANCELLED, "", "time was up; whether it took effect is unknown"),
         (Loss.FAILED, "no such thing", "could not be run: no such thing"),
+        (Loss.BY_OPERATOR, "no use", "an operator ended this call in Temporal; whether it took effect is unknown: no use"),
     ],
 )
 def test_lost_call_tells_the_model_what_is_known(loss: Loss, message: str, said: str) -> None:

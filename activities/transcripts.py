@@ -1,12 +1,14 @@
 """The transcript of a turn, by reference.
 
 A model call names its transcript by digest. Most often this process has it: the answer and the tool results of the step before were
-made here. Where it has not, it reads its own workflow's history: the tail since the last answer it knows, or all of it. A digest that does not
-match after that is an error, and nothing is sent.
+made here. Where it has not, it reads its own workflow's history: the tail since the last answer it knows, or all of it. What a process knows may be
+wrong: a worker that was frozen comes back with the answer of an attempt that counted as lost. The digest tells. One that does not match after all
+of history was read is an error, and nothing is sent.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -90,7 +92,8 @@ class Transcripts:
             state = known.state if own is None else ready_for(known.state, own)
             if _matches(state, call):
                 return state
-            state = await _fold_tail(client, run, own, known.answered)
+            with contextlib.suppress(Exception):  # what is known may be an answer that history does not have, and then nothing fits
+                state = await _fold_tail(client, run, own, known.answered)
             if _matches(state, call):
                 return state
         for _ in range(2):

@@ -173,8 +173,20 @@ class Feed:
         return found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING or found.history_length > self._last_id
 
     async def _page(self, request: GetWorkflowExecutionHistoryRequest) -> GetWorkflowExecutionHistoryResponse:
-        """The next page, however long the server is away."""
-        return await self._patiently(lambda: self._client.workflow_service.get_workflow_execution_history(request, timeout=_POLL))
+        """The next page, however long the server is away.
+
+        A server may refuse the token of a page that it gave itself: it compares the token with the state of the workflow, and a late notice of an
+        older state meets a newer token. Without it history is read from its beginning, and `_take` leaves out what was seen.
+        """
+        service = self._client.workflow_service
+        try:
+            return await self._patiently(lambda: service.get_workflow_execution_history(request, timeout=_POLL))
+        except errors.InvalidRequestError:
+            if not request.next_page_token:
+                raise
+        request.next_page_token = b""
+        await asyncio.sleep(_FIRST_PAUSE_S)
+        return await self._patiently(lambda: service.get_workflow_execution_history(request, timeout=_POLL))
 
     async def _patiently(self, ask: Callable[[], Awaitable[V]]) -> V:
         """The server's answer, however long it is away.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import Any
 
@@ -13,12 +14,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.activities import failures
+from perdure.activities.signatures import MEMO
 from perdure.clients.feed import unreadable
 
 WAIT = timedelta(seconds=30)
 
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
 """The server's type for an update that its workflow did not answer before it ended."""
+_IS_OVER = ("completed", "closing workflow")
+"""What the server says of an update that comes after the end, and of one that meets it."""
 
 
 async def ask(handle: WorkflowHandle[Any, Any], update: str, given: RawValue, *, id: str | None = None) -> RawValue:  # noqa: A002 - Temporal's word
@@ -35,14 +39,26 @@ async def ask(handle: WorkflowHandle[Any, Any], update: str, given: RawValue, *,
             answer: RawValue = await handle.execute_update(update, given, id=id, result_type=RawValue)
     except WorkflowUpdateFailedError as error:
         if isinstance(error.cause, ApplicationError) and error.cause.type == _ENDED_MEANWHILE:
-            raise errors.InvalidRequestError(f"turn {handle.id!r} ended before it could take in {update!r}") from None
+            raise await _over(handle, update) from None
         raise errors.from_info(failures.error_in(error.cause)) from None
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         raise errors.ServerUnreachableError(
             f"no worker took in {update!r} for turn {handle.id!r} within {WAIT.total_seconds():g} s; is one running?"
         ) from error
     except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND and "completed" in error.message:
-            raise errors.InvalidRequestError(f"turn {handle.id!r} is over; {update!r} comes too late") from None
+        if error.status == RPCStatusCode.NOT_FOUND and any(words in error.message for words in _IS_OVER):
+            raise await _over(handle, update) from None
         raise unreadable(handle.id, error) from error
     return answer
+
+
+async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.InvalidRequestError:
+    """The error of an update that comes too late, with the outcome where Temporal has it."""
+    outcome = ""
+    with contextlib.suppress(RPCError):
+        found = await handle.describe()
+        status = found.status.name.lower() if found.status else ""
+        outcome = (await found.memo_value(MEMO, {})).get("outcome", status)
+    said = f" ({outcome})" if outcome else ""
+    context = {"turn_id": handle.id, "outcome": outcome}
+    return errors.InvalidRequestError(f"turn {handle.id!r} is over{said}; {update!r} comes too late", context=context)

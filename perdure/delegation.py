@@ -15,6 +15,7 @@ from perdure.errors import InvalidRequestError
 from perdure.facts import ChildEnded, ChildScheduled, ChildTold, Key
 from perdure.leases import COUNTS
 from perdure.ledger import Ledger
+from perdure.messages import ToolCall
 from perdure.reports import Outcome
 from perdure.state import Child, TurnState
 from perdure.text import clip
@@ -108,7 +109,7 @@ def _answered(state: TurnState, key: Key) -> TurnState:
         return state
     call = gates.edited(state)[key.call - 1]
     children = sorted(state.children_of(key.step, key.call), key=lambda child: child.key.child)
-    if len(children) < len(asked(call)) or not all(child.ended for child in children):
+    if len(children) != _wanted(call) or not all(child.ended for child in children):
         return state
     if call.name == SPAWN:
         room = limits.TOOL_RESULT_BYTES // 2 // len(children)
@@ -116,6 +117,14 @@ def _answered(state: TurnState, key: Key) -> TurnState:
         return steps.give(state, place, clip(said, limits.TOOL_RESULT_BYTES), is_error=False)
     [child] = children
     return steps.give(state, place, clip(_words(child), limits.TOOL_RESULT_BYTES), is_error=failed(child))
+
+
+def _wanted(call: ToolCall) -> int:
+    """The number of children that a call starts: 0 for one that starts none, which a reader that begins from a wrong answer may meet."""
+    try:
+        return len(asked(call))
+    except ValueError:
+        return 0
 
 
 def _words(child: Child) -> str:

@@ -153,7 +153,7 @@ async def test_budget_can_be_added_to_before_a_worker_has_the_turn(perdure_serve
 
 
 @pytest.mark.parametrize(
-    ("agent", "reason"), [("spender", "no limit of tokens"), ("nobody", "ended before it could take in")], ids=["not limited", "never resolved"]
+    ("agent", "reason"), [("spender", "no limit of tokens"), ("nobody", r"is over \(failed\)")], ids=["not limited", "never resolved"]
 )
 async def test_early_addition_that_fits_nothing_is_refused(perdure_server: str, agent: str, reason: str) -> None:
     """As soon as the limits are known, or the turn has ended without them; the turn itself is none the worse."""

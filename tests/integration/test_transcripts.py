@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -255,6 +255,39 @@ async def test_answer_that_history_does_not_have_is_not_believed(recorded: Recor
         for fact in recorded.results(known):
             transcripts.remember_result(recorded.history.run_id, fact.key, f"call_{known}_{fact.key.call}", fact.output)
         assert (await recorded.load(transcripts, step)).messages == recorded.before(step).messages
+
+
+def wrong_calls() -> Iterator[tuple[ToolCall, ...]]:
+    """Calls that another attempt may have asked for where history has delegates."""
+    task = {"agent": "helper", "task": "Help."}
+    some = [call("delegate_to_agent", **task), call("delegate_to_agent", agent=3), call("spawn_agents", tasks=[task] * 3), call("spawn_agents")]
+    some += [call("spawn_agents", tasks=[task]), call("list_agents"), call("look", page=1), call("nothing"), call("spawn_agents", tasks="x")]
+    for count in (1, 2):
+        yield from itertools.product(some, repeat=count)
+
+
+@pytest.mark.accepts("Y16")
+async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_believed(runtime: Runtime) -> None:
+    """A worker that was frozen knows the answer of a lost attempt; whatever it is, the transcript is that of history."""
+    task = {"agent": "helper", "task": "Help."}
+    delegations = [calls(call("spawn_agents", tasks=[task, task])), calls(call("delegate_to_agent", **task), call("look", page=1))]
+    lead = Agent(name="lead", model="scripted:lead", tools=[look], delegates=["helper"], max_children=9)
+    helper = Agent(name="helper", model="scripted:helper", description="Helps.")
+    models = {"lead": ScriptedModel(*delegations, says("done")), "helper": ScriptedModel(says("a"), says("b"), says("c"))}
+    async with runtime([lead, helper], model=models) as client:
+        turn = await client.start("lead", "go")
+        await turn.result()
+        facts = [event.fact async for event in turn.events()]
+        recorded = Recorded(client.temporal, await client.history(turn), facts)
+        for wrong in wrong_calls():
+            answer = ModelAnswer(message=AssistantMessage(parts=wrong), stop=StopReason.TOOL_CALLS, model="scripted")
+            for known in (1, 2):
+                transcripts = Transcripts()
+                transcripts.remember_answer(recorded.history.run_id, recorded.before(known), Key(known), answer)
+                for fact in recorded.results(known):
+                    transcripts.remember_result(recorded.history.run_id, fact.key, f"call_{known}_{fact.key.call}", fact.output)
+                loaded = await recorded.load(transcripts, known + 1)
+                assert loaded.messages == recorded.before(known + 1).messages, wrong
 
 
 @pytest.mark.accepts("Y13")

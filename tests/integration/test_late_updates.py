@@ -1,0 +1,64 @@
+"""Updates that meet the end of their turn: whoever sends them is told that it is over, and how it ended."""
+
+import asyncio
+
+import pytest
+
+from perdure import Budget, Outcome, errors
+from perdure.clients import Turn
+from perdure.testing import ScriptedModel, says
+
+from ..conftest import Runtime
+from .spending import queue, report_of, spender
+
+MORE = Budget(model_calls=1)
+
+
+async def refused(turn: Turn) -> errors.InvalidRequestError:
+    """The error of adding to the budget of a turn that ends."""
+    with pytest.raises(errors.InvalidRequestError, match="is over") as caught:
+        await turn.add_budget(MORE)
+    return caught.value
+
+
+@pytest.mark.accepts("Y19")
+async def test_update_that_waits_when_its_turn_is_terminated_is_told_so(perdure_server: str) -> None:
+    """No worker ever took it in, so the server drops it with the turn."""
+    async with queue(perdure_server) as work:
+        turn = await work.client.start("spender", "go")
+        asked = asyncio.create_task(refused(turn))
+        await asyncio.sleep(0.5)
+        await work.client.temporal.get_workflow_handle(turn.id).terminate()
+        error = await asked
+
+    assert error.context["outcome"] == Outcome.TERMINATED
+
+
+@pytest.mark.accepts("Y19")
+async def test_update_after_the_end_is_told_the_outcome(runtime: Runtime) -> None:
+    """The error names the turn and how it ended."""
+    async with runtime(spender(budget=Budget(model_calls=3)), model=ScriptedModel(says("done"))) as client:
+        turn = await client.start("spender", "go")
+        await report_of(turn)
+        error = await refused(turn)
+
+    assert error.message == f"turn {turn.id!r} is over (completed); 'add_budget' comes too late"
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y19")
+async def test_updates_that_race_with_the_end_of_their_turn_are_taken_in_or_told_that_it_is_over(runtime: Runtime) -> None:
+    """Eighty of them, each with a turn of its own that ends at about that moment."""
+    answers = ScriptedModel(*[says("done") for _ in range(80)])
+
+    async def race(number: int) -> None:
+        turn = await client.start("spender", f"go {number}")
+        await asyncio.sleep(number % 20 * 0.02)
+        try:
+            await turn.add_budget(MORE)
+        except errors.InvalidRequestError as error:
+            assert "is over" in error.message
+
+    async with runtime(spender(budget=Budget(model_calls=3)), model=answers) as client:
+        for first in range(0, 80, 8):
+            await asyncio.gather(*(race(number) for number in range(first, first + 8)))

@@ -18,6 +18,7 @@ from perdure.activities.prices import Prices
 from perdure.activities.transcripts import Transcripts
 from perdure.facts import Key
 from perdure.health import Health
+from perdure.messages import with_plain_ids
 from perdure.protocols import Prompt
 from perdure.reports import StopReason, Usage
 from perdure.retries import asked_pause_s
@@ -41,7 +42,7 @@ class ModelActivities:
         """Load the transcript that `call` names, ask the model, remember the answer.
 
         Raises:
-            LLMError: The provider's error.
+            LLMError: The provider's error, or an answer that holds nothing, or more calls than one may.
             TranscriptMismatchError: History does not hold the transcript; nothing was sent.
             ConfigurationError: The provider is not set up on this worker.
             InvalidRequestError: The schema that the turn was started with is none.
@@ -67,8 +68,10 @@ class ModelActivities:
             "model": "" if answer.model == name else answer.model,
             "cost": answer.cost if answer.cost is not None else await self._cost(model, answer.model, answer.usage, state, request),
         }
-        told["message"] = chains.with_author(answer.message, model)
-        answer = protocol.read(answer.model_copy(update=told), prompt, corrects=state.agent.unmarked == "correct")
+        told["message"] = chains.with_author(with_plain_ids(answer.message), model)
+        answer = answer.model_copy(update=told)
+        _refuse_many_calls(model, answer)
+        answer = protocol.read(answer, prompt, corrects=state.agent.unmarked == "correct")
         _refuse_nothing(model, answer)
         self._health.succeeded(model)
         answer = await checked(answer, state, check)
@@ -158,10 +161,31 @@ def _request(call: ModelCall, state: TurnState, target: str, model: str, prompt:
     )
 
 
+def _refuse_many_calls(model: str, answer: ModelAnswer) -> None:
+    """An answer with too many calls ends here, before anything is made of it: it is paid for, and the same model would say it again.
+
+    Raises:
+        LLMInvalidRequestError: It asks for more calls than one answer may.
+    """
+    count = len(answer.message.calls)
+    if count > limits.CALLS:
+        raise errors.LLMInvalidRequestError(
+            f"{model} asked for {count} tool calls in one answer, more than the {limits.CALLS} that one may hold, and none of them was run; "
+            "have the agent ask for fewer at a time, or give it a tool that takes a list",
+            context={**_billed(model, answer), "calls": count, "limit": limits.CALLS},
+        )
+
+
 def _refuse_nothing(model: str, answer: ModelAnswer) -> None:
     """An answer without text and calls is an error of the model, unless it was cut off or declined."""
     empty = not answer.message.text.strip() and not answer.message.calls
     if empty and answer.stop not in (StopReason.MAX_TOKENS, StopReason.REFUSED):
-        cost: dict[str, JsonValue] = {} if answer.cost is None else {"cost": str(answer.cost)}
-        context: dict[str, JsonValue] = {"model": model, chains.EMPTY: True, "charged": True, "usage": answer.usage.model_dump(), **cost}
-        raise errors.LLMUnavailableError(f"{model} answered with nothing (stop reason: {answer.stop})", context=context)
+        raise errors.LLMUnavailableError(
+            f"{model} answered with nothing (stop reason: {answer.stop})", context={**_billed(model, answer), chains.EMPTY: True}
+        )
+
+
+def _billed(model: str, answer: ModelAnswer) -> dict[str, JsonValue]:
+    """What the error of an answer says of its price: the provider gave it, and bills it."""
+    cost: dict[str, JsonValue] = {} if answer.cost is None else {"cost": str(answer.cost)}
+    return {"model": model, "charged": True, "usage": answer.usage.model_dump(), **cost}

@@ -48,7 +48,7 @@ def _scheduled(state: TurnState, fact: ChildScheduled) -> TurnState:
         lease = Spending(**{name: value for name, value in limited.items() if value is not None})
     child = Child(fact.key, fact.turn_id, fact.request, lease)
     ledger = ledger.hold(str(fact.key), lease)
-    return replace(state, children=(*state.children, child), in_flight=(*state.in_flight, fact.key), ledger=ledger, waiting=None)
+    return replace(state, children=(*state.children, child), in_flight=state.with_begun(fact.key), ledger=ledger, waiting=None)
 
 
 def _told(state: TurnState, fact: ChildTold) -> TurnState:
@@ -82,8 +82,7 @@ def _ended(state: TurnState, fact: ChildEnded) -> TurnState:
     child = state.child(fact.key)
     if child is None or child.ended:
         return state
-    in_flight = tuple(other for other in state.in_flight if other != fact.key)
-    state = replace(state, in_flight=in_flight, ledger=_settled(state.ledger, fact))
+    state = replace(state, in_flight=state.without(fact.key), ledger=_settled(state.ledger, fact))
     if not fact.began and fact.key.attempt < STARTS:
         return replace(state, children=tuple(other for other in state.children if other.key != fact.key))
     child = replace(child, ended=True, summary=fact.summary, waits_for="", reason=fact.reason, lease=child.lease if fact.began else NOTHING)

@@ -144,7 +144,7 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     elif key.is_tool_call:
         ledger = ledger.hold(str(key), ONE_TOOL_CALL)
     model_calls = state.model_calls + key.is_model_call
-    return replace(state, in_flight=(*state.in_flight, key), model_calls=model_calls, ledger=ledger, waiting=None)
+    return replace(state, in_flight=state.with_begun(key), model_calls=model_calls, ledger=ledger, waiting=None)
 
 
 def _cut(state: TurnState, model: str, cut: Cut) -> TurnState:
@@ -185,7 +185,7 @@ def _failed(before: TurnState, fact: CallFailed) -> TurnState:
 
 def _landed(state: TurnState, key: Key) -> TurnState:
     calling = tuple(one for one in state.calling if one[0] != key)
-    return replace(state, in_flight=tuple(other for other in state.in_flight if other != key), calling=calling)
+    return replace(state, in_flight=state.without(key), calling=calling)
 
 
 def _is_late(state: TurnState, key: Key) -> bool:
@@ -207,15 +207,15 @@ def _answered(state: TurnState, key: Key, answer: ModelAnswer, target: Target | 
         counted = state.estimate.counted(answer.usage.input_tokens, cut.tokens)
         state = replace(state, known_tokens=tokens, known_at=state.bound, known_by=target.model, known_cut=cut, estimate=counted)
     tried = chains.tried(state)
-    state = replace(state, answer=answer, tried=tried, bill=bill, objections=objections, results=(), usage=state.usage + answer.usage)
+    state = replace(state, answer=answer, tried=tried, bill=bill, objections=objections, calls=(), results=(), usage=state.usage + answer.usage)
     state = replace(state, failures=(), pardoned=0, passed=())
     state = steps.append(replace(state, ledger=state.ledger.settle(str(key), bill.amount)), message)
     if state.finishing or not runs_tools(answer):
         return _objected(steps.close(state, key.step), answer)
     if state.agent is not None and boundary.violation(state.agent, message.calls):
-        return replace(state, results=tuple(None for _ in message.calls), gates=tuple(OPEN for _ in message.calls))
-    state = replace(state, gates=tuple(gates.gate_of(state, call) for call in message.calls))
-    state = replace(state, results=tuple(steps.known_result(state.agent, call) for call in message.calls))
+        return replace(state, calls=message.calls, results=tuple(None for _ in message.calls), gates=tuple(OPEN for _ in message.calls))
+    state = replace(state, calls=message.calls, gates=tuple(gates.gate_of(state, call) for call in message.calls))
+    state = replace(state, results=tuple(steps.known_result(state.agent, call) for call in state.calls))
     return errands.settle(steps.settle(state, key.step))
 
 

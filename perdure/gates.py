@@ -76,4 +76,4 @@ def _key(state: TurnState, place: int) -> Key:
 
 
 def _with(gates: tuple[Gate, ...], place: int, gate: Gate) -> tuple[Gate, ...]:
-    return tuple(gate if index == place else other for index, other in enumerate(gates, 1))
+    return (*gates[: place - 1], gate, *gates[place:])

@@ -9,27 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from types import MappingProxyType
 
 from perdure import errors
 from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending
 
-_NONE_HELD: Mapping[str, Spending] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What may be spent, what is spent, and what is reserved, by the key of who reserved it. Without a budget everything fits."""
+    """What may be spent, what is spent, and what is reserved, by the key of who reserved it. Without a budget everything fits.
+
+    `reserved` is all of `held` together, kept beside it because it is asked for with every call that is made.
+    """
 
     budget: Budget | None = None
     spent: Spending = NOTHING
-    held: Mapping[str, Spending] = field(default_factory=lambda: _NONE_HELD)
+    held: Mapping[str, Spending] = field(default_factory=dict)
     overrun: bool = False
-
-    @property
-    def reserved(self) -> Spending:
-        """All reservations together."""
-        return sum(self.held.values(), NOTHING)
+    reserved: Spending = NOTHING
 
     def remaining(self, dimension: str) -> Decimal | int | None:
         """What is neither spent nor reserved of one dimension, at least 0; None where it has no limit."""
@@ -65,7 +61,8 @@ class Ledger:
 
     def hold(self, key: str, amount: Spending) -> Ledger:
         """Set `amount` aside without asking: for what history says was reserved."""
-        return replace(self, held=MappingProxyType({**self.held, key: amount}))
+        others = self.release(key)
+        return replace(self, held={**self.held, key: amount}, reserved=others.reserved + amount)
 
     def settle(self, key: str, amount: Spending) -> Ledger:
         """Book what `key` really spent instead of its reservation, also where it is more."""
@@ -73,7 +70,7 @@ class Ledger:
             return self
         reserved = self.held[key]
         over = any(getattr(amount, name) > getattr(reserved, name) and getattr(self.budget, name, None) is not None for name in DIMENSIONS)
-        return replace(self, spent=self.spent + amount, held=self._without(key), overrun=self.overrun or over)
+        return replace(self.release(key), spent=self.spent + amount, overrun=self.overrun or over)
 
     def charge(self, key: str) -> Ledger:
         """Book a reservation as spent: nobody knows what became of it."""
@@ -81,7 +78,14 @@ class Ledger:
 
     def release(self, key: str) -> Ledger:
         """Give a reservation back."""
-        return replace(self, held=self._without(key))
+        if key not in self.held:
+            return self
+        held = dict(self.held)
+        gone = held.pop(key)
+        left = self.reserved - gone
+        if gone.usd:  # added anew, so that an amount has no more digits than those that it is made of
+            left = left.model_copy(update={"usd": sum((amount.usd for amount in held.values()), Decimal(0))})
+        return replace(self, held=held, reserved=left)
 
     def add(self, more: Budget) -> Ledger:
         """Raise the budget.
@@ -92,9 +96,6 @@ class Ledger:
         if self.budget is None:
             raise errors.InvalidRequestError("the turn has no budget, so nothing can be added to it")
         return replace(self, budget=self.budget.plus(more))
-
-    def _without(self, key: str) -> Mapping[str, Spending]:
-        return MappingProxyType({name: amount for name, amount in self.held.items() if name != key})
 
 
 _UNITS = {"usd": "${}", "tokens": "{} tokens", "model_calls": "{} model calls", "tool_calls": "{} tool calls"}

@@ -21,12 +21,17 @@ OUTPUT_REASKS = 2
 SAME_CALLS = 3
 """The same call with the same arguments so often in a row, or so many steps in which every tool failed, is a loop."""
 
+CALLS = 64
+"""How many tools one answer of a model may ask for."""
+
 DEPTH = 3
 """How deep a tree of agents may be, its root not counted."""
 CHILDREN = 20
 """How many turns of delegates a turn may start."""
 CHILDREN_AT_ONCE = 5
 """How many of them one call may start."""
+DESCENDANTS = 100
+"""How many turns of delegates a tree of agents may have in all, its root not counted."""
 
 MODEL_CALL = timedelta(minutes=5)
 TOOL_CALL = timedelta(seconds=60)

@@ -7,7 +7,8 @@ of all the calls of the assistant message before it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence, Set
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -113,6 +114,7 @@ class ToolMessage(Value):
 Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 NO_DIGEST = ""
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 OPEN_CALL = "This call has no result: the turn ended before it was run to its end. Whether it took effect is unknown."
 
 
@@ -150,23 +152,38 @@ def digest_of(messages: Iterable[Message]) -> str:
     return digest
 
 
+def with_plain_ids(message: AssistantMessage) -> AssistantMessage:
+    """Take from a call the id that is not plain: people see ids and name them in commands. The fold gives the call one of ours.
+
+    A worker does this before an answer is recorded, never the fold: what is recorded already keeps its ids, and so its digest.
+    """
+    if all(_PLAIN_ID.fullmatch(call.id) for call in message.calls):
+        return message
+    parts = (
+        part.model_copy(update={"id": ""}) if isinstance(part, ToolCall) and not _PLAIN_ID.fullmatch(part.id) else part for part in message.parts
+    )
+    return message.model_copy(update={"parts": tuple(parts)})
+
+
 def with_unique_ids(message: AssistantMessage, taken: Set[str], prefix: str) -> AssistantMessage:
     """Give a call without an id, or with one that is taken, an id of its own that begins with `prefix`."""
-    seen = set(taken)
+    seen: set[str] = set()
     parts: list[Text | Thinking | ToolCall] = []
+    index = 0
     for part in message.parts:
         if isinstance(part, ToolCall):
-            index = sum(isinstance(other, ToolCall) for other in parts) + 1
-            unique = part.id if part.id and part.id not in seen else _free(f"{prefix}_{index}", seen)
+            index += 1
+            is_free = part.id and part.id not in seen and part.id not in taken
+            unique = part.id if is_free else _free(f"{prefix}_{index}", seen, taken)
             seen.add(unique)
             part = part if part.id == unique else part.model_copy(update={"id": unique})
         parts.append(part)
     return message.model_copy(update={"parts": tuple(parts)})
 
 
-def _free(wanted: str, seen: Set[str]) -> str:
+def _free(wanted: str, seen: Set[str], taken: Set[str]) -> str:
     number, name = 1, wanted
-    while name in seen:
+    while name in seen or name in taken:
         number, name = number + 1, f"{wanted}_{number + 1}"
     return name
 
@@ -182,7 +199,7 @@ def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
             out.append(message)
             continue
         following = messages[index + 1] if index + 1 < len(messages) else None
-        given = list(following.results) if isinstance(following, ToolMessage) else []
+        given = _by_call(following.results if isinstance(following, ToolMessage) else ())
         unique = with_unique_ids(message, seen, f"past_{index}")
         seen.update(call.id for call in unique.calls)
         results = (_taken(given, asked, call) for asked, call in zip(message.calls, unique.calls, strict=True))
@@ -190,12 +207,22 @@ def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(out)
 
 
-def _taken(given: list[ToolResult], asked: ToolCall, call: ToolCall) -> ToolResult:
+def _by_call(results: Iterable[ToolResult]) -> dict[str, list[ToolResult]]:
+    """The results of each call, the last first."""
+    found: dict[str, list[ToolResult]] = {}
+    for result in results:
+        found.setdefault(result.call_id, []).append(result)
+    for same in found.values():
+        same.reverse()
+    return found
+
+
+def _taken(given: Mapping[str, list[ToolResult]], asked: ToolCall, call: ToolCall) -> ToolResult:
     """The first of the results that answers what was asked, under the id that the call has now; one that says there is none."""
-    found = next((result for result in given if result.call_id == asked.id), None)
-    if found is None:
+    answers = given.get(asked.id)
+    if not answers:
         return ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True)
-    given.remove(found)
+    found = answers.pop()
     return found if found.call_id == call.id else found.model_copy(update={"call_id": call.id})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
@@ -83,6 +84,7 @@ class TurnState:
     """Everything that follows from the facts so far.
 
     `messages` are complete: every call in them has its results, but for the calls of the last answer, whose results gather in `results`.
+    `calls` are those, until all of them have one; `in_flight` are activities and children, in the order in which they began.
     `bound` is the most tokens that they can be, `asked_bound` that of what the turn was given; `known_tokens` is what the model `known_by` reported
     for the messages up to `known_at` without `known_cut`. `estimate` is about how many tokens they are. `cuts` is what is not sent to which model,
     because its window is too small, `left_out` what `last_cut` left out of the last call. `opening` is the place of the message with the task,
@@ -115,6 +117,7 @@ class TurnState:
     thinkers: frozenset[str] = frozenset()
     steps: tuple[Step, ...] = ()
     answer: ModelAnswer | None = None
+    calls: tuple[ToolCall, ...] = ()
     objections: int = 0
     tried: tuple[Tried, ...] = ()
     bill: Bill | None = None
@@ -128,7 +131,7 @@ class TurnState:
     ledger: Ledger = Ledger()
     added: tuple[Budget, ...] = ()
     finishing: bool = False
-    in_flight: tuple[Key, ...] = ()
+    in_flight: Mapping[Key, None] = field(default_factory=dict)
     calling: tuple[tuple[Key, str], ...] = ()
     passed: tuple[str, ...] = ()
     unpriced: bool = False
@@ -211,11 +214,6 @@ class TurnState:
         return self.steps[-1].message.text if self.steps else ""
 
     @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """The calls of the last answer that are to be run."""
-        return self.answer.message.calls if self.answer and self.results else ()
-
-    @property
     def asked(self) -> Asked:
         """The open calls that wait for a person."""
         rows = zip(self.calls, self.results, self.gates, strict=True)
@@ -251,6 +249,18 @@ class TurnState:
             children=tuple(child.report for child in self.children),
             unstopped=tuple(str(key) for key in self.in_flight),
         )
+
+    def with_begun(self, key: Key) -> Mapping[Key, None]:
+        """What is in flight, and this."""
+        return {**self.in_flight, key: None}
+
+    def without(self, key: Key) -> Mapping[Key, None]:
+        """What is in flight but for this."""
+        if key not in self.in_flight:
+            return self.in_flight
+        left = dict(self.in_flight)
+        del left[key]
+        return left
 
     def attempts(self, key: Key) -> int:
         """How many attempts of this activity are over."""

@@ -65,7 +65,7 @@ def give(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:
     edited = state.gates[key.call - 1].arguments if key.call <= len(state.gates) else None
     told = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
     result = ToolResult(call_id=call.id, name=call.name, content=content + told, is_error=is_error)
-    results = tuple(result if index == key.call else other for index, other in enumerate(state.results, 1))
+    results = (*state.results[: key.call - 1], result, *state.results[key.call :])
     others = tuple(failure for failure in state.failures if failure.key.call != key.call)
     return settle(replace(state, results=results, failures=others, pardoned=min(state.pardoned, len(others))), key.step)
 
@@ -85,10 +85,9 @@ def lose(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
 
 def settle(state: TurnState, step: int) -> TurnState:
     """Close the step once every call has its result."""
-    results = tuple(result for result in state.results if result is not None)
-    if len(results) < len(state.results):
+    if not all(state.results):
         return state
-    results = _with_warning(state, results, step)
+    results = _with_warning(state, tuple(filter(None, state.results)), step)
     return close(append(state, ToolMessage(results=results)), step, results)
 
 
@@ -118,4 +117,4 @@ def close(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -
         tried=state.tried,
         left_out=state.left_out,
     )
-    return replace(state, steps=(*state.steps, step), results=(), gates=(), closed_calls=state.closed_calls + len(results))
+    return replace(state, steps=(*state.steps, step), calls=(), results=(), gates=(), closed_calls=state.closed_calls + len(results))

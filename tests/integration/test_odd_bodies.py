@@ -141,17 +141,14 @@ async def test_odd_name_of_a_call_is_an_unknown_tool_or_counts_as_missing(runtim
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
 async def test_call_with_an_odd_id_runs_and_its_result_has_the_same_id(runtime: Runtime, vendor: Vendor) -> None:
-    """An id that is text is kept as far as the API takes it back; another one is made where it is none."""
+    """One of ours is in its place, in the next request too, unless it is plain: what people see of a call, and name in commands, is only that."""
     dialect = DIALECTS[vendor.name]
     ended, stub = await ends(runtime, vendor, {name: dialect.answer(calls=dialect.call(id=value)) for name, value in ODD.items()})
 
     assert {name: words(end) for name, end in ended.items()} == dict.fromkeys(ODD, "done")
     heard = {name: dialect.heard(requests[1]) for name, requests in stub.heard.items()}
     assert {(name, arguments, result) for ((_, name, arguments, result),) in heard.values()} == {("weigh", "{}", "0 ")}
-    ids = {name: call_id for name, ((call_id, *_),) in heard.items()}
-    kept = {"surrogate": "a?b", "nul": "a\0b"} if vendor.name != "anthropic" else {"surrogate": ids["surrogate"], "nul": ids["nul"]}
-    assert ids == dict.fromkeys(ODD, "call_1_1") | kept
-    assert len({ids["surrogate"], ids["nul"], "call_1_1"}) == 3
+    assert {name: call_id for name, ((call_id, *_),) in heard.items()} == dict.fromkeys(ODD, "call_1_1")
 
 
 WRITTEN = {

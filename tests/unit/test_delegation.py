@@ -269,7 +269,7 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
     began = [(summary, errand) for (failures, summary), errand in zip(ends, given_out, strict=True) if failures < delegation.STARTS]
     charged = [errand.lease if summary is None else summary.spent for summary, errand in began]
     assert state.ledger.spent == total([before, Spending(tool_calls=1), *charged])
-    assert (state.ledger.held, state.in_flight) == ({}, ())
+    assert (state.ledger.held, state.in_flight) == ({}, {})
     assert [len(step.results) for step in state.steps] == [1]
     assert sorted(child.key.child for child in state.children) == list(range(1, len(ends) + 1))
 

@@ -30,15 +30,21 @@ CHILD = Child(Key(1, 1, child=1), "page/writer-1", TurnRequest(agent="writer", t
     ("state", "words"),
     [
         (TurnState(), "waits for a worker"),
-        (TurnState(in_flight=(Key(0),)), "agent  looks the agent up"),
-        (TurnState(in_flight=(Key(2),), calling=((Key(2), "openai:gpt"),)), "step-2  asks openai:gpt"),
-        (TurnState(in_flight=(Key(2),)), "step-2  asks the model"),
-        (TurnState(in_flight=(Key(1, 2),), answer=ASKED, results=(None, None)), "step-1.call-2  runs fetch"),
-        (TurnState(in_flight=(Key(1, 1), Key(1, 2)), answer=ASKED, results=(None, None)), "step-1.call-1  runs search, runs fetch"),
-        (TurnState(in_flight=(Key(1, 1, is_policy=True),), answer=ASKED, results=(None, None)), "step-1.call-1.policy  asks the policy about search"),
-        (TurnState(in_flight=(Key(0, 1, hook="before"),)), "before-1  middleware"),
-        (TurnState(in_flight=(Key(0, 4, hook="observe"),)), "observe-4  observers"),
-        (TurnState(in_flight=(CHILD.key,), children=(CHILD,)), "1 delegate at work"),
+        (TurnState(in_flight=dict.fromkeys([Key(0)])), "agent  looks the agent up"),
+        (TurnState(in_flight=dict.fromkeys([Key(2)]), calling=((Key(2), "openai:gpt"),)), "step-2  asks openai:gpt"),
+        (TurnState(in_flight=dict.fromkeys([Key(2)])), "step-2  asks the model"),
+        (TurnState(in_flight=dict.fromkeys([Key(1, 2)]), answer=ASKED, calls=ASKED.message.calls, results=(None, None)), "step-1.call-2  runs fetch"),
+        (
+            TurnState(in_flight=dict.fromkeys([Key(1, 1), Key(1, 2)]), answer=ASKED, calls=ASKED.message.calls, results=(None, None)),
+            "step-1.call-1  runs search, runs fetch",
+        ),
+        (
+            TurnState(in_flight=dict.fromkeys([Key(1, 1, is_policy=True)]), answer=ASKED, calls=ASKED.message.calls, results=(None, None)),
+            "step-1.call-1.policy  asks the policy about search",
+        ),
+        (TurnState(in_flight=dict.fromkeys([Key(0, 1, hook="before")])), "before-1  middleware"),
+        (TurnState(in_flight=dict.fromkeys([Key(0, 4, hook="observe")])), "observe-4  observers"),
+        (TurnState(in_flight=dict.fromkeys([CHILD.key]), children=(CHILD,)), "1 delegate at work"),
         (TurnState(children=(CHILD, CHILD, replace(CHILD, ended=True))), "2 delegates at work"),
         (TurnState(waiting=Waiting("retry", "slow down")), "asks again in a moment"),
         (TurnState(waiting=Waiting("approval", "somebody has to")), "waits for approval"),
@@ -57,8 +63,8 @@ def test_time_stands_still_only_while_nothing_but_people_can_help() -> None:
 
     assert needs_somebody(TurnState(waiting=Waiting("budget", "spent")))
     assert not needs_somebody(TurnState(waiting=Waiting("retry", "slow down")))
-    assert needs_somebody(TurnState(in_flight=(waits.key,), children=(waits,)))
-    assert not needs_somebody(TurnState(in_flight=(waits.key, works.key), children=(waits, works)))
+    assert needs_somebody(TurnState(in_flight=dict.fromkeys([waits.key]), children=(waits,)))
+    assert not needs_somebody(TurnState(in_flight=dict.fromkeys([waits.key, works.key]), children=(waits, works)))
 
 
 def test_what_is_spent_is_said_of_each_limit() -> None:

@@ -47,7 +47,7 @@ def test_late_end_changes_what_was_spent_and_nothing_else(late: str) -> None:
     assert (after.messages, after.digest, after.steps, after.answer) == (before.messages, before.digest, before.steps, before.answer)
     assert after.messages[-1] == LAST_WORDS
     assert after.failures == ()
-    assert after.in_flight == (LAST,)
+    assert list(after.in_flight) == [LAST]
     reserved = before.ledger.held[str(FIRST)].usd
     assert after.ledger.spent.usd == {"answer": Decimal(1), "error": Decimal(0), "cancel": reserved}[late]
     assert set(after.ledger.held) == {str(LAST)}

@@ -51,6 +51,7 @@ PARENT = Agent(
     delegates=[Delegate("job", inherit=False)],
     max_iterations="unlimited",
     max_children=1_000,
+    max_descendants=1_000,
     on_loop="ignore",
 )
 

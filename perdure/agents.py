@@ -36,6 +36,7 @@ _KINDS = {
     "parallel_tools": kinds.FLAG,
     "max_depth": kinds.whole(0),
     "max_children": _COUNT,
+    "max_descendants": _COUNT,
     "children_at_once": _COUNT,
     "on_exhausted": kinds.choice("fail", "finish", "pause"),
     "on_loop": kinds.choice("fail", "warn", "ignore"),
@@ -81,6 +82,7 @@ class Agent(Generic[T_co]):
         max_depth: How deep the tree of agents below it may be: 1 for delegates that may not delegate, 0 for none.
         max_children: How many turns of delegates one turn may start.
         children_at_once: How many of them one call may start.
+        max_descendants: How many turns of delegates the tree below it may have in all, theirs included.
         on_child_error: When one of several delegates fails: `cancel` the others, or `collect` what all of them have to say.
         observers: Objects of yours that see every step, every wait and the end, in the worker.
         on_loop: When the model repeats itself: `fail`, `warn` it, or `ignore` that.
@@ -117,6 +119,7 @@ class Agent(Generic[T_co]):
     max_depth: int = limits.DEPTH
     max_children: int = limits.CHILDREN
     children_at_once: int = limits.CHILDREN_AT_ONCE
+    max_descendants: int = limits.DESCENDANTS
     on_child_error: Literal["cancel", "collect"] = "cancel"
 
     def __post_init__(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+
+from pydantic_core import to_json
 
 from perdure import boundary, chains, errands, errors, gates, leases, limits, loops, reservations
 from perdure.approvals import Asked
@@ -19,6 +21,9 @@ from perdure.reports import Outcome, StopReason
 from perdure.retries import retry_delay
 from perdure.state import TurnState
 from perdure.wire import ModelAnswer
+
+_ESCAPED = 6
+"""So many bytes of JSON a byte of text may take, as `\\u0000`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,33 @@ def check_history(size_bytes: int, events: int) -> None:
             f"the turn's history has {size_bytes} bytes in {events} events, close to what the server allows; continue in a new turn",
             context={"bytes": size_bytes, "events": events},
         )
+
+
+def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: int) -> None:
+    """End a turn typed where calls that are made at once may make its history longer than the server allows.
+
+    Raises:
+        TooLargeError: What they may bring does not fit any more.
+    """
+    labels = len(to_json(state.request.labels)) if state.request else 0
+    brought = sum(_brought(move, labels) for move in moves)
+    if size_bytes + brought > limits.SERVER_BYTES:
+        raise errors.TooLargeError(
+            f"the turn's history has {size_bytes} bytes, and {len(moves)} tool calls at once may bring {brought} more, beyond what the server "
+            "allows; continue in a new turn, or have the agent run its tools one after the other",
+            context={"bytes": size_bytes, "calls": len(moves), "may_bring": brought, "limit": limits.SERVER_BYTES},
+        )
+
+
+def _brought(move: Act | Delegate, labels: int) -> int:
+    """The most bytes of history that a call takes: its input, and its result where each byte needs an escape.
+
+    A delegate is given the arguments and inherited tools, and its summary holds an output, an error and what is below it.
+    """
+    arguments = len(to_json(move.call.arguments))
+    if isinstance(move, Act):
+        return limits.CALL_BYTES + labels + arguments + _ESCAPED * limits.TOOL_RESULT_BYTES
+    return arguments + len(move.errands) * (limits.CALL_BYTES + labels + _ESCAPED * limits.SUMMARY_BYTES)
 
 
 def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:

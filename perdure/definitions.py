@@ -95,6 +95,7 @@ class AgentDefinition(Wire):
     `targets` are the models, in the order in which they are asked. `model` and `price` are those of the first; a definition of an earlier release
     has nothing else. `tier` is the alias by which the agent names its model, empty where it names the model itself. `allowed` is None where every
     tool is. `output_schema` is that of the answer, None for text.
+    `max_descendants` is None in a definition of an earlier release, which limits nothing.
     `indexed` says that the namespace has Perdure's search attributes. A turn may not find that out itself, nor set them where they are missing.
     """
 
@@ -125,6 +126,7 @@ class AgentDefinition(Wire):
     max_depth: int = limits.DEPTH
     max_children: int = limits.CHILDREN
     children_at_once: int = limits.CHILDREN_AT_ONCE
+    max_descendants: int | None = None
     on_child_error: Literal["cancel", "collect"] = "cancel"
 
     @property
@@ -190,6 +192,7 @@ def define(
         max_depth=agent.max_depth,
         max_children=agent.max_children,
         children_at_once=agent.children_at_once,
+        max_descendants=agent.max_descendants,
         on_child_error=agent.on_child_error,
         price=chain[0].price,
         tier="" if len(agent.models) > 1 or ":" in agent.models[0] else agent.models[0],

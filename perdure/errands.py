@@ -5,6 +5,7 @@ A call that starts no turn (`list_agents`, and what a guard refuses) stands in n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,16 @@ from perdure.text import clip, head
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A task for another agent. `lease` is what is set aside for it; `budget` what its turn is started with, but for time."""
+    """A task for another agent.
+
+    `lease` is what is set aside for it; `budget` what its turn is started with, but for time. `descendants` turns may be below its own.
+    """
 
     agent: str
     task: str
     lease: Spending = NOTHING
     budget: Budget | None = None
+    descendants: int | None = None
 
 
 def is_delegation(call: ToolCall) -> bool:
@@ -118,7 +123,20 @@ def _too_many(state: TurnState, agent: AgentDefinition, call: ToolCall, planned:
     if len(state.children) + planned + count > agent.max_children:
         left = max(agent.max_children - len(state.children) - planned, 0)
         return f"{call.name}: nothing was started: a turn may start {agent.max_children} agents, and {left} of them are left.", True
+    room = state.descendants_left
+    if room is not None and planned + count > room:
+        left = max(room - planned, 0)
+        said = f"{call.name}: nothing was started: the tree of agents is limited, and {left} more of them are left here"
+        return f"{said}; give fewer tasks, or do the work yourself.", True
     return None, False
+
+
+def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
+    """How many turns the open calls of the step start that are not among `calls` and have started none yet."""
+    ids = {call.id for call in calls}
+    rows = enumerate(zip(gates.edited(state), state.results, strict=True), 1)
+    waiting = [(place, call) for place, (call, result) in rows if result is None and is_delegation(call) and call.id not in ids]
+    return sum(len(asked(call)) for place, call in waiting if not state.children_of(len(state.steps) + 1, place))
 
 
 def delegate_of(agent: AgentDefinition, name: str) -> PinnedDelegate | None:

@@ -10,7 +10,7 @@ from typing import Any
 from perdure import reservations
 from perdure.budgets import Budget, Spending
 from perdure.definitions import AgentDefinition
-from perdure.errands import Errand, asked, delegate_of
+from perdure.errands import Errand, asked, delegate_of, planned_beside
 from perdure.errors import TurnBudgetExceededError
 from perdure.ledger import Ledger, in_words
 from perdure.messages import ToolCall
@@ -31,6 +31,7 @@ def leases(state: TurnState, agent: AgentDefinition, calls: Sequence[ToolCall], 
     wanted = [asked(call) for call in calls]
     waiting = sum(len(errands) for errands in wanted)
     ledger = state.ledger.hold("kept", reservations.kept(state, agent)).hold("calls", Spending(tool_calls=len(calls) + others))
+    below = _below_each(state, calls, waiting)
     shared: list[tuple[Errand, ...]] = []
     for errands in wanted:
         ready: list[Errand] = []
@@ -39,9 +40,21 @@ def leases(state: TurnState, agent: AgentDefinition, calls: Sequence[ToolCall], 
             lease = _lease(ledger, delegate.budget if delegate else None, waiting)
             ledger = ledger.hold(f"child-{waiting}", lease)
             waiting -= 1
-            ready.append(replace(errand, lease=lease, budget=_budget(ledger, lease, delegate.budget if delegate else None)))
+            budget = _budget(ledger, lease, delegate.budget if delegate else None)
+            ready.append(replace(errand, lease=lease, budget=budget, descendants=below))
         shared.append(tuple(ready))
     return tuple(shared)
+
+
+def _below_each(state: TurnState, calls: Sequence[ToolCall], starting: int) -> int | None:
+    """How many turns each of those that start now may have below it: a fair share of what is left of the tree, the turn itself counted.
+
+    What the other calls of the step have been promised is kept for them. None where the tree has no limit.
+    """
+    left = state.descendants_left
+    if left is None or state.depth_left <= 1:
+        return None if left is None else 0
+    return max(left - starting - planned_beside(state, calls), 0) // (starting + 1)
 
 
 def _lease(ledger: Ledger, named: Budget | None, waiting: int) -> Spending:

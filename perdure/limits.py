@@ -52,6 +52,8 @@ LIVE_TEXT_BYTES = 16 * 1024
 """The end of what a model has said so far, as its heartbeats carry it: most answers whole."""
 TOOL_RESULT_BYTES = 64 * 1024
 SUMMARY_BYTES = 64 * 1024
+CALL_BYTES = 16 * 1024
+"""What a tool call puts into history beside its arguments, labels and result: events, summaries, what became of it."""
 MEMO_BYTES = 2 * 1024
 ERROR_TEXT_BYTES = 4 * 1024
 PROVIDER_BODY_BYTES = 20 * 1000 * 1000
@@ -68,6 +70,8 @@ STORED_BYTES = 25_000_000
 HISTORY_BYTES = 45_000_000
 HISTORY_EVENTS = 48_000
 """The server terminates a workflow at 50 MB or 51,200 events, and no code of it runs then; a turn ends typed before that."""
+SERVER_BYTES = 50_000_000
+"""Where the server terminates it. Calls that are made at once may not bring a history there, and nothing is measured while they run."""
 
 TRANSIENT_RETRIES = 1
 """How often one step asks the same model again after an error that may pass."""

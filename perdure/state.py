@@ -49,7 +49,16 @@ class Child:
     waits_for: str = ""
     reason: str = ""
     ended: bool = False
+    began: bool = True
     summary: Summary | None = None
+
+    @property
+    def turns(self) -> int:
+        """How many turns of the tree are its: itself, and those below it, which may be all that it was given as long as nobody knows."""
+        if not self.began:
+            return 0
+        given = self.request.lineage.descendants_left if self.request.lineage else None
+        return 1 + (self.summary.descendants if self.summary else given or 0)
 
     @property
     def charged(self) -> Spending:
@@ -182,6 +191,19 @@ class TurnState:
         """How deep the tree below this turn may be: what its agent wants, within what the turns above let it."""
         own = self.agent.max_depth if self.agent else 0
         return own if self.lineage is None else min(own, self.lineage.depth_left)
+
+    @property
+    def descendants(self) -> int:
+        """How many turns are below this one, or may be as far as anybody knows."""
+        return sum(child.turns for child in self.children)
+
+    @property
+    def descendants_left(self) -> int | None:
+        """How many more there may be: what its agent wants, within its part of the tree; None where neither is known, as in an earlier release."""
+        own = self.agent.max_descendants if self.agent else None
+        given = self.lineage.descendants_left if self.lineage else None
+        most = min((limit for limit in (own, given) if limit is not None), default=None)
+        return None if most is None else max(most - self.descendants, 0)
 
     @property
     def lineage(self) -> Lineage | None:

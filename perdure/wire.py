@@ -251,6 +251,7 @@ class Summary(Wire):
     digest: str = ""
     error: ErrorInfo | None = None
     children: tuple[ChildReport, ...] = ()
+    descendants: int = 0
 
     @property
     def duration(self) -> timedelta:

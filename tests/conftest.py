@@ -39,10 +39,12 @@ Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
 HISTORIES = "PERDURE_KEEP_HISTORIES"
 _NO_FAILURES = {
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
 }
-"""An event came in while the turn was ending, so the server has the workflow look at it first; or an operator paused or reset it. Nothing failed."""
+"""No failure: an event came in while the turn was ending, or more than 2 MB of results came in
+meanwhile, so the server has the workflow look again; or an operator paused or reset the turn."""
 hypothesis.settings.register_profile(
     "perdure", hypothesis.settings(max_examples=examples(100)), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -170,6 +172,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
         "length": len(state.messages),
         "digest": state.digest,
         "children": reports.bounded([child.report for child in state.children], limits.SUMMARY_BYTES // 4),
+        "descendants": state.descendants,
     }
 
 

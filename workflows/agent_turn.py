@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from perdure.activities.payloads import NOTHING, pack, unpack
 from perdure.activities.signatures import ADD_BUDGET, ASK_POLICY, CALL_MODEL, CHILD_NEWS, DECIDE, RESOLVE_AGENT, TURN
 from perdure.approvals import Decision, ProposedCall
 from perdure.budgets import Budget
-from perdure.decide import Act, Ask, AwaitApproval, Consult, Delegate, Done, Move, check_history, moves_at_once, next_move
+from perdure.decide import Act, Ask, AwaitApproval, Consult, Delegate, Done, Move, check_batch, check_history, moves_at_once, next_move
 from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.facts import BudgetAdded, CallFailed, CancelRequested, Decided, Key, ModelAnswered, TurnStarted
@@ -120,7 +120,9 @@ class AgentTurn:
             case Ask():
                 await self._ask(move, agent)
             case Act() | Delegate() if agent.parallel_tools:
-                await _together([self._run(one, agent) for one in moves_at_once(self._board.state, agent)])
+                moves = moves_at_once(self._board.state, agent)
+                self._check_batch(moves)
+                await _together([self._run(one, agent) for one in moves])
             case Act() | Delegate():
                 await self._run(move, agent)
             case Consult():
@@ -128,6 +130,14 @@ class AgentTurn:
             case AwaitApproval(asked):
                 await self._pipeline.observe(agent, waits_for="approval", reason=", ".join(call.name for call, _ in asked.calls))
                 await waits.for_approval(self._board, asked)
+
+    def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
+        """Refuse calls that the history has no room for. A turn of an earlier release that made them goes on."""
+        try:
+            check_batch(self._board.state, moves, workflow.info().get_current_history_size())
+        except errors.TooLargeError:
+            if workflow.patched("check-batch"):
+                raise
 
     async def _ask(self, move: Ask, agent: AgentDefinition) -> None:
         """Call a model with the transcript by reference."""

@@ -93,4 +93,5 @@ class Board:
             digest=state.digest,
             error=error.info() if error else None,
             children=reports.bounded([child.report for child in state.children], limits.SUMMARY_BYTES // 4),
+            descendants=state.descendants,
         )

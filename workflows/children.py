@@ -138,6 +138,7 @@ class Children:
         lineage = Lineage(
             ancestors=(*above, Ancestor(turn_id=workflow.info().workflow_id, key=str(key))),
             depth_left=state.depth_left - 1,
+            descendants_left=errand.descendants,
             tools=_given_down(agent) if delegate is not None and delegate.inherits else (),
         )
         task = state.request.task

@@ -31,6 +31,7 @@ def make() -> AgentWorker:
             tools=[fetch],
             delegates="all",
             max_children=100,
+            max_descendants=10_000,
             on_child_error="collect" if number % 2 else "cancel",
             on_exhausted="finish" if number > 1 else "fail",
             parallel_tools=number == 3,

@@ -171,6 +171,22 @@ async def test_number_of_children_of_a_turn_is_limited(runtime: Runtime) -> None
     assert [child.turn_id.rpartition("/")[2] for child in report.children] == ["writer-1", "writer-2"]
 
 
+@pytest.mark.accepts("D18", "D19")
+async def test_number_of_turns_of_a_tree_is_limited(runtime: Runtime) -> None:
+    """A delegate gets a part of it and is refused more; what it left its parent may use, and then no more."""
+    researching = ScriptedModel(delegate("writer", "below"), delegate("writer", "too many"), says("found"))
+    model = ScriptedModel(delegate("researcher", "research"), *[delegate("writer", f"text {number}") for number in range(3)], says("done"))
+    scripts = {"research": researching, "below": ScriptedModel("ok"), "go": model} | {f"text {number}": ScriptedModel("ok") for number in range(3)}
+    agents = researcher(delegates=["writer"]), writer()
+    async with runtime(app(*agents, max_descendants=4), model=ByTask(scripts)) as client:
+        report = await client.run("editor", "go")
+
+    refusal = "nothing was started: the tree of agents is limited, and 0 more of them are left here"
+    assert refusal in results(researching)[0].content
+    assert [len(child.children) for child in report.children] == [1, 0, 0]
+    assert [refusal in step.results[0].content for step in report.steps[:-1]] == [False, False, False, True]
+
+
 @pytest.mark.accepts("D6")
 async def test_spawned_agents_overlap_and_their_results_are_in_input_order(runtime: Runtime) -> None:
     """The slowest comes first in the input, and first in the result."""

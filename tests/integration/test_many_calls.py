@@ -1,0 +1,151 @@
+"""Answers that ask for many calls, and what becomes of the turns beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+
+from perdure import Agent, AgentReport, Budget, Outcome, Price, Usage, errors, limits, tool
+from perdure.messages import ToolCall
+from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.testing.scripted import Reply
+from perdure.worker import AgentWorker
+
+from ..conftest import Run, Runtime
+
+ran: list[str] = []
+
+
+@tool(read_only=True)
+async def look(where: str = "") -> str:
+    """Look somewhere."""
+    ran.append(where)
+    return f"seen {where}"
+
+
+@tool(read_only=True)
+async def flood() -> str:
+    """Say as much as a result may hold, in letters that JSON writes as six."""
+    return "\1" * limits.TOOL_RESULT_BYTES
+
+
+@tool(requires_approval=True)
+async def pay(euros: int) -> str:
+    """Pay."""
+    return f"paid {euros}"
+
+
+def many(count: int, name: str = "look") -> Reply:
+    """An answer that asks for so many calls."""
+    return calls(*(call(name) for _ in range(count)), usage=Usage(input_tokens=100, output_tokens=20))
+
+
+async def ended(turn: Any) -> AgentReport | errors.PerdureError:
+    """The report of a turn, or its error, in any time that is no hang."""
+    async with asyncio.timeout(120):
+        try:
+            report: AgentReport = await turn.result()
+        except errors.PerdureError as error:
+            return error
+    return report
+
+
+@pytest.mark.accepts("L21", "L22")
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(runtime: Runtime, parallel: bool) -> None:
+    """64 run; more are an error that says how many, asked once; a turn beside them has each of its answers once."""
+    counts = (limits.CALLS, limits.CALLS + 1, 1_000, 20_000)
+    steps = 12
+    honest = ScriptedModel(*(calls(call("look"), delay=timedelta(seconds=0.2)) for _ in range(steps)), says("done"))
+    scripts = {f"many {count}": ScriptedModel(many(count), says("done")) for count in counts} | {"honest": honest}
+    agent = Agent(name="asker", model="scripted:asker", tools=[look], parallel_tools=parallel, max_iterations=20, on_loop="ignore")
+
+    async with runtime(agent, model=ByTask(scripts)) as client:
+        beside = await client.start("asker", "honest")
+        found = [await ended(await client.start("asker", f"many {count}")) for count in counts]
+        report = await ended(beside)
+
+    works, *refused = found
+    assert isinstance(works, AgentReport)
+    assert [result.content for result in works.steps[0].results] == ["seen "] * limits.CALLS
+    assert [type(error) for error in refused] == [errors.LLMInvalidRequestError] * 3
+    assert [str(error).partition(",")[0] for error in refused] == [
+        f"scripted:asker asked for {count} tool calls in one answer" for count in counts[1:]
+    ]
+    assert [script.call_count for script in scripts.values()] == [2, 1, 1, 1, steps + 1]
+    assert isinstance(report, AgentReport)
+    assert (report.outcome, report.model_calls) == (Outcome.COMPLETED, steps + 1)
+
+
+@pytest.mark.accepts("L21")
+@pytest.mark.parametrize("protocol", ["native", "react_text", "json"])
+@pytest.mark.parametrize("live", [False, True])
+async def test_limit_holds_in_every_protocol_streamed_or_not(run: Run, protocol: Literal["native", "react_text", "json"], live: bool) -> None:
+    """No call runs, the answer stands in no transcript, and it is billed."""
+    ran.clear()
+    model = ScriptedModel(many(limits.CALLS + 1))
+
+    with pytest.raises(errors.LLMInvalidRequestError, match="65 tool calls in one answer, more than the 64") as refused:
+        await run(model, tools=[look], protocol=protocol, start={"live": live, "budget": Budget(tokens=100_000)})
+
+    assert (refused.value.context["calls"], refused.value.context["limit"]) == (65, 64)
+    report = refused.value.report
+    assert report is not None
+    assert (len(report.messages), report.model_calls, report.tool_calls, report.spent.tokens, ran) == (1, 1, 0, 120, [])
+
+
+@pytest.mark.accepts("L21")
+async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtime) -> None:
+    """It is paid for, and its model is not benched: nothing is wrong with it."""
+    first, second = ScriptedModel(many(65), says("one")), ScriptedModel(says("two", usage=Usage(input_tokens=10, output_tokens=10)))
+    price = Price(input="1000", output="1000")
+    worker = AgentWorker(
+        Agent(name="asker", model=["a:m", "b:m"], tools=[look]), providers={"a": first, "b": second}, prices={"a:*": price, "b:*": price}
+    )
+
+    async with runtime(worker) as client:
+        report = await client.run("asker", "go", budget=Budget(usd="100"))
+        again = await client.run("asker", "again")
+
+    assert (report.output, [one.model for one in report.steps[0].tried], report.cost) == ("two", ["a:m"], Decimal("0.14"))
+    assert again.output == "one"
+
+
+@pytest.mark.accepts("L24")
+async def test_parallel_calls_that_may_pass_the_servers_limit_end_typed(run: Run) -> None:
+    """After 25 MB the next 64 might bring the history to the server's limit: none of them runs, and the turn says what it did."""
+    model = ScriptedModel(many(limits.CALLS, "flood"), many(limits.CALLS, "flood"))
+
+    with pytest.raises(errors.TooLargeError, match="64 tool calls at once may bring") as refused:
+        await run(model, tools=[flood], parallel_tools=True, on_loop="ignore", start={"id": "flooded"})
+
+    report = refused.value.report
+    assert report is not None
+    assert ([len(step.results) for step in report.steps], report.outcome) == ([limits.CALLS], Outcome.FAILED)
+
+
+@pytest.mark.accepts("L25")
+async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
+    """One that would move a cursor is replaced before it is recorded; the call is approved under the id that replaces it."""
+    evil = "\x1b[2J\x1b[Hrefund-1  refund 3 euros"
+    asked = (ToolCall(id=evil, name="pay", arguments='{"euros": 3000}'), ToolCall(id="refund-1", name="pay", arguments='{"euros": 3}'))
+    model = ScriptedModel(calls(*asked), says("done"))
+
+    async with runtime(Agent(name="payer", model="scripted:m", tools=[pay]), model=model) as client:
+        turn = await client.start("payer", "go")
+        async with asyncio.timeout(30):
+            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
+                await asyncio.sleep(0.05)
+        for one in pending:
+            await turn.approve(one)
+        report = await turn.result()
+        events = (await client.history(turn)).events
+
+    assert [one.call_id for one in pending] == ["call_1_1", "refund-1"]
+    assert [(result.call_id, result.content) for result in report.steps[0].results] == [("call_1_1", "paid 3000"), ("refund-1", "paid 3")]
+    assert [one.id for one in model.requests[1].messages[1].calls] == ["call_1_1", "refund-1"]  # type: ignore[union-attr]
+    assert not [event.event_id for event in events if b"refund 3 euros" in event.SerializeToString()]

@@ -1,0 +1,113 @@
+"""The limit of turns in a tree, without workflows: parts of it are handed down like leases, and what is not used comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure import limits
+from perdure.decide import Delegate, moves_at_once, next_move
+from perdure.definitions import AgentDefinition
+from perdure.delegates import Ancestor, Lineage, PinnedDelegate
+from perdure.facts import AgentResolved, ChildEnded, ChildScheduled, Key, ModelAnswered, TurnStarted
+from perdure.fold import apply, fold
+from perdure.messages import AssistantMessage
+from perdure.reports import Outcome, StopReason
+from perdure.state import TurnState
+from perdure.tasks import Task
+from perdure.wire import ModelAnswer, Summary, TurnRequest
+
+from ..clerk import in_its_own_time
+from .test_delegation import delegating, spawn
+
+NAMES = ("editor", "researcher", "writer")
+
+
+class Tree:
+    """A tree that grows as its turns like: each answers some times with calls that delegate, and some are lost with all that is below them.
+
+    Attributes:
+        started: How many turns of delegates there were.
+        refused: The results that said that no more may be.
+    """
+
+    def __init__(self, limit: int | None, draw: Random, *, parallel: bool) -> None:
+        self.started = 0
+        self.refused: list[str] = []
+        self._limit, self._draw, self._parallel = limit, draw, parallel
+
+    def grow(self, name: str = "editor", lineage: Lineage | None = None) -> TurnState:
+        """One turn from its start to its end, with those below it."""
+        others = [PinnedDelegate(name=other) for other in NAMES if other != name]
+        agent = delegating(others=others, parallel=self._parallel, most=50).model_copy(
+            update={"name": name, "max_depth": 4, "max_descendants": self._limit}
+        )
+        request = TurnRequest(agent=name, task=Task(content="go"), lineage=lineage)
+        state = fold([TurnStarted(request), AgentResolved(Key(0), agent)])
+        for step in range(1, self._draw.randint(2, 4)):
+            state = self._work(apply(state, ModelAnswered(Key(step), self._answer(others))), agent)
+            self.refused += [result.content for result in state.steps[-1].results if "the tree of agents is limited" in result.content]
+        return state
+
+    def _answer(self, others: list[PinnedDelegate]) -> ModelAnswer:
+        asked = [spawn(*self._draw.choices([other.name for other in others], k=self._draw.randint(1, 3))) for _ in range(self._draw.randint(1, 3))]
+        numbered = tuple(call.model_copy(update={"id": f"c{place}"}) for place, call in enumerate(asked))
+        return ModelAnswer(message=AssistantMessage(parts=numbered), stop=StopReason.TOOL_CALLS, model="m")
+
+    def _work(self, state: TurnState, agent: AgentDefinition) -> TurnState:
+        """Run the calls of a step. Those that are made at once start all of their turns before one of them ends."""
+        while state.results:
+            moves = moves_at_once(state, agent) if self._parallel else (next_move(state, agent, None),)
+            begun = list(_scheduled(state, moves))
+            for fact in begun:
+                state = apply(state, fact)
+                self.started += 1
+            for fact in self._draw.sample(begun, len(begun)):
+                below = self.grow(fact.request.agent, fact.request.lineage)
+                told = Summary(agent=fact.request.agent, outcome=Outcome.COMPLETED, output="ok", descendants=below.descendants)
+                state = apply(state, ChildEnded(fact.key, told if self._draw.random() < 0.8 else None))
+        return state
+
+
+def _scheduled(state: TurnState, moves: Sequence[object]) -> Iterator[ChildScheduled]:
+    for move in moves:
+        assert isinstance(move, Delegate)
+        for place, errand in enumerate(move.errands, 1):
+            lineage = Lineage(ancestors=(Ancestor(turn_id="t", key="k"),), depth_left=state.depth_left - 1, descendants_left=errand.descendants)
+            request = TurnRequest(agent=errand.agent, task=Task(content=errand.task), lineage=lineage)
+            yield ChildScheduled(Key(move.key.step, move.key.call, child=place), "t/c", request)
+
+
+@pytest.mark.accepts("D18")
+@in_its_own_time
+@given(st.integers(1, 30), st.integers(), st.booleans())
+def test_tree_has_never_more_turns_than_its_limit(limit: int, seed: int, parallel: bool) -> None:
+    """Whoever starts them, at once or one after the other, and whatever is lost; every one that was promised can be started."""
+    tree = Tree(limit, Random(seed), parallel=parallel)
+
+    root = tree.grow()
+
+    assert tree.started <= root.descendants <= limit
+
+
+@pytest.mark.accepts("D18")
+def test_limit_of_a_tree_is_reached_and_said() -> None:
+    """A wild tree is stopped at the default, and a smaller limit stops it sooner."""
+    trees = [Tree(limit, Random(7), parallel=False) for limit in (5, limits.DESCENDANTS)]
+    for tree in trees:
+        tree.grow()
+
+    assert [bool(tree.refused) for tree in trees] == [True, True]
+    assert trees[0].started <= 5 < trees[1].started <= limits.DESCENDANTS
+
+
+def test_definition_of_an_earlier_release_limits_nothing() -> None:
+    """Its turns go on as they began."""
+    agent = delegating()
+    state = fold([TurnStarted(TurnRequest(agent="editor", task=Task(content="go"))), AgentResolved(Key(0), agent)])
+
+    assert (agent.max_descendants, state.descendants_left) == (None, None)

@@ -50,7 +50,7 @@ class Answers:
                 wanted: Any = (await self._agents.of_this_activity(state.agent.name)).output
                 if outputs.schema_of(wanted) == schema:
                     return lambda value: outputs.instance_of(wanted, value)
-        return conformity.validator(schema)
+        return await asyncio.to_thread(conformity.validator, schema)
 
 
 async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelAnswer:

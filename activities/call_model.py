@@ -71,7 +71,8 @@ class ModelActivities:
         told["message"] = chains.with_author(with_plain_ids(answer.message), model)
         answer = answer.model_copy(update=told)
         _refuse_many_calls(model, answer)
-        answer = protocol.read(answer, prompt, corrects=state.agent.unmarked == "correct")
+        corrects = state.agent.unmarked == "correct"
+        answer = await asyncio.to_thread(protocol.read, answer, prompt, corrects=corrects)  # an answer may be long
         _refuse_nothing(model, answer)
         self._health.succeeded(model)
         answer = await checked(answer, state, check)

@@ -2,12 +2,18 @@
 
 The schema is a stranger's, so nothing is fetched for it, and its patterns are matched by pydantic's engine, which takes linear time. A date or a
 time is one if pydantic reads it as one, as the caller's type will.
+
+Small schemas can ask for any amount of work: twenty references to two references each are a million. So the work is counted, and ends at a limit.
+Keywords of which `jsonschema` takes a time of its own are checked here: it compares the items of a list pairwise, and matches the patterns of
+properties by Python's engine.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any
 from uuid import UUID
@@ -15,44 +21,230 @@ from uuid import UUID
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.strict import Schema
 from perdure.text import described, one_line
 
+Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
+"""The check of one keyword: takes a validator, the keyword's value, the instance and the schema; gives errors."""
+
 _FORMATS = {"date-time": datetime, "date": date, "time": time, "duration": timedelta, "uuid": UUID}
 _PROBLEMS = 5
+_LOOKED_AT = 100
 _CHARACTERS = 300
 _ENDS = 140
+_TYPES = 7
+_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+_HASHED = frozenset({"enum", "const"})
+_REFUSED = frozenset({"$dynamicRef", "unevaluatedItems", "unevaluatedProperties"})
+_REFERENCE = "#/$defs/"
+
+_REPETITION = re.compile(r"(\)?)\{(\d{0,9}),?(\d{0,9})\}")
+_PATTERN_ATOMS = 5_000
+_MATCH_STEPS = 25_000
+_ATOMS_A_STEP = 80
+_COMPILE_STEPS = 30
 
 
 def validator(schema: Schema) -> Callable[[Any], None]:
     """A function that takes a value and raises ValueError where it does not fit; the message is written for the model.
 
+    It raises InvalidRequestError where a value takes more than `limits.CHECK_STEPS` of work.
+
     Raises:
-        InvalidRequestError: This is no schema.
+        InvalidRequestError: This is no schema, or one that cannot be used here.
     """
     import jsonschema  # type: ignore[import-untyped]  # here, because only a turn whose caller names a type needs it, and it takes 0.2 s
     import referencing
 
-    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties})
+    _refuse_what_is_not_read(schema)
     checker = jsonschema.FormatChecker(formats=())
     for name, wanted in _FORMATS.items():
         checker.checks(name)(functools.partial(_reads, TypeAdapter(wanted)))
     try:
-        kind.check_schema(schema, format_checker=checker)
+        jsonschema.Draft202012Validator.check_schema(schema, format_checker=checker)
     except jsonschema.SchemaError as error:
-        raise errors.InvalidRequestError(f"the output schema is none: {one_line(error.message, _CHARACTERS)}") from None
+        raise _none(error.message) from None
+    except RecursionError:
+        raise _none("it is nested too deeply") from None
+    work = _Work()
+    definitions = schema.get("$defs")
+    keywords: dict[str, Keyword] = {**jsonschema.Draft202012Validator.VALIDATORS, **_own(work, definitions if isinstance(definitions, dict) else {})}
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {name: work.counted(name, check) for name, check in keywords.items()})
     made = kind(schema, format_checker=checker, registry=referencing.Registry())
 
     def validate(value: Any) -> None:
         try:
-            found = sorted(made.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path])
-        except Exception as error:  # a reference that leads nowhere shows when it is met
+            problems = itertools.islice(made.iter_errors(value), _LOOKED_AT)
+            found = sorted(problems, key=lambda error: [str(part) for part in error.absolute_path])
+        except errors.InvalidRequestError:
+            raise
+        except Exception as error:
             raise errors.InvalidRequestError(f"the output schema cannot be used: {one_line(described(error), _CHARACTERS)}") from error
         if found:
             raise ValueError("; ".join(_said(jsonschema.exceptions.best_match([error])) for error in found[:_PROBLEMS]))
 
     return validate
+
+
+class _Work:
+    """The work of one check: how much is left of it, and what would otherwise be done again."""
+
+    def __init__(self) -> None:
+        self._left = limits.CHECK_STEPS
+        self._matchers: dict[str, TypeAdapter[str] | None] = {}
+        self._choices: dict[int, frozenset[object]] = {}
+
+    def spend(self, steps: int) -> None:
+        """Count some microseconds.
+
+        Raises:
+            InvalidRequestError: The limit is reached.
+        """
+        self._left -= steps
+        if self._left < 0:
+            raise errors.InvalidRequestError(
+                f"the output schema cannot be used: to hold this answer to it takes more than {limits.CHECK_STEPS} steps; make the schema simpler"
+            )
+
+    def counted(self, name: str, keyword: Keyword) -> Keyword:
+        """The check of a keyword, counted by the length of what it may go through, and of its messages, which quote the instance."""
+
+        def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+            self.spend(1 if name in _HASHED else 1 + _length(value) + _length(instance))
+            for error in keyword(validator, value, instance, schema) or ():
+                self.spend(4 + len(error.message) // 64)
+                yield error
+
+        return check
+
+    def among(self, values: list[Any], value: object) -> bool:
+        """Whether a value is one of those of a keyword."""
+        if id(values) not in self._choices:
+            self._choices[id(values)] = frozenset(_comparable(one, self) for one in values)
+        return _comparable(value, self) in self._choices[id(values)]
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether a pattern matches. One of another engine, or too much work, only the caller can match: it counts as if it did."""
+        atoms = _atoms(pattern)
+        steps = atoms * len(text) // _ATOMS_A_STEP
+        if atoms > _PATTERN_ATOMS or steps > _MATCH_STEPS:
+            return True
+        if pattern not in self._matchers:
+            self.spend(atoms * _COMPILE_STEPS)
+            self._matchers[pattern] = _matcher(pattern)
+        self.spend(steps)
+        matcher = self._matchers[pattern]
+        return matcher is None or _reads(matcher, text)
+
+
+def _own(work: _Work, definitions: Mapping[str, Any]) -> dict[str, Keyword]:
+    """The keywords that are checked here."""
+    import jsonschema
+
+    def reference(validator: Any, target: str, instance: object, _: Any) -> Iterator[Any]:
+        yield from validator.descend(instance, definitions[target.removeprefix(_REFERENCE)])
+
+    def unique(_: Any, is_wanted: bool, instance: object, __: Any) -> Iterator[Any]:
+        if is_wanted and isinstance(instance, list) and len({_comparable(item, work) for item in instance}) < len(instance):
+            yield jsonschema.ValidationError(f"{instance!r} has non-unique elements")
+
+    def choice(_: Any, values: list[Any], instance: object, __: Any) -> Iterator[Any]:
+        if not work.among(values, instance):
+            yield jsonschema.ValidationError(f"{instance!r} is not one of {values!r}")
+
+    def constant(_: Any, value: object, instance: object, __: Any) -> Iterator[Any]:
+        if _comparable(instance, work) != _comparable(value, work):
+            yield jsonschema.ValidationError(f"{value!r} was expected")
+
+    def pattern(_: Any, pattern: str, instance: object, __: Any) -> Iterator[Any]:
+        if isinstance(instance, str) and not work.matches(pattern, instance):
+            yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+    def by_pattern(validator: Any, patterns: dict[str, Any], instance: object, _: Any) -> Iterator[Any]:
+        for pattern, schema in patterns.items() if isinstance(instance, dict) else ():
+            for name, value in instance.items():  # type: ignore[attr-defined]
+                work.spend(1)
+                if work.matches(pattern, name):
+                    yield from validator.descend(value, schema, path=name, schema_path=pattern)
+
+    def additional(validator: Any, wanted: Any, instance: object, schema: Any) -> Iterator[Any]:
+        patterns = schema.get("patternProperties", {})
+        for name, value in instance.items() if isinstance(instance, dict) else ():
+            work.spend(1)
+            if name in schema.get("properties", {}) or any(work.matches(pattern, name) for pattern in patterns):
+                continue
+            if wanted is False:
+                yield jsonschema.ValidationError(f"Additional properties are not allowed ({name!r} was unexpected)")
+            else:
+                yield from validator.descend(value, wanted, path=name)
+
+    return {
+        "$ref": reference,
+        "uniqueItems": unique,
+        "enum": choice,
+        "const": constant,
+        "pattern": pattern,
+        "patternProperties": by_pattern,
+        "additionalProperties": additional,
+    }
+
+
+def _refuse_what_is_not_read(schema: Schema) -> None:
+    """Refuse, wherever it stands, what is not read here and what another dialect would read.
+
+    Raises:
+        InvalidRequestError: There is something of this kind.
+    """
+    waiting: list[tuple[Any, bool]] = [(schema, True)]
+    while waiting:
+        value, is_schema = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(item, is_schema) for item in value]
+        if not isinstance(value, dict):
+            continue
+        if is_schema:
+            _refuse_keywords(value, schema)
+        for name, item in value.items():
+            waiting.append((item, not (is_schema and name in _NAMED)))
+
+
+def _refuse_keywords(node: Mapping[str, Any], root: Schema) -> None:
+    refused = sorted(_REFUSED & node.keys()) or (["$schema"] if "$schema" in node and node is not root else [])
+    if refused:
+        raise _none(f"{refused[0]} is not read here")
+    target, kinds, definitions = node.get("$ref"), node.get("type"), root.get("$defs")
+    if isinstance(kinds, list) and len(kinds) > _TYPES:
+        raise _none(f"a type is one of {_TYPES}, and here are {len(kinds)}")
+    if isinstance(target, str) and not (isinstance(definitions, dict) and target.startswith(_REFERENCE) and target[len(_REFERENCE) :] in definitions):
+        raise _none(f"there is no definition for {target!r}; only those under $defs can be referred to")
+
+
+def _none(reason: str) -> errors.InvalidRequestError:
+    return errors.InvalidRequestError(f"the output schema is none: {one_line(reason, _CHARACTERS)}")
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, list | dict) else 0
+
+
+def _comparable(value: object, work: _Work) -> object:
+    """What is equal for equal JSON values and no others: a number with and without a fraction of 0 is the same, and true is not 1."""
+    work.spend(1)
+    if isinstance(value, dict):
+        return dict, frozenset((name, _comparable(item, work)) for name, item in value.items())
+    if isinstance(value, list):
+        return list, tuple([_comparable(item, work) for item in value])
+    return type(value) is bool, value
+
+
+def _atoms(pattern: str) -> int:
+    """About as many states as a pattern has when what it repeats is written out, and more where groups that repeat stand beside one another."""
+    groups, atoms = 1, len(pattern)
+    for group, least, most in _REPETITION.findall(pattern):
+        count = max(int(least or 0), int(most or 0), 1)
+        groups, atoms = (groups * count, atoms) if group else (groups, atoms + count)
+    return groups * atoms
 
 
 def _said(error: Any) -> str:
@@ -71,29 +263,9 @@ def _reads(adapter: TypeAdapter[Any], value: object) -> bool:
     return True
 
 
-@functools.lru_cache(maxsize=256)
 def _matcher(pattern: str) -> TypeAdapter[str] | None:
-    """None for a pattern of another engine, which only the caller can match."""
+    """None for a pattern of another engine."""
     try:
         return TypeAdapter(Annotated[str, Field(pattern=pattern)])
     except SchemaError:
         return None
-
-
-def _matches(pattern: str, text: str) -> bool:
-    matcher = _matcher(pattern)
-    return matcher is None or _reads(matcher, text)
-
-
-def _pattern(_: Any, pattern: str, instance: object, __: Any) -> Iterator[Any]:
-    import jsonschema
-
-    if isinstance(instance, str) and not _matches(pattern, instance):
-        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
-
-
-def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: object, __: Any) -> Iterator[Any]:
-    for pattern, schema in patterns.items() if isinstance(instance, dict) else ():
-        for name, value in instance.items():  # type: ignore[attr-defined]
-            if _matches(pattern, name):
-                yield from validator.descend(value, schema, path=name, schema_path=pattern)

@@ -61,6 +61,13 @@ PROVIDER_BODY_BYTES = 20 * 1000 * 1000
 STREAM_LINE_BYTES = 5 * 1000 * 1000
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
+SCHEMA_VALUES = 10_000
+"""JSON values of one schema, that of an answer or of a tool of an MCP server: about 2,500 fields. An answer's is counted as it comes and as it is sent."""
+SCHEMA_DEPTH = 64
+"""So deep may a schema be nested."""
+CHECK_STEPS = 2_000_000
+"""So much work may it be to hold an answer to the schema that a caller sent: some seconds, which a megabyte of usual JSON does not need."""
+
 PAYLOAD_BYTES = 1_500_000
 """What one value may weigh on its way into history: below the server's 2 MB, with room for the envelope."""
 

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors, kinds, limits, schema
+from perdure.strict import check_size
 from perdure.tools import NAME, Tool, Toolbox, ToolContext
 
 BETWEEN = "__"
@@ -259,6 +260,13 @@ def toolbox(server: MCPServer, listed: Iterable[ListedTool], call_of: Callable[[
         raise errors.ConfigurationError(
             f"the tool {odd!r} of the MCP server {server.name!r} takes no object, and models give nothing else; leave it out with allowed="
         )
+    for item in wanted:
+        try:
+            check_size(item.parameters)
+        except ValueError as error:
+            raise errors.ConfigurationError(
+                f"the schema of the tool {item.own!r} of the MCP server {server.name!r}: {error}; or leave the tool out with allowed="
+            ) from None
     found = digest_of(wanted)
     if server.digest is not None and server.digest != found:
         raise errors.ConfigurationError(

@@ -9,18 +9,25 @@ limits are not known (`minimum`, `maxLength`, `pattern`, …). So a schema is se
 - `oneOf` is `anyOf`; a tuple is a list of what may stand in it
 - what is not known is told in the description, and the answer is held to it when it is here
 - references stay, but for one with words of its own beside it, which is not allowed; there a copy stands
+
+Copies of copies multiply, so a schema is measured while it is written, and refused above a limit. Both ways go through the same parts of a schema:
+its alternatives if it has some, else nothing if it is a choice of values, else its fields or items.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import JsonValue
 
+from perdure import limits
+
 Schema = dict[str, JsonValue]
 Node = Mapping[str, Any]
+Where = tuple[str, ...]
 
 _SCALARS = ("string", "integer", "number", "boolean", "null")
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
@@ -33,15 +40,33 @@ def strict(schema: Schema) -> dict[str, Any]:
     """`schema` as it is sent.
 
     Raises:
-        ValueError: A type contains itself, or any value may stand somewhere; the message says where.
+        ValueError: A type contains itself, or any value may stand somewhere, or the schema is too large; the message says where.
     """
+    check_size(schema)
     writer = _Writer(schema.get("$defs"))
-    body = writer.node(schema, "")
+    body = writer.node(schema, ())
     body = writer.inlined(body)
     if body.get("type") != "object":
         body = _object({"value": body})
     used = {name: writer.made[name] for name in writer.made if name in writer.used}
     return {**body, "$defs": used} if used else body
+
+
+def check_size(schema: object) -> None:
+    """Refuse a schema of more values, or deeper, than the limits allow.
+
+    Raises:
+        ValueError: It is too large.
+    """
+    count, level = 0, [schema]
+    for _ in range(2 * limits.SCHEMA_DEPTH):
+        level = [inner for value in level for inner in _inside(value)]
+        count += len(level)
+        if count > limits.SCHEMA_VALUES:
+            raise ValueError(f"it has more than {limits.SCHEMA_VALUES} values; leave fields out")
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {limits.SCHEMA_DEPTH} deep")
 
 
 def plain(schema: Schema, value: Any) -> Any:
@@ -52,9 +77,9 @@ def plain(schema: Schema, value: Any) -> Any:
     """
     definitions = schema.get("$defs")
     reader = _Reader(definitions if isinstance(definitions, dict) else {})
-    if not _is_record(reader.target(schema)) and isinstance(value, dict) and value.keys() == {"value"}:
+    if not reader.is_record(schema) and isinstance(value, dict) and value.keys() == {"value"}:
         value = value["value"]
-    return reader.read(schema, value)
+    return reader.read([schema], value)
 
 
 class _Writer:
@@ -63,27 +88,43 @@ class _Writer:
     def __init__(self, definitions: object) -> None:
         self._definitions = definitions if isinstance(definitions, dict) else {}
         self._open: list[str] = []
+        self._depth = self._values = self._bytes = 0
         self.made: dict[str, dict[str, Any]] = {}
         self.used: set[str] = set()
 
-    def node(self, node: object, where: str) -> dict[str, Any]:
+    def node(self, node: object, where: Where) -> dict[str, Any]:
         """One schema, at `where` in the value."""
         if not isinstance(node, dict):
             raise _untyped(where)
-        if "$ref" in node:
-            return self._reference(node, where)
-        return _described(self._shape(node, where), node)
+        self._depth += 1
+        if self._depth > limits.SCHEMA_DEPTH:
+            raise ValueError(f"{_at(where)}: it is nested more than {limits.SCHEMA_DEPTH} deep")
+        made = self._reference(node, where) if "$ref" in node else _described(self._shape(node, where), node)
+        self._count(made, where)
+        self._depth -= 1
+        return made
 
     def inlined(self, body: dict[str, Any]) -> dict[str, Any]:
         """The schema itself where it is a reference."""
         return self.made[_name(body["$ref"])] if "$ref" in body else body
 
-    def _shape(self, node: Node, where: str) -> dict[str, Any]:
+    def _count(self, made: dict[str, Any], where: Where) -> None:
+        """Add what one schema says to what is sent, the schemas inside it left out: they have been counted."""
+        own = [made.get("description"), made.get("enum", ()), [*made.get("properties", ())]]
+        self._values += len(made) + len(own[1]) + 2 * len(own[2])  # a field is a property, and is required
+        self._bytes += len(json.dumps(own, ensure_ascii=False))
+        if self._values > limits.SCHEMA_VALUES or self._bytes > limits.TASK_BYTES:
+            most = f"{limits.SCHEMA_VALUES} values or {limits.TASK_BYTES} bytes"
+            raise ValueError(
+                f"{_at(where)}: here it comes to more than {most}, because a type that is described where it is used is sent "
+                "once for each use; leave such descriptions out, or fields"
+            )
+
+    def _shape(self, node: Node, where: Where) -> dict[str, Any]:
         kind = node.get("type")
-        alternatives = node.get("anyOf", node.get("oneOf"))
-        if isinstance(alternatives, list) and alternatives:
+        if alternatives := _alternatives(node):
             return {"anyOf": [self.node(one, where) for one in alternatives]}
-        if "const" in node or "enum" in node:
+        if _is_choice(node):
             return _chosen(node, where)
         if kind == "object":
             return self._object(node, where)
@@ -95,82 +136,147 @@ class _Writer:
         known = {"format": node["format"]} if node.get("format") in _FORMATS else {}
         return {"type": kind, **known}
 
-    def _reference(self, node: Node, where: str) -> dict[str, Any]:
+    def _reference(self, node: Node, where: Where) -> dict[str, Any]:
         name = _name(node["$ref"])
         if name in self._open:
             raise ValueError(f"{_at(where)}: {name} contains itself, and a model cannot be held to a recursive type")
         if name not in self._definitions:
             raise ValueError(f"{_at(where)}: there is no definition for {node['$ref']!r}; only those under $defs can be referred to")
         if name not in self.made:
-            self._open.append(name)
-            self.made[name] = self.node(self._definitions[name], where)
-            self._open.pop()
-        copy = _described(self.inlined(self.made[name]), node)
-        if copy != self.made[name]:
-            return copy
+            self.made[name] = self._definition(name, where)
+        if _described(self.inlined(self.made[name]), node) != self.made[name]:
+            return _described(self.inlined(self._definition(name, where)), node)  # written again, so that it is counted again
         self.used.add(name)
         return {"$ref": _REFERENCE + name}
 
-    def _object(self, node: Node, where: str) -> dict[str, Any]:
+    def _definition(self, name: str, where: Where) -> dict[str, Any]:
+        self._open.append(name)
+        made = self.node(self._definitions[name], where)
+        self._open.pop()
+        return made
+
+    def _object(self, node: Node, where: Where) -> dict[str, Any]:
         if _is_record(node):
-            return _object({name: self.node(field, f"{where}.{name}") for name, field in node["properties"].items()})
+            return _object({name: self.node(field, (*where, name)) for name, field in node["properties"].items()})
         key = self.node(_key(node), where)
-        values = [self.node(value, f"{where}.*") for value in _values(node)]
+        values = [self.node(value, (*where, "*")) for value in _values(node)]
         if not values:
-            raise _untyped(f"{where}.*")
+            raise _untyped((*where, "*"))
         entry = _object({"key": key, "value": values[0] if len(values) == 1 else {"anyOf": values}})
         return {"type": "array", "items": entry, "description": "One entry for each key."}
 
-    def _array(self, node: Node, where: str) -> dict[str, Any]:
-        places = node.get("prefixItems")
-        if not isinstance(places, list):
-            return {"type": "array", "items": self.node(node.get("items"), f"{where}[]")}
-        items: list[dict[str, Any]] = []
-        for place in places:
-            item = self.node(place, f"{where}[]")
-            items += [] if item in items else [item]
+    def _array(self, node: Node, where: Where) -> dict[str, Any]:
+        if not isinstance(node.get("prefixItems"), list):
+            return {"type": "array", "items": self.node(node.get("items"), (*where, "[]"))}
+        places = [self.node(place, (*where, "[]")) for place in node["prefixItems"]]
+        items = [*{json.dumps(place, sort_keys=True): place for place in places}.values()]
         return {"type": "array", "items": items[0] if len(items) == 1 else {"anyOf": items}}
 
 
+@dataclass(slots=True)
+class _Place:
+    """What may stand in one place, all alternatives together, as the schemas of what is inside it."""
+
+    takes_list: bool = False
+    takes_map: bool = False
+    fields: dict[str, list[Any]] = field(default_factory=dict)
+    values: list[Any] = field(default_factory=list)
+    items: list[Any] = field(default_factory=list)
+    tuples: list[list[Any]] = field(default_factory=list)
+
+    def add(self, node: Node) -> None:
+        """One more alternative, which has none of its own."""
+        if _is_record(node):
+            for name, inner in node["properties"].items():
+                self.fields.setdefault(name, []).append(inner)
+        elif node.get("type") == "object":
+            self.takes_map = True
+            self.values += _values(node)
+        elif node.get("type") == "array":
+            self.takes_list = True
+            if isinstance(places := node.get("prefixItems"), list):
+                self.tuples.append(places)
+            else:
+                self.items.append(node.get("items"))
+
+    def at(self, index: int) -> list[Any]:
+        """The schemas of an item of a list."""
+        return [*self.items, *(places[index] for places in self.tuples if index < len(places))] if self.tuples else self.items
+
+
 class _Reader:
-    """Reads what was written to a strict form."""
+    """Reads what was written to a strict form. Each value is gone through once, with all schemas that may be meant for it."""
 
     def __init__(self, definitions: Node) -> None:
         self._definitions = definitions
+        self._places: dict[tuple[int, ...], _Place] = {}
 
-    def target(self, node: Any) -> Node:
-        """What a reference refers to."""
-        while isinstance(node, dict) and "$ref" in node:
-            node = self._definitions.get(_name(node["$ref"]))
-        return node if isinstance(node, dict) else {}
+    def is_record(self, node: Any) -> bool:
+        """Whether it is an object with named properties, or refers to one."""
+        seen = set[str]()
+        while isinstance(node, dict) and "$ref" in node and (name := _name(node["$ref"])) not in seen:
+            seen.add(name)
+            node = self._definitions.get(name)
+        return isinstance(node, dict) and _is_record(node)
 
-    def read(self, node: Any, value: Any) -> Any:
-        """`value`, and all in it."""
-        node = self.target(node)
-        alternatives = [self.target(one) for one in node.get("anyOf", node.get("oneOf", ()))]
-        if value == [] and any(one.get("type") == "array" for one in alternatives):
+    def read(self, nodes: list[Any], value: Any) -> Any:
+        """`value`, and all in it. `nodes` are the schemas of its place."""
+        if not nodes or not isinstance(value, list | dict):
             return value
-        value = self._each(alternatives, value)
-        if _is_map(node) and _are_entries(value):
+        place = self._place(nodes)
+        if value == [] and place.takes_list:
+            return value
+        if place.takes_map and isinstance(value, list) and _are_entries(value):
             value = _entries(value)
         if isinstance(value, dict):
-            return {name: self._each(_fields(node, name), item) for name, item in value.items()}
-        if isinstance(value, list):
-            places = node.get("prefixItems", [])
-            return [self._each([places[index] if index < len(places) else node.get("items")], item) for index, item in enumerate(value)]
-        return value
+            return {name: self.read([*place.fields.get(name, ()), *place.values], item) for name, item in value.items()}
+        return [self.read(place.at(index), item) for index, item in enumerate(value)]
 
-    def _each(self, nodes: list[Any], value: Any) -> Any:
-        for node in nodes:
-            value = self.read(node, value)
-        return value
+    def _place(self, nodes: list[Any]) -> _Place:
+        known = tuple(map(id, nodes))
+        if known not in self._places:
+            self._places[known] = place = _Place()
+            for node in self._leaves(nodes):
+                place.add(node)
+        return self._places[known]
+
+    def _leaves(self, nodes: Iterable[Any]) -> Iterator[Node]:
+        """The alternatives in these schemas that have none of their own, each once."""
+        waiting, seen = [*nodes][::-1], set[int]()
+        while waiting:
+            node = waiting.pop()
+            if not isinstance(node, dict) or id(node) in seen:
+                continue
+            seen.add(id(node))
+            if "$ref" in node:
+                waiting.append(self._definitions.get(_name(node["$ref"])))
+            elif alternatives := _alternatives(node):
+                waiting += reversed(alternatives)
+            elif not _is_choice(node):
+                yield node
 
 
 def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": dict(fields), "required": list(fields), "additionalProperties": False}
 
 
-def _chosen(node: Node, where: str) -> dict[str, Any]:
+def _alternatives(node: Node) -> list[Any]:
+    found = node.get("anyOf", node.get("oneOf"))
+    return found if isinstance(found, list) else []
+
+
+def _is_choice(node: Node) -> bool:
+    """Whether it is one of some values."""
+    return "const" in node or "enum" in node
+
+
+def _inside(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _chosen(node: Node, where: Where) -> dict[str, Any]:
     """One of some values; both APIs want to know their types."""
     values = node["enum"] if isinstance(node.get("enum"), list) else [node.get("const")]
     kinds = list(dict.fromkeys(map(_kind, values)))
@@ -199,10 +305,6 @@ def _is_record(node: Node) -> bool:
     return isinstance(node.get("properties"), dict) and node.get("type") == "object" and not node.keys() & {"anyOf", "oneOf", "enum", "const"}
 
 
-def _is_map(node: Node) -> bool:
-    return node.get("type") == "object" and "properties" not in node
-
-
 def _key(node: Node) -> Any:
     """What the keys of a map may be."""
     names, patterns = node.get("propertyNames"), node.get("patternProperties")
@@ -219,14 +321,8 @@ def _values(node: Node) -> Iterator[Any]:
         yield node["additionalProperties"]
 
 
-def _fields(node: Node, name: str) -> list[Any]:
-    if node.get("type") != "object":
-        return []
-    return list(_values(node)) if "properties" not in node else [node["properties"].get(name)]
-
-
-def _are_entries(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, dict) and entry.keys() == {"key", "value"} for entry in value)
+def _are_entries(value: list[Any]) -> bool:
+    return all(isinstance(entry, dict) and entry.keys() == {"key", "value"} for entry in value)
 
 
 def _entries(value: list[dict[str, Any]]) -> dict[str, Any]:
@@ -242,9 +338,9 @@ def _name(reference: object) -> str:
     return str(reference).removeprefix(_REFERENCE)
 
 
-def _at(where: str) -> str:
-    return where.strip(".") or "the type itself"
+def _at(where: Where) -> str:
+    return ".".join(where).replace(".[]", "[]") or "the type itself"
 
 
-def _untyped(where: str) -> ValueError:
+def _untyped(where: Where) -> ValueError:
     return ValueError(f"{_at(where)}: any value may stand there, and a model cannot be held to that; name a type")

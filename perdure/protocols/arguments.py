@@ -15,8 +15,10 @@ from typing import Any
 from perdure.definitions import ToolDefinition
 from perdure.text import clean
 
-_FENCE = re.compile(r"\s*(?P<ticks>`{3,}|~{3,})[^\n`]*\n(?P<inside>.*?)(?:\n?[ \t]*(?P=ticks)|\Z)", re.DOTALL)
-_FENCE_BEGINS = re.compile(r"(?:`{3,}|~{3,})[ \t]*(?:[A-Za-z0-9_+-]*[ \t]*\n|(?:json|python)?[ \t]*(?=\{))\s*|`(?=\{)", re.IGNORECASE)
+_FENCE = re.compile(r"\s*+(?P<ticks>`{3,}+|~{3,}+)[^\n`]*+\n")
+_FENCE_BEGINS = re.compile(
+    r"\s*+(?:(?:`{3,}+|~{3,}+)[ \t]*+(?:[A-Za-z0-9_+-]*+[ \t]*+\n|(?:json|python)?+[ \t]*+(?=\{))\s*+|`(?=\{)|)", re.IGNORECASE
+)
 _NAMES = ("name", "tool", "action", "tool_name", "function")
 _INPUTS = ("arguments", "args", "parameters", "action_input", "input", "tool_input")
 _NOTHING = ("", "none", "null", "n/a", "()")
@@ -25,12 +27,12 @@ _PYTHON = 20_000  # characters; above that a literal costs more than the step th
 _LENIENT = json.JSONDecoder(strict=False)
 
 
-def arguments_of(written: str, all_of_it: str, tool: ToolDefinition | None) -> str:
+def arguments_of(written: str, text: str, begin: int, tool: ToolDefinition | None) -> str:
     """JSON text for the arguments that stand in `written`.
 
-    `all_of_it` is `written` and whatever follows, for a JSON object that itself holds what looks like the end.
+    `text` has `written` at `begin`, and whatever follows, for a JSON object that itself holds what looks like the end.
     """
-    whole = object_in(all_of_it)
+    whole = object_in(text, begin)
     if whole is not None:
         return whole[0]
     words = unfenced(written)
@@ -43,20 +45,19 @@ def arguments_of(written: str, all_of_it: str, tool: ToolDefinition | None) -> s
     only = _only_field(tool, fields)
     if only is not None:
         return dumped({only: _value(words, fields[only])})
-    inside = object_in(words[words.find("{") :]) if "{" in words else None
+    inside = object_in(words, words.find("{")) if "{" in words else None
     return inside[0] if inside else words or "{}"
 
 
-def object_in(text: str) -> tuple[str, dict[str, Any]] | None:
-    """The JSON object that `text` begins with, fenced or not, as JSON text and as a value; None where it begins with none."""
-    text = text.lstrip()
-    fence = _FENCE_BEGINS.match(text)
-    text = text[fence.end() :] if fence else text
-    if not text.startswith("{"):
+def object_in(text: str, begin: int = 0) -> tuple[str, dict[str, Any]] | None:
+    """The JSON object that stands at `begin`, fenced or not, as JSON text and as a value; None where none does."""
+    fence = _FENCE_BEGINS.match(text, begin)
+    begin = fence.end() if fence else begin
+    if not text.startswith("{", begin):
         return None
     try:
-        value, end = _LENIENT.raw_decode(text)
-        return (text[:end] if _is_strict(text[:end]) else dumped(value)), value
+        value, end = _LENIENT.raw_decode(text, begin)
+        return (text[begin:end] if _is_strict(text[begin:end]) else dumped(value)), value
     except (ValueError, RecursionError):
         return None
 
@@ -73,8 +74,10 @@ def call_in(value: dict[str, Any]) -> tuple[str, str] | None:
 def unfenced(text: str) -> str:
     """What stands in a fence, or between backticks, else all of the text; without space around it."""
     fence = _FENCE.match(text)
-    inside = fence["inside"] if fence else text
-    return inside.strip().strip("`").strip()
+    if fence:
+        end = text.find(fence["ticks"], fence.end())
+        text = text[fence.end() : end] if end >= 0 else text[fence.end() :]
+    return text.strip().strip("`").strip()
 
 
 def dumped(value: Any) -> str:

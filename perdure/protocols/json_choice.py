@@ -82,7 +82,7 @@ def _apart(text: str) -> tuple[str, str]:
 def _said(text: str, prompt: Prompt) -> ToolCall | Text | None:
     """What the first object says that says something."""
     places = itertools.islice(re.finditer(r"\{", text), _PLACES)
-    found = (object_in(text[place.start() :]) for place in places)
+    found = (object_in(text, place.start()) for place in places)
     return next((said for value in found if value and (said := _meant(value[1], prompt))), None)
 
 

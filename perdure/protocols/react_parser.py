@@ -28,6 +28,8 @@ _CALL = re.compile(r"(?P<name>[\w.-]+)[ \t]*(?:\((?P<round>.*)\)|\[(?P<square>.*
 _LABEL = re.compile(r"[ \t>#*_`-]*thought(?:[ \t]*\d+)?[ \t*_`]*[:\uff1a][*_`]*", re.IGNORECASE)
 _NO_ACTION = frozenset({"none", "no_action", "no_tool", "n_a", "na", "nothing", "not_needed"})
 _NAME = 100
+_SECTIONS = 100
+"""So many markers may stand before the first that says something."""
 _ANSWERS = frozenset({"final_answer", "finalanswer", "finish"})
 
 
@@ -57,14 +59,13 @@ def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
     reasoning, body = _apart(text.replace("\r\n", "\n"))
     marks = list(_marks(body))
     sections = [mark for mark in marks if mark.kind != "answer"]
-    for index, mark in enumerate(sections):
-        thought = _thought(body[: mark.begin])
+    for place, mark in enumerate(sections[:_SECTIONS]):
         if mark.kind == "action" and tools:
-            found = _action(_Asked.at(body, sections[index:]), tools)
+            found = _action(_Asked.at(body, sections[place : place + 3]), tools)
             if found.action or found.answer:
-                return Reply(thought, reasoning, found.action, found.arguments, found.answer)
+                return Reply(_thought(body[: mark.begin]), reasoning, found.action, found.arguments, found.answer)
         elif mark.kind == "finalanswer" and (answer := _answer(body, mark)):
-            return Reply(thought, reasoning, answer=answer)
+            return Reply(_thought(body[: mark.begin]), reasoning, answer=answer)
     return _half_marked(body, marks, reasoning)
 
 
@@ -114,11 +115,12 @@ def _answer(body: str, mark: _Mark) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked for: a name, and what is written as its input; `all_of_it` goes on where that ends."""
+    """What is asked for: a name, and what is written as its input. That stands in `text` at `begin`, which goes on where it ends."""
 
     name: str
     written: str
-    all_of_it: str
+    text: str
+    begin: int = 0
 
     @classmethod
     def at(cls, body: str, marks: Sequence[_Mark]) -> _Asked:
@@ -127,15 +129,15 @@ class _Asked:
         named = body[marks[0].end : ends[0]]
         if inline := _INLINE_INPUT.search(named):
             begin = marks[0].end + inline.end()
-            return cls(named[: inline.start()], body[begin : ends[0]], body[begin:])
+            return cls(named[: inline.start()], body[begin : ends[0]], body, begin)
         if len(marks) > 1 and marks[1].kind == "actioninput":
-            return cls(named, body[marks[1].end : ends[1]], body[marks[1].end :])
-        return cls.in_one(named, body[marks[0].end :])
+            return cls(named, body[marks[1].end : ends[1]], body, marks[1].end)
+        return cls.in_one(named, body, marks[0].end)
 
     @classmethod
-    def in_one(cls, named: str, all_of_it: str) -> _Asked:
+    def in_one(cls, named: str, body: str, begin: int) -> _Asked:
         """Name and input in one: a JSON object, `name(input)`, `name[input]`, or on lines of their own."""
-        found = object_in(all_of_it)
+        found = object_in(body, begin)
         if found is not None and (call := call_in(found[1])):
             return cls(call[0], call[1], call[1])
         if match := _CALL.fullmatch(unfenced(named)):
@@ -154,7 +156,7 @@ def _action(asked: _Asked, tools: Sequence[ToolDefinition]) -> Reply:
         return Reply(answer=_told(asked.written))
     if tool is None and (not plain or plain in _NO_ACTION or plain.startswith("none_")):
         return Reply()
-    return Reply(action=name, arguments=arguments_of(asked.written, asked.all_of_it, tool))
+    return Reply(action=name, arguments=arguments_of(asked.written, asked.text, asked.begin, tool))
 
 
 def _name(written: str, tools: Sequence[ToolDefinition]) -> str:

@@ -48,6 +48,7 @@ class Hooks:
         state = await self._transcripts.read(activity.client(), activity.info())
         assert state.request is not None
         report = state.report(activity.info().workflow_id or "", call.outcome or Outcome.COMPLETED, risk=call.risk)
+        report = report.model_copy(update={"output": state.last_words})
         subject = state.request.task if call.moment == "before" else await _typed(report, state, agent)
         try:
             await _ask(item, call, subject)

@@ -129,7 +129,7 @@ class Progress:
             case ChildScheduled(key, turn_id, request):
                 return f"{key}  {paint('cyan', f'{turn_id} begins:')} {headline(request.task)}"
             case ChildEnded(key, summary, reason):
-                said = f"{summary.outcome.value}: {one_line(summary.output, 60)}" if summary else reason
+                said = ": ".join(filter(None, (summary.outcome.value, one_line(summary.output, 60)))) if summary else reason
                 return f"{key}  {paint('dim', '→ ' + _all(said))}"
             case _:
                 return self._waits(event.fact)

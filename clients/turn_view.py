@@ -44,7 +44,7 @@ class TurnView(Value):
         waiting_calls: The calls that wait for a person.
         waiting_delegates: The ids of turns below it that wait for somebody.
         outcome: How it ended; none before.
-        output: Its answer, or the last words of a turn that failed; none before.
+        output: Its answer, or the last words of a turn that failed, unless a guardrail refused them; none before.
         error: Why it failed: code and message; empty otherwise.
     """
 
@@ -78,7 +78,7 @@ def view(turn_id: str, state: TurnState, pending: tuple[PendingApproval, ...] = 
         ),
         waiting_delegates=tuple(child.turn_id for child in state.children if child.waits_for and not child.ended),
         outcome=state.ended.outcome if state.ended else None,
-        output=clip(state.last_words, OUTPUT_BYTES) if state.ended else None,
+        output=clip(state.output, OUTPUT_BYTES) if state.ended else None,
         error=f"{error.code}: {error.message}" if error else "",
     )
 

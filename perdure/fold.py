@@ -79,8 +79,9 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
         case ToolReturned(key) | ToolLost(key):
             state = replace(_landed(state, key), ledger=state.ledger.charge(str(key)))
             return _tool_ended(state, fact) if steps.is_open(state, key) else state
-        case HookEnded(key):
-            return _landed(state, key)
+        case HookEnded(key, error):
+            passes = key.hook == "after" and error is None
+            return replace(_landed(state, key), unpassed=max(state.unpassed - passes, 0))
         case PolicyAnswered(key, ruling):
             return errands.settle(gates.ruled(_landed(state, key), key, ruling.verdict))
         case ChildScheduled() | ChildEnded() | ChildTold():
@@ -208,9 +209,11 @@ def _answered(state: TurnState, key: Key, answer: ModelAnswer, target: Target | 
         state = replace(state, known_tokens=tokens, known_at=state.bound, known_by=target.model, known_cut=cut, estimate=counted)
     tried = chains.tried(state)
     state = replace(state, answer=answer, tried=tried, bill=bill, objections=objections, calls=(), results=(), usage=state.usage + answer.usage)
-    state = replace(state, failures=(), pardoned=0, passed=())
+    is_final = state.finishing or not runs_tools(answer)
+    unpassed = sum(stage.has_after for stage in state.agent.middleware) if state.agent and is_final else 0
+    state = replace(state, failures=(), pardoned=0, passed=(), unpassed=unpassed)
     state = steps.append(replace(state, ledger=state.ledger.settle(str(key), bill.amount)), message)
-    if state.finishing or not runs_tools(answer):
+    if is_final:
         return _objected(steps.close(state, key.step), answer)
     if state.agent is not None and boundary.violation(state.agent, message.calls):
         return replace(state, calls=message.calls, results=tuple(None for _ in message.calls), gates=tuple(OPEN for _ in message.calls))

@@ -126,7 +126,8 @@ class AgentReport(Value, Generic[T]):
     """How a turn went: returned on success, attached to every error of a turn.
 
     Attributes:
-        output: The answer, as an instance of the type that was asked for; text without one. Of a turn that failed, the last words, if there are any.
+        output: The answer, as an instance of the type that was asked for; text without one. Of a turn that failed, the last words, if there are any;
+            an answer that no middleware let pass is in `messages` alone.
         risk: A reason to doubt the output, such as `truncated`; None where there is none.
         steps: The completed steps.
         messages: The transcript. It can be given to another turn as `history`.

@@ -101,7 +101,8 @@ class TurnState:
     `calling` says which model a call in flight asks, `passed` which were passed over for it and why; `tried` is who did not answer before the last
     answer; `unpriced`, that one was asked whose price nobody knows. `finishing` says that the last answer is asked for.
     `added` is what came for the budget before anybody knew which limits there are.
-    The first `pardoned` of the `failures` of a call were before somebody added to the budget.
+    The first `pardoned` of the `failures` of a call were before somebody added to the budget. `unpassed` is the number of middlewares that have yet
+    to let the last answer pass.
     """
 
     request: TurnRequest | None = None
@@ -140,6 +141,7 @@ class TurnState:
     ledger: Ledger = Ledger()
     added: tuple[Budget, ...] = ()
     finishing: bool = False
+    unpassed: int = 0
     in_flight: Mapping[Key, None] = field(default_factory=dict)
     calling: tuple[tuple[Key, str], ...] = ()
     passed: tuple[str, ...] = ()
@@ -236,6 +238,11 @@ class TurnState:
         return self.steps[-1].message.text if self.steps else ""
 
     @property
+    def output(self) -> str:
+        """The last words outside the transcript; empty while a middleware has yet to let them pass, and where one refused them."""
+        return "" if self.unpassed else self.last_words
+
+    @property
     def asked(self) -> Asked:
         """The open calls that wait for a person."""
         rows = zip(self.calls, self.results, self.gates, strict=True)
@@ -258,7 +265,7 @@ class TurnState:
             turn_id=turn_id,
             agent=self.request.agent if self.request else "",
             outcome=outcome,
-            output=self.last_words,
+            output=self.output,
             risk=risk,
             steps=self.steps,
             messages=self.partial,

@@ -162,7 +162,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
     """The same, as a reader finds it."""
     return {
         "agent": state.request.agent if state.request else "",
-        "output": clip(state.last_words, limits.SUMMARY_BYTES // 2),
+        "output": clip(state.output, limits.SUMMARY_BYTES // 2),
         "steps": len(state.steps),
         "model_calls": state.model_calls,
         "tool_calls": state.tool_calls,

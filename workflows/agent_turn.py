@@ -266,7 +266,7 @@ class AgentTurn:
         self._board.note(CancelRequested(reason))
         await self._observe_end(Outcome.CANCELLED)
         error = errors.TurnCancelledError(reason or None)
-        summary = self._board.summary(Outcome.CANCELLED, self._board.state.last_words, error=error)
+        summary = self._board.summary(Outcome.CANCELLED, self._board.state.output, error=error)
         closing.end(self._board.state, summary, reason)
         records.turn_ended(self._board.state, summary, error)
         return summary
@@ -275,7 +275,7 @@ class AgentTurn:
         outcome = _OUTCOMES.get(type(error), Outcome.FAILED)
         await self._observe_end(outcome)
         state = self._board.state
-        summary = self._board.summary(outcome, state.last_words, error=error)
+        summary = self._board.summary(outcome, state.output, error=error)
         if state.agent is None:
             records.turn_started(state)
         closing.end(state, summary)

@@ -54,7 +54,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
         "outcome": summary.outcome.value,
         "agent": summary.agent,
         "task": headline(state.request.task) if state.request else "",
-        "output": clip(state.last_words if summary.output else "", limits.MEMO_BYTES // 4),
+        "output": clip(state.output if summary.output else "", limits.MEMO_BYTES // 4),
         "error": summary.error.code if summary.error else "",
         "reason": clip(reason, limits.MEMO_BYTES // 8),
         "steps": summary.steps,

@@ -7,7 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import Agent, InputGuardrail, Logger, Middleware, Outcome, OutputGuardrail, Recovery, Timeout, errors, tool
+from perdure import Agent, InputGuardrail, Logger, Middleware, Outcome, OutputGuardrail, Recovery, Registry, Timeout, errors, tool
+from perdure.clients.feed import state_of
+from perdure.clients.turn_view import view
 from perdure.observers import Observer
 from perdure.reports import AgentReport, Step
 from perdure.tasks import Task, TurnInfo
@@ -83,7 +85,7 @@ async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
 
 
 async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
-    """A refused task costs nothing; a refused answer is in the report."""
+    """A refused task costs nothing; a refused answer is in the messages of the report, and is not its output."""
     model = ScriptedModel(says("rude"))
     stages = [InputGuardrail(lambda task: "bad" not in task.text), OutputGuardrail(lambda report: "too rude" if report.output == "rude" else None)]
     async with runtime(agent(middleware=stages), model=model) as client:
@@ -94,7 +96,68 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
             await client.run("looker", "good")
 
     assert caught.value.report is not None
-    assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.FAILED, "rude")
+    assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.FAILED, "")
+    assert caught.value.report.steps[-1].message.text == "rude"
+
+
+@pytest.mark.accepts("O14")
+@pytest.mark.parametrize("tool_name", ["delegate_to_agent", "spawn_agents"])
+async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(runtime: Runtime, tool_name: str) -> None:
+    """Neither the model of its parent, nor memo, result, report, events or observers of either turn have a word of it."""
+    seen: list[object] = []
+
+    class Watches(Observer):
+        async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
+            seen.append(report.output)
+
+    kid = agent(name="kid", observers=[Watches()], middleware=[OutputGuardrail(lambda report: "hunter2" not in report.output)])
+    boss = agent(name="boss", delegates=["kid"])
+    given = {"agent": "kid", "task": "x"}
+    asked = call(tool_name, **(given if tool_name == "delegate_to_agent" else {"tasks": [given]}))
+    models = {"boss": ScriptedModel(calls(asked), "fin"), "kid": ScriptedModel("it is hunter2")}
+    async with runtime(Registry([kid, boss]), model=models) as client:
+        turn = await client.start("boss", "t")
+        report = await turn.result()
+        below = await client.get(report.children[0].turn_id)
+        with pytest.raises(errors.GuardrailError) as caught:
+            await below.result()
+        memo = await (await client.temporal.get_workflow_handle(below.id).describe()).memo()
+        viewed = view(below.id, await state_of(client.temporal, below.id, below.run_id or ""))
+        parent = (await client.history(turn)).events
+        child = [event for event in (await client.history(below)).events if not event.HasField("activity_task_completed_event_attributes")]
+
+    assert "refused the answer" in str(models["boss"].requests[1].messages[-1])
+    assert (viewed.output, seen) == ("", [""])
+    assert caught.value.report is not None
+    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", "it is hunter2")
+    told = [models["boss"].requests[1], memo, viewed, parent, child, caught.value, caught.value.report.children, report]
+    assert [one for one in map(str, told) if "hunter2" in one] == []
+
+
+@pytest.mark.accepts("O14")
+@pytest.mark.parametrize("ends", ["cancel", "timeout"])
+async def test_answer_that_no_guardrail_has_let_pass_is_not_told(runtime: Runtime, ends: str) -> None:
+    """A turn that ends while its answer is checked keeps the answer to itself."""
+    asked, free = asyncio.Event(), asyncio.Event()
+
+    async def check(report: AgentReport) -> bool:
+        asked.set()
+        await free.wait()
+        return True
+
+    limit = timedelta(seconds=2 if ends == "timeout" else 60)
+    stages = [Timeout(limit), OutputGuardrail(check), OutputGuardrail(lambda report: True)]
+    async with runtime(agent(middleware=stages), model=ScriptedModel("rude")) as client:
+        turn = await client.start("looker", "go")
+        await asyncio.wait_for(asked.wait(), 20)
+        if ends == "cancel":
+            await turn.cancel("no more")
+        with pytest.raises(errors.PerdureError) as caught:
+            await turn.result()
+        free.set()
+
+    assert caught.value.report is not None
+    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", "rude")
 
 
 async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:

@@ -66,7 +66,7 @@ async def test_last_answer_with_a_call_beside_it_is_an_answer(runtime: Runtime) 
 
 
 async def test_guardrail_sees_the_instance(runtime: Runtime) -> None:
-    """As the caller does; what it refuses is in the report."""
+    """As the caller does; what it refuses is in the messages of the report alone."""
     seen: list[object] = []
 
     class Noting(Middleware):
@@ -81,7 +81,7 @@ async def test_guardrail_sees_the_instance(runtime: Runtime) -> None:
 
     assert (report.output, seen) == (Sum(total=3), [Sum(total=3), Sum(total=30)])
     assert caught.value.report is not None
-    assert caught.value.report.output == '```json\n{"total": 30}\n```'
+    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", '```json\n{"total": 30}\n```')
 
 
 async def test_guardrail_sees_json_values_of_a_type_that_the_caller_named(runtime: Runtime) -> None:

@@ -28,7 +28,7 @@ from perdure.approvals import Allow, Deny, ProposedCall, RequireApproval, Ruling
 from perdure.definitions import AgentDefinition, Target, define, resolved
 from perdure.delegates import Delegate, InheritedTool, PinnedDelegate, declared
 from perdure.errors import PerdureError
-from perdure.registry import Entry, Registry
+from perdure.registry import Entry, Registry, described_in
 from perdure.skills import LOAD_SKILL
 from perdure.text import described
 from perdure.tools import Tool
@@ -139,7 +139,7 @@ class Agents:
         entry = self._registry.entry(delegate.name)
         return PinnedDelegate(
             name=delegate.name,
-            description=entry.description if isinstance(entry, Agent) else "",
+            description=described_in(entry),
             budget=delegate.budget,
             allowed_tools=None if delegate.allowed_tools is None else tuple(delegate.allowed_tools),
             inherits=delegate.inherit,

@@ -47,7 +47,7 @@ class Delegate:
 
 
 class PinnedDelegate(Wire):
-    """A delegate as a turn is pinned to it. `description` is empty where a factory makes the agent."""
+    """A delegate as a turn is pinned to it. The `description` of one that a factory makes is that of the factory."""
 
     name: str
     description: str = ""

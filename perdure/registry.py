@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,6 +16,13 @@ Factory = Callable[[TurnInfo], Agent[Any]]
 Entry = Agent[Any] | Factory
 
 
+def described_in(entry: Entry) -> str:
+    """What an agent is for: its description, or the first paragraph of its factory's docstring, in one line."""
+    if isinstance(entry, Agent):
+        return entry.description
+    return " ".join((inspect.getdoc(entry) or "").partition("\n\n")[0].split())
+
+
 class Registry:
     """Agents by name. Safe to use from threads; what is added is there for the next turn."""
 
@@ -25,7 +33,9 @@ class Registry:
             self.add(agent)
 
     def add(self, entry: Entry, *, replace: bool = False) -> None:
-        """Add an agent, or a factory that is called once a turn. A factory's agents carry the name of the factory function.
+        """Add an agent, or a factory that is called once a turn.
+
+        A factory's agents carry the name of the factory function. Agents that delegate are told the first paragraph of its docstring.
 
         Raises:
             ConfigurationError: The name is taken and `replace` is not set, or a factory has no name.

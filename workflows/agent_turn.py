@@ -59,6 +59,7 @@ class AgentTurn:
         self._pipeline = Pipeline(self._board, self._calls)
         self._children = Children(self._board)
         self._health = Health()
+        self._has_begun = False
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
@@ -78,8 +79,7 @@ class AgentTurn:
         except Exception as error:  # a bug of ours must not leave the workflow task failing for ever
             workflow.logger.exception("the turn failed unexpectedly")
             raise await self._failure(PerdureError(described(error))) from error
-        closing.end(self._board.state, summary)
-        records.turn_ended(self._board.state, summary)
+        self._close(summary)
         return pack(summary)
 
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
@@ -94,7 +94,7 @@ class AgentTurn:
             key = Key(0, attempt=len(board.state.failures) + 1)
             await self._calls.perform(key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}")
         closing.begin(board.state)
-        records.turn_started(board.state)
+        self._say_that_it_began()
         return board.state.agent
 
     async def _loop(self, agent: AgentDefinition) -> Done:
@@ -264,23 +264,28 @@ class AgentTurn:
 
     async def _cancelled(self, reason: str) -> Summary:
         self._board.note(CancelRequested(reason))
-        await self._observe_end(Outcome.CANCELLED)
-        error = errors.TurnCancelledError(reason or None)
-        summary = self._board.summary(Outcome.CANCELLED, self._board.state.output, error=error)
-        closing.end(self._board.state, summary, reason)
-        records.turn_ended(self._board.state, summary, error)
-        return summary
+        return await self._ended_with(errors.TurnCancelledError(reason or None), Outcome.CANCELLED, reason)
 
     async def _failure(self, error: PerdureError) -> BaseException:
-        outcome = _OUTCOMES.get(type(error), Outcome.FAILED)
+        return failures.of_turn(error, await self._ended_with(error, _OUTCOMES.get(type(error), Outcome.FAILED)))
+
+    async def _ended_with(self, error: PerdureError, outcome: Outcome, reason: str = "") -> Summary:
         await self._observe_end(outcome)
-        state = self._board.state
-        summary = self._board.summary(outcome, state.output, error=error)
-        if state.agent is None:
-            records.turn_started(state)
-        closing.end(state, summary)
-        records.turn_ended(state, summary, error)
-        return failures.of_turn(error, summary)
+        summary = self._board.summary(outcome, self._board.state.output, error=error)
+        self._close(summary, error, reason)
+        return summary
+
+    def _close(self, summary: Summary, error: PerdureError | None = None, reason: str = "") -> None:
+        """Leave what people see of a turn that is over."""
+        self._say_that_it_began()
+        closing.end(self._board.state, summary, reason)
+        records.turn_ended(self._board.state, summary, error)
+
+    def _say_that_it_began(self) -> None:
+        """Once: when its agent is known, or when it ends before that."""
+        if not self._has_begun:
+            self._has_begun = True
+            records.turn_started(self._board.state)
 
     async def _observe_end(self, outcome: Outcome) -> None:
         """Observers see the end of a turn that did not end well, too; nothing that happens then keeps it from ending."""

@@ -17,6 +17,9 @@ from perdure.tasks import headline
 from perdure.text import clip
 from perdure.wire import Summary
 
+_FOUND_EARLY = "search-attributes-without-an-agent"
+"""Turns that ended before their agent was known did not set search attributes until 2026-11."""
+
 
 def begin(state: TurnState) -> None:
     """The agent is known. A turn that was started without search attributes, such as by Temporal's own command line, sets them itself."""
@@ -64,6 +67,13 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
     }
     waits = {MEMO_WAIT: None} if state.waiting is not None and state.waiting.kind != "retry" else {}
     workflow.upsert_memo({MEMO: {name: value for name, value in memo.items() if value}, **waits})
-    if state.agent is not None and state.agent.indexed:
+    if _is_indexed(state):
         spent = summary.spent.usd if summary.is_priced else None
         workflow.upsert_search_attributes(search.at_end(summary.outcome, steps=summary.steps, spent=spent))
+
+
+def _is_indexed(state: TurnState) -> bool:
+    """Whether the namespace has the search attributes. Before the agent is known, those of the start are the proof."""
+    if state.agent is not None:
+        return state.agent.indexed
+    return workflow.info().typed_search_attributes.get(search.AGENT) is not None and workflow.patched(_FOUND_EARLY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -101,10 +102,10 @@ def _scripted(entry: Entry) -> Entry:
         return replace(entry, model=f"scripted:{entry.name}")
     make: Callable[[TurnInfo], Agent[Any]] = entry
 
+    @functools.wraps(make)
     def factory(info: TurnInfo) -> Agent[Any]:
         return replace(make(info), model=f"scripted:{info.agent}")
 
-    factory.__name__ = entry.__name__
     return factory
 
 

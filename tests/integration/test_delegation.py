@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from perdure import Agent, Budget, Delegate, Outcome, Task, UserMessage, errors, tool
+from perdure import Agent, Budget, Delegate, Outcome, Registry, Task, TurnInfo, UserMessage, errors, tool
 from perdure.approvals import PendingApproval
 from perdure.clients import AgentClient, Turn
 from perdure.messages import ToolCall
@@ -59,6 +59,22 @@ async def test_list_of_agents_is_sorted_and_without_oneself(runtime: Runtime, ag
 
     [result] = results(model)
     assert (from_json(result.content), result.is_error) == (listed, False)
+
+
+@pytest.mark.accepts("D2", "T23")
+async def test_agent_of_a_factory_is_listed_with_its_docstring(runtime: Runtime) -> None:
+    """Before anybody has made the agent."""
+
+    def maker(info: TurnInfo) -> Agent:
+        """Makes things."""
+        return Agent(name="maker", model="scripted:maker")
+
+    model = ScriptedModel(calls(call("list_agents")), says("done"))
+    async with runtime(AgentWorker(Registry([editor(delegates="all"), maker]), prices=FREE), model={"editor": model}) as client:
+        await client.run("editor", "go")
+
+    [result] = results(model)
+    assert from_json(result.content) == [{"name": "maker", "description": "Makes things."}]
 
 
 @pytest.mark.accepts("D3")

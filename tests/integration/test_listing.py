@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,18 +23,20 @@ from temporalio.common import SearchAttributePair
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
-from perdure import Agent, Budget, Outcome, Price, ProposedCall, RequireApproval, ToolContext, Usage, errors, tool
+from perdure import Agent, Budget, Outcome, Price, ProposedCall, Registry, RequireApproval, ToolContext, TurnInfo, Usage, errors, tool
 from perdure.activities import indexing, search
 from perdure.activities.connection import connect_local
 from perdure.activities.indexing import Index
 from perdure.activities.search import State
 from perdure.clients import AgentClient, TurnEntry, namespace
+from perdure.facts import ChildScheduled
 from perdure.reports import StopReason
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.worker import AgentWorker
 from perdure.worker.dev_server import DevServer
 
 from ..conftest import RecordingClient, Runtime, check_history
+from .spending import ended, queue, until
 
 TROUBLE = [
     *["it's", 'say "hi"', "back\\slash", "end\\", "new\nline", "tab\t", "nul\0", "%41", "a=b", "♡heart", "`tick`", "' OR ''='", "*", "-- ;", ""],
@@ -206,6 +209,53 @@ async def test_cancelled_turn_is_found_as_cancelled(runtime: Runtime, agent: Age
         await eventually_listed(client, [turn.id], agent=agent, outcome="cancelled")
 
         assert (await entry_of(client, turn.id, agent=agent)).steps == 1
+
+
+@pytest.mark.accepts("O15")
+async def test_turn_that_ends_before_its_agent_is_known_says_all_of_its_end(
+    perdure_server: str, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cancelled before there was a worker, cancelled while a factory blocks, with its delegate, or of an unknown agent."""
+    caplog.set_level(logging.INFO, "perdure.turns")
+    free, asked = threading.Event(), threading.Event()
+
+    def slow(info: TurnInfo) -> Agent:
+        asked.set()
+        free.wait(40)
+        return Agent(name="slow", model="scripted:x")
+
+    boss = replace(agent, delegates=["slow"])
+    model = ScriptedModel(calls(call("delegate_to_agent", agent="slow", task="x")))
+    labels = {"of": agent.name}
+    async with queue(perdure_server) as work:
+        early = await work.client.start(agent.name, "nobody works", labels=labels)
+        await early.cancel()
+        async with work.worker(AgentWorker(Registry([boss, slow])), model):
+            await ended(early)
+            unknown = await work.client.start(f"{agent.name}-unknown", "go", labels=labels)
+            await ended(unknown)
+            parent = await work.client.start(agent.name, "delegate", labels=labels)
+            await until(parent, ChildScheduled)
+            await asyncio.to_thread(asked.wait, 20)
+            await parent.cancel()
+            await ended(parent)
+            free.set()
+        child = f"{parent.id}/slow-1"
+        cancelled, failed = [early.id, parent.id, child], [unknown.id]
+        await eventually_listed(work.client, cancelled, labels=labels, outcome="cancelled", state="ended")
+        await eventually_listed(work.client, failed, labels=labels, outcome="failed")
+        shown = {entry.id: (entry.outcome, entry.steps) async for entry in work.client.list(labels=labels)}
+        states = [
+            (await work.client.temporal.get_workflow_handle(turn_id).describe()).typed_search_attributes.get(search.STATE)
+            for turn_id in (*cancelled, *failed)
+        ]
+
+    assert states == ["ended"] * 4
+    assert [shown[turn_id] for turn_id in (early.id, child, unknown.id)] == [("cancelled", 0), ("cancelled", 0), ("failed", 0)]
+    said = [record.perdure for record in caplog.records if record.name == "perdure.turns"]  # type: ignore[attr-defined]
+    for turn_id in (*cancelled, *failed):
+        events = [record["event"] for record in said if record["task"] == turn_id and record["event"].startswith("turn_")]
+        assert events == ["turn_started", "turn_failed", "turn_completed"], turn_id
 
 
 async def test_state_that_a_turn_says_is_the_one_it_is_found_by(perdure_server: str, agent: Agent) -> None:

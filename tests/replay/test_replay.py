@@ -74,6 +74,20 @@ async def test_history_of_a_turn_that_no_client_would_start_today_replays(conten
     assert (state.request.options.max_output_tokens, len(state.steps)) == (10**40, 1)
 
 
+@pytest.mark.accepts("Y6")
+async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_set_replays() -> None:
+    """Before its agent was known: the history of a turn that a client had started with some, and that set none at its end."""
+    told = json.loads((FOLDER / "unknown_agent.json").read_text(encoding="utf-8"))
+    marks = {
+        name: {"metadata": {"encoding": "anNvbi9wbGFpbg==", "type": "S2V5d29yZA=="}, "data": "IngiCg=="} for name in ("PerdureAgent", "PerdureState")
+    }
+    told["events"][0]["workflowExecutionStartedEventAttributes"]["searchAttributes"] = {"indexedFields": marks}
+
+    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(WorkflowHistory.from_json("adder/unknown", json.dumps(told)))
+
+    assert replayed.replay_failure is None
+
+
 @pytest.mark.accepts("Y6", "Y12")
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Registry, Task, TurnInfo, errors
+from perdure.registry import described_in
 
 ADDER = Agent(name="adder", model="openai:x")
 INFO = TurnInfo(turn_id="t-1", agent="adder", task=Task(content="2 + 3?", type="sum"), labels={"team": "maths"})
@@ -25,6 +26,24 @@ def test_names_are_sorted_and_the_values_with_them() -> None:
     assert registry.list() == ("adder", "maker", "zed")
     assert registry.agents() == (ADDER, zed)
     assert (registry.entry("maker"), registry.entry("zed")) == (maker, zed)
+
+
+@pytest.mark.accepts("T23")
+def test_agent_of_a_factory_is_described_by_its_docstring() -> None:
+    """By its first paragraph, in one line; without a docstring by nothing."""
+
+    def maker(info: TurnInfo) -> Agent:
+        return ADDER
+
+    maker.__doc__ = """Adds numbers,
+        and checks the sum.
+
+        Args:
+            info: Not for models.
+        """
+
+    assert described_in(maker) == "Adds numbers, and checks the sum."
+    assert (described_in(lambda info: ADDER), described_in(replace(ADDER, description="Adds."))) == ("", "Adds.")
 
 
 def test_name_that_is_taken_is_refused_unless_it_is_replaced() -> None:

@@ -71,7 +71,8 @@ def _tool_lost(key: Key, failure: BaseException) -> ToolLost:
         return ToolLost(key, Loss.FAILED, "the deployed worker does not have this tool")
     if failures.is_by_operator(failure):
         return ToolLost(key, Loss.BY_OPERATOR, str(failure))
-    return ToolLost(key, Loss.FAILED, failures.error_in(failure).message)
+    error = failures.error_in(failure)
+    return ToolLost(key, Loss.FAILED, error.message, error if error.code == errors.ToolResolverError.code else None)
 
 
 def _call_failed(key: Key, failure: BaseException) -> CallFailed:

@@ -85,6 +85,7 @@ def next_move(state: TurnState, agent: AgentDefinition, time_left: timedelta | N
     `benched` are the models that this turn leaves alone for now.
 
     Raises:
+        ToolResolverError: The agent's resolver failed when its tool was called.
         AutonomyBoundaryError: The model called what this turn does not allow.
         MaxIterationsError: The agent may not call the model again.
         LoopDetectedError: The model repeats itself.
@@ -93,6 +94,8 @@ def next_move(state: TurnState, agent: AgentDefinition, time_left: timedelta | N
         UnknownPriceError: Nobody knows what the model costs, and money is limited.
         LLMError: The last attempt failed and is not repeated, or the answer is none.
     """
+    if state.broken is not None:
+        raise errors.from_info(state.broken)
     is_last_word = state.answer is not None and not state.results and (state.finishing or not runs_tools(state.answer))
     if state.answer is not None and is_last_word and not asks_again(state):
         return _done(state, state.answer, agent)

@@ -52,6 +52,10 @@ class ToolDefinition(Wire):
         return timedelta(seconds=self.timeout_s)
 
 
+RULES = 1
+"""The rules of turns that begin now."""
+
+
 class Stage(Wire):
     """One middleware as a turn is pinned to it. `timeout_s` and `log_level` are set for the two that the turn interprets itself."""
 
@@ -96,6 +100,8 @@ class AgentDefinition(Wire):
     has nothing else. `tier` is the alias by which the agent names its model, empty where it names the model itself. `allowed` is None where every
     tool is. `output_schema` is that of the answer, None for text.
     `max_descendants` is None in a definition of an earlier release, which limits nothing.
+    `rules` is the version of the rules that the turn is decided by, so that a turn goes on as it began when a release changes them. 1: what a
+    resolver raises when its tool is called ends the turn, and a loop is equal steps with equal results instead of equal calls.
     `indexed` says that the namespace has Perdure's search attributes. A turn may not find that out itself, nor set them where they are missing.
     """
 
@@ -121,6 +127,7 @@ class AgentDefinition(Wire):
     middleware: tuple[Stage, ...] = ()
     observes: bool = False
     indexed: bool = False
+    rules: int = 0
     skills: tuple[PinnedSkill, ...] = ()
     delegates: tuple[PinnedDelegate, ...] = ()
     max_depth: int = limits.DEPTH
@@ -181,6 +188,7 @@ def define(
         output_schema=outputs.schema_of(agent.output),
         options=agent.options,
         on_loop=agent.on_loop,
+        rules=RULES,
         protocol=agent.protocol,
         unmarked=agent.unmarked,
         parallel_tools=agent.parallel_tools,

@@ -141,11 +141,12 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class ToolLost:
-    """A tool call ended without a result of its own."""
+    """A tool call ended without a result of its own; `error` where that is no matter of the model's, so that the turn ends with it."""
 
     key: Key
     loss: Loss
     message: str = ""
+    error: ErrorInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,4 +246,5 @@ def runs_tools(answer: ModelAnswer) -> bool:
 def _tool_ended(state: TurnState, fact: ToolReturned | ToolLost) -> TurnState:
     if isinstance(fact, ToolReturned):
         return steps.give(state, fact.key, fact.output.content, fact.output.is_error)
-    return steps.lose(state, fact.key, fact.loss, fact.message)
+    broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None
+    return steps.lose(replace(state, broken=state.broken or broken), fact.key, fact.loss, fact.message)

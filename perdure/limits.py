@@ -19,7 +19,7 @@ APPROVAL_EXPIRY = timedelta(hours=24)
 OUTPUT_REASKS = 2
 """How often in a row a model is told what is wrong with its answer and asked again."""
 SAME_CALLS = 3
-"""The same call with the same arguments so often in a row, or so many steps in which every tool failed, is a loop."""
+"""So many steps in a row with equal calls and equal results, or in which every tool failed, are a loop."""
 
 CALLS = 64
 """How many tools one answer of a model may ask for."""

@@ -12,6 +12,7 @@ from perdure.bills import Bill
 from perdure.budgets import Budget, Spending
 from perdure.definitions import AgentDefinition
 from perdure.delegates import Lineage
+from perdure.errors import ErrorInfo
 from perdure.estimates import Estimate
 from perdure.facts import CallFailed, Key, TurnEnded
 from perdure.ledger import Ledger
@@ -102,7 +103,7 @@ class TurnState:
     answer; `unpriced`, that one was asked whose price nobody knows. `finishing` says that the last answer is asked for.
     `added` is what came for the budget before anybody knew which limits there are.
     The first `pardoned` of the `failures` of a call were before somebody added to the budget. `unpassed` is the number of middlewares that have yet
-    to let the last answer pass.
+    to let the last answer pass. `broken` is an error of a tool call that ends the turn.
     """
 
     request: TurnRequest | None = None
@@ -142,6 +143,7 @@ class TurnState:
     added: tuple[Budget, ...] = ()
     finishing: bool = False
     unpassed: int = 0
+    broken: ErrorInfo | None = None
     in_flight: Mapping[Key, None] = field(default_factory=dict)
     calling: tuple[tuple[Key, str], ...] = ()
     passed: tuple[str, ...] = ()

@@ -96,7 +96,7 @@ def _with_warning(state: TurnState, results: tuple[ToolResult, ...], number: int
     if state.agent is None or state.agent.on_loop != "warn" or not results:
         return results
     step = close(state, number, results).steps[-1]
-    if not loops.found_in((*state.steps, step)):
+    if not loops.found_in((*state.steps, step), state.agent):
         return results
     warning = loops.WARNING.format(times=limits.SAME_CALLS)
     return (*results[:-1], results[-1].model_copy(update={"content": results[-1].content + warning}))

@@ -86,3 +86,28 @@ async def test_resolver_that_finds_nothing_is_soft_and_one_that_raises_is_not(ru
 
     assert report.steps[0].results[0].is_error
     assert model.call_count == 2
+
+
+@pytest.mark.accepts("T24")
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_resolver_that_raises_when_its_tool_is_called_ends_the_turn(runtime: Runtime, parallel: bool) -> None:
+    """It is no matter of the model's; the calls of the answer that ran have their results, and the other a result that says why."""
+    asked = []
+
+    class Failing:
+        def resolve(self, name: str) -> Tool:
+            asked.append(name)
+            if len(asked) > 1:
+                raise OSError("the registry is down")
+            return tool(name="late")(lambda: "late")
+
+    agent = Agent(name="worker", model="scripted:x", tools=[a], resolver=Failing(), parallel_tools=parallel)
+    model = ScriptedModel(calls(call("a"), call("late")), says("never"))
+    async with runtime(agent, model=model) as client:
+        with pytest.raises(errors.ToolResolverError, match="the registry is down") as caught:
+            await client.run("worker", "go", allowed_tools=["a", "late"])
+
+    assert caught.value.report is not None
+    [step] = caught.value.report.steps
+    assert [(result.is_error, "registry is down" in result.content) for result in step.results] == [(False, False), (True, True)]
+    assert (caught.value.report.outcome, model.call_count) == (Outcome.FAILED, 1)

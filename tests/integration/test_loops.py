@@ -1,11 +1,12 @@
 """A model that goes round in circles is stopped, warned or left alone, as its agent wants it."""
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 
 import pytest
 
-from perdure import AgentReport, Outcome, errors, tool
+from perdure import AgentReport, Allow, Deny, Outcome, ProposedCall, errors, tool
 from perdure.loops import WARNING
 from perdure.messages import ToolMessage
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
@@ -23,12 +24,37 @@ def stumble(number: int = 1) -> str:
     raise ValueError(f"no {number}")
 
 
+polled = itertools.count()
+
+
+@tool(read_only=True)
+def poll() -> str:
+    """Each time something else."""
+    return f"{next(polled)} % done"
+
+
+@tool
+def pay() -> str:
+    """Never runs."""
+    raise AssertionError
+
+
+def policy(proposed: ProposedCall) -> Allow | Deny:
+    """No money is paid."""
+    return Deny(reason="no") if proposed.tool == "pay" else Allow()
+
+
 def steps(*batches: str) -> list[Reply]:
-    """A reply for each batch: letters are calls, `s` and `t` of tools that fail, `x` of one that is not there."""
+    """A reply for each batch: letters are calls, `s` and `t` of tools that fail, `x` of one that is not there.
+
+    Each call of `p` has another result, and each of `d` is denied.
+    """
     known = {
         **{letter: call("look", number=number) for number, letter in enumerate("abc")},
         **{letter: call("stumble", number=number) for number, letter in enumerate("stu")},
         "x": call("nothing"),
+        "p": call("poll"),
+        "d": call("pay"),
     }
     return [calls(*(known[letter] for letter in batch)) for batch in batches]
 
@@ -36,8 +62,7 @@ def steps(*batches: str) -> list[Reply]:
 CIRCLES = {
     "same call": steps("a", "a", "a"),
     "same call after another": steps("b", "a", "a", "a"),
-    "same call in one answer": steps("aaa"),
-    "same call in batches": steps("ba", "aa"),
+    "same calls": steps("aab", "aab", "aab"),
     "failing tools": steps("s", "t", "su"),
     "tools that are not there": steps("s", "x", "t"),
 }
@@ -47,13 +72,19 @@ NONE = {
     "other arguments": steps("a", "b", "c"),
     "in turns": steps("a", "b", "a", "b", "a", "b"),
     "twice": steps("a", "a", "b", "b", "a", "a"),
+    "same call in one answer": steps("aaa", "aaaa"),
+    "same call beside others": steps("a", "ab", "a", "ac", "a"),
+    "results that differ": steps("p", "p", "p", "p"),
+    "half of each step": steps("ap", "ap", "ap", "ap"),
+    "denied": steps("d", "d", "d", "d"),
+    "same call once between the denials of another": steps("d", "ad", "d", "d"),
     "something works": steps("s", "t", "sa", "t", "u"),
 }
 
 
 async def play(runtime: Runtime, scripts: Mapping[str, ScriptedModel], on_loop: str) -> dict[str, AgentReport | errors.PerdureError]:
     """How a turn of each script ends."""
-    async with runtime(app(tools=[look, stumble], on_loop=on_loop), model=ByTask(scripts)) as client:
+    async with runtime(app(tools=[look, stumble, poll, pay], policy=policy, on_loop=on_loop), model=ByTask(scripts)) as client:
         turns = [await client.start("spender", name) for name in scripts]
         return dict(zip(scripts, await asyncio.gather(*map(ended, turns)), strict=True))
 

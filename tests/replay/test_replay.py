@@ -74,6 +74,21 @@ async def test_history_of_a_turn_that_no_client_would_start_today_replays(conten
     assert (state.request.options.max_output_tokens, len(state.steps)) == (10**40, 1)
 
 
+@pytest.mark.accepts("Y6", "Y12")
+@pytest.mark.parametrize(("name", "outcome"), [("loop_in_one_answer", Outcome.LOOP), ("warned_in_one_answer", Outcome.COMPLETED)])
+async def test_turn_that_began_by_the_earlier_rule_of_loops_ends_by_it(name: str, outcome: Outcome) -> None:
+    """Three equal calls in one answer were a loop, for which a turn ended or its model was warned: the rule is that of the pinned agent."""
+    history = stored(FOLDER.parent / f"earlier/{name}.json")
+
+    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(history)
+    state = await folded(history)
+
+    assert replayed.replay_failure is None
+    assert state.ended is not None
+    assert state.ended.summary is not None
+    assert (state.ended.outcome, state.digest, len(state.steps[0].results)) == (outcome, state.ended.summary.digest, 3)
+
+
 @pytest.mark.accepts("Y6")
 async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_set_replays() -> None:
     """Before its agent was known: the history of a turn that a client had started with some, and that set none at its end."""

@@ -97,18 +97,30 @@ def error_body(status: int, error: Any, **headers: str) -> Reply:
 
 @contextlib.contextmanager
 def raw_server(payload: bytes, *, then: bytes = b"", every_s: float = 0) -> Iterator[str]:
-    """The address of a server that sends `payload`, and `then` again and again until the caller hangs up, if it is given."""
+    """The address of a server that answers one connection after the other.
+
+    Args:
+        payload: What each of them gets.
+        then: What it gets again and again behind that, until the caller hangs up.
+        every_s: The pause before each `then`, in seconds.
+    """
     closing = threading.Event()
 
     def serve() -> None:
-        connection, _ = listener.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.recv(65536)
-            connection.sendall(payload)
-            while then and not closing.wait(every_s):
-                connection.sendall(then)
+        while not closing.is_set():
+            with contextlib.suppress(OSError):  # also that nothing has connected yet
+                connection, _ = listener.accept()
+                with connection:
+                    answer(connection)
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(payload)
+        while then and not closing.wait(every_s):
+            connection.sendall(then)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
         thread = threading.Thread(target=serve)
         thread.start()
         try:

@@ -121,25 +121,29 @@ DIALECTS = {
 
 
 class Bodies(StubProvider):
-    """Answers the first request of a turn with the body that stands under its task, and the next with "done".
+    """Answers the first request of a turn with the reply for its task, and the next with "done".
 
     Attributes:
         heard: The messages of every request, or the items of its input, by task.
     """
 
-    def __init__(self, bodies: Mapping[str, bytes], status: int = 200) -> None:
-        first: Reply = {"status": status, "text": ""}
-        super().__init__([first, {"text": "done"}])
+    def __init__(self, replies: Mapping[str, Reply]) -> None:
+        super().__init__([])
         self.heard: dict[str, list[list[dict[str, Any]]]] = {}
-        self._bodies = bodies
+        self._by_task = replies
 
     def answer(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
-        """The stub's reply, with that body in it."""
-        status, more, content = super().answer(body, headers)
-        messages = said_in(body)
-        asked = next(message for message in messages if message.get("role") == "user")["content"]
-        task = asked if isinstance(asked, str) else asked[0]["text"]
-        self.heard.setdefault(task, []).append(messages)
-        if any(message.get("role") == "assistant" or message.get("type") == "function_call" for message in messages):
-            return status, more, content
-        return status, more, self._bodies[task]
+        """The stub's answer, noted under its task."""
+        self.heard.setdefault(_task_of(body), []).append(said_in(body))
+        return super().answer(body, headers)
+
+    def reply(self, body: Mapping[str, Any]) -> Reply | None:
+        """The reply for the task, or "done" to the results of a call that it holds."""
+        said = said_in(body)
+        goes_on = any(one.get("role") == "assistant" or one.get("type") == "function_call" for one in said)
+        return {"text": "done"} if goes_on else self._by_task[_task_of(body)]
+
+
+def _task_of(body: Mapping[str, Any]) -> str:
+    asked = next(message for message in said_in(body) if message.get("role") == "user")["content"]
+    return asked if isinstance(asked, str) else str(asked[0]["text"])

@@ -37,7 +37,7 @@ def weigh(grams: float = 0, note: Any = "") -> str:
 
 async def ends(runtime: Runtime, vendor: Vendor, bodies: Mapping[str, bytes], status: int = 200) -> tuple[dict[str, End], Bodies]:
     """How turns end whose first answer has these bodies, and what was asked."""
-    with Bodies(bodies, status) as stub:
+    with Bodies({task: {"raw": body, "status": status} for task, body in bodies.items()}) as stub:
         worker = AgentWorker(Agent(name="scales", model="vendor:m", tools=[weigh]), providers={"vendor": vendor.make(stub.anthropic_url, None)})
         async with runtime(worker) as client:
 

@@ -1,0 +1,245 @@
+"""What the table of bad inputs is made of: a row, the outcomes that there are, and the bench that tries a row."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from perdure import Agent, AgentReport, MCPServer, Registry, tool
+from perdure.activities.models import Provider
+from perdure.clients import Turn
+from perdure.errors import PerdureError
+from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.testing.runtime import _ByAgent
+from perdure.testing.stub_provider import Reply
+from perdure.worker import AgentWorker
+
+from ..conftest import RecordingClient, Runtime
+from ..loopback import VENDORS, Vendor, raw_server
+from .odd_bodies import Bodies
+from .spending import Held
+from .test_bad_input import started
+from .test_odd_bodies import weigh
+
+APIS: list[Vendor] = [parameters.values[0] for parameters in VENDORS]  # type: ignore[misc]
+
+End = AgentReport | PerdureError
+Source = Literal[
+    "provider",
+    "caller",
+    "start by JSON",
+    "model",
+    "tool",
+    "MCP server",
+    "skill folder",
+    "person",
+    "operator",
+    "environment",
+]
+
+
+@dataclass(frozen=True)
+class Fails:
+    """The turn ends with this error, which has its report."""
+
+    error: type[PerdureError]
+
+    def fits(self, end: End) -> bool:
+        return type(end) is self.error and isinstance(end, PerdureError) and end.report is not None
+
+    def __str__(self) -> str:
+        return f"the turn fails: `{self.error.code}`"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The caller gets this error at once, and no turn has begun, or the turn goes on."""
+
+    error: type[PerdureError]
+
+    def fits(self, end: End) -> bool:
+        return type(end) is self.error and isinstance(end, PerdureError) and end.report is None
+
+    def __str__(self) -> str:
+        return f"the caller is refused: `{self.error.code}`"
+
+
+@dataclass(frozen=True)
+class Told:
+    """The model reads an error result that has these words, and the turn goes on to its answer."""
+
+    words: str
+
+    def fits(self, end: End) -> bool:
+        if not isinstance(end, AgentReport):
+            return False
+        results = [result for step in end.steps for result in step.results]
+        return any(result.is_error and self.words in result.content for result in results)
+
+    def __str__(self) -> str:
+        return f"the model reads “{self.words}”"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The turn ends with its answer. `words` say what became of the input, and `holds` is the same as a condition."""
+
+    words: str
+    holds: Callable[[AgentReport], bool]
+
+    def fits(self, end: End) -> bool:
+        return isinstance(end, AgentReport) and self.holds(end)
+
+    def __str__(self) -> str:
+        return f"the turn answers: {self.words}"
+
+
+Outcome = Fails | Refused | Told | Answers
+
+
+@dataclass(frozen=True)
+class BadInput:
+    """One row of the table.
+
+    Attributes:
+        number: Its place, which stays the same when rows change.
+        source: Where the input comes from.
+        words: The input in words.
+        outcome: What becomes of it, every time it is tried.
+        tried: Tries it, in one or several ways, and gives the end of each.
+    """
+
+    number: int
+    source: Source
+    words: str
+    outcome: Outcome
+    tried: Callable[[Bench], Awaitable[Sequence[End]]]
+
+
+async def end_of(asked: Awaitable[Any]) -> End:
+    """The report of what was asked for, or its error; of a turn, how that ends."""
+    try:
+        got = await asked
+        report = await got.result() if isinstance(got, Turn) else got
+    except PerdureError as error:
+        return error
+    assert isinstance(report, AgentReport), f"{report!r} was given instead of an error"
+    return report
+
+
+async def all_of(*asked: Coroutine[Any, Any, End]) -> list[End]:
+    """Several ends, at the same time."""
+    return list(await asyncio.gather(*asked))
+
+
+class Bench:
+    """A worker that tries bad inputs, and the outer edges around it.
+
+    Attributes:
+        client: Starts turns on the worker.
+        folder: An empty folder for each row that wants one.
+        live: Whether providers are asked for streams.
+    """
+
+    def __init__(self, client: RecordingClient, edges: Edges, folder: Path, *, live: bool) -> None:
+        self.client = client
+        self.live = live
+        self._edges = edges
+        self._folder = folder
+        self._numbers = itertools.count()
+
+    def folder(self) -> Path:
+        """A folder with nothing in it."""
+        made = self._folder / f"row-{next(self._numbers)}"
+        made.mkdir()
+        return made
+
+    def agent(self, model: Provider, **fields: Any) -> str:
+        """The name of a new agent with a model of its own."""
+        name = f"agent-{next(self._numbers)}"
+        self._edges.models[name] = model
+        self._edges.registry.add(Agent(**{"name": name, "model": f"scripted:{name}", **fields}))
+        return name
+
+    async def turn(self, model: Provider, start: dict[str, Any] | None = None, **fields: Any) -> End:
+        """The end of a turn of a new agent."""
+        name = self.agent(model, **fields)
+        return await end_of(self.client.start(**{"agent": name, "task": "go", "live": self.live, **(start or {})}))
+
+    async def asked(self, *replies: Any, **fields: Any) -> End:
+        """The end of a turn whose model replies like this, and then is done."""
+        return await self.turn(ScriptedModel(*replies, says("done")), **fields)
+
+    async def served(self, vendor: Vendor, reply: Reply, *, live: bool = False) -> End:
+        """The end of a turn whose provider gives this reply to its first request, by this API."""
+        task = f"task-{next(self._numbers)}"
+        self._edges.replies[task] = reply
+        return await end_of(self.client.start(vendor.name, task, live=live or self.live))
+
+    async def sent(self, vendor: Vendor, payload: bytes, then: bytes = b"", every_s: float = 0, **fields: Any) -> End:
+        """The end of a turn whose provider sends these bytes."""
+        with raw_server(payload, then=then, every_s=every_s) as address:
+            return await self.turn(vendor.make(address, None), **fields)
+
+    async def started(self, *args: object) -> End:
+        """The end of a turn that Temporal's own client starts with these arguments."""
+        return await end_of(started(self.client, args))
+
+
+@dataclass
+class Edges:
+    """What a worker's turns meet outside, for rows to add to."""
+
+    registry: Registry = field(default_factory=Registry)
+    models: dict[str, Provider] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=dict)
+
+
+@contextlib.asynccontextmanager
+async def bench(runtime: Runtime, folder: Path, *, live: bool = False) -> AsyncIterator[Bench]:
+    """A bench whose worker runs while the block does. At its end no workflow task may have failed."""
+    edges = Edges()
+    with Bodies(edges.replies) as stub:
+        apis = {vendor.name: vendor.make(stub.anthropic_url, None) for vendor in APIS}
+        for name in apis:
+            edges.registry.add(Agent(name=name, model=f"{name}:m", tools=[weigh]))
+        edges.registry.add(Agent(name="clerk", model="scripted:clerk", instructions="Answer."))
+        edges.registry.add(Agent(name="served", model="scripted:served", toolboxes=[MCPServer.stdio("none", ["true"])]))
+        worker = AgentWorker(edges.registry, providers={**apis, "scripted": _ByAgent(edges.models)})
+        async with runtime(worker) as client, honest_turns(client, edges):
+            yield Bench(client, edges, folder, live=live)
+        for model in edges.models.values():
+            await model.close()
+
+
+@contextlib.asynccontextmanager
+async def honest_turns(client: RecordingClient, edges: Edges) -> AsyncIterator[None]:
+    """Two turns that want nothing: one is in a model call and one in a tool while the block runs. Both notice nothing of it."""
+    gate = threading.Event()
+
+    @tool(timeout=timedelta(minutes=2))
+    def rest() -> str:
+        """Rest until the others are done."""
+        gate.wait()
+        return "rested"
+
+    thinks, works = Held(says("thought")), ScriptedModel(calls(call("rest")), says("worked"))
+    edges.models["honest"] = ByTask({"think": thinks, "work": works})
+    edges.registry.add(Agent(name="honest", model="scripted:honest", tools=[rest]))
+    turns = [await client.start("honest", task) for task in ("think", "work")]
+    try:
+        yield
+    finally:
+        thinks.let_go.set()
+        gate.set()
+    thought, worked = [await turn.result() for turn in turns]
+    assert (thought.output, thought.model_calls, thinks.call_count) == ("thought", 1, 1)
+    assert (worked.output, worked.model_calls, works.call_count) == ("worked", 2, 2)
+    assert [result.content for result in worked.steps[0].results] == ["rested"]

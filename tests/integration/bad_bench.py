@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
+
+import pytest
 
 from perdure import Agent, AgentReport, MCPServer, Registry, tool
 from perdure.activities.models import Provider
@@ -22,7 +24,7 @@ from perdure.testing.stub_provider import Reply
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Runtime
-from ..loopback import VENDORS, Vendor, raw_server
+from ..loopback import KEY, VENDORS, Vendor, raw_server
 from .odd_bodies import Bodies
 from .spending import Held
 from .test_bad_input import started
@@ -30,7 +32,12 @@ from .test_odd_bodies import weigh
 
 APIS: list[Vendor] = [parameters.values[0] for parameters in VENDORS]  # type: ignore[misc]
 
-End = AgentReport | PerdureError
+ENVIRONMENT = {"NOTES_KEY": KEY, "ODD_EMPTY": "", "ODD_LINE": KEY + "\n", "ODD_LETTER": KEY + "é"}
+"""What the worker of a bench has beside its own environment: a key, and three that no header can carry."""
+
+End = AgentReport | PerdureError | int
+"""How an input ended: the report of a turn, an error, or a status of HTTP."""
+
 Source = Literal[
     "provider",
     "caller",
@@ -52,7 +59,7 @@ class Fails:
     error: type[PerdureError]
 
     def fits(self, end: End) -> bool:
-        return type(end) is self.error and isinstance(end, PerdureError) and end.report is not None
+        return isinstance(end, PerdureError) and type(end) is self.error and end.report is not None
 
     def __str__(self) -> str:
         return f"the turn fails: `{self.error.code}`"
@@ -65,7 +72,7 @@ class Refused:
     error: type[PerdureError]
 
     def fits(self, end: End) -> bool:
-        return type(end) is self.error and isinstance(end, PerdureError) and end.report is None
+        return isinstance(end, PerdureError) and type(end) is self.error and end.report is None
 
     def __str__(self) -> str:
         return f"the caller is refused: `{self.error.code}`"
@@ -101,7 +108,20 @@ class Answers:
         return f"the turn answers: {self.words}"
 
 
-Outcome = Fails | Refused | Told | Answers
+@dataclass(frozen=True)
+class Responds:
+    """The worker answers with this status of HTTP."""
+
+    status: int
+
+    def fits(self, end: End) -> bool:
+        return end == self.status
+
+    def __str__(self) -> str:
+        return f"the worker responds with status {self.status}"
+
+
+Outcome = Fails | Refused | Told | Answers | Responds
 
 
 @dataclass(frozen=True)
@@ -130,7 +150,7 @@ async def end_of(asked: Awaitable[Any]) -> End:
         report = await got.result() if isinstance(got, Turn) else got
     except PerdureError as error:
         return error
-    assert isinstance(report, AgentReport), f"{report!r} was given instead of an error"
+    assert isinstance(report, AgentReport), f"{report!r} was given, and neither a report nor an error"
     return report
 
 
@@ -206,7 +226,9 @@ class Edges:
 async def bench(runtime: Runtime, folder: Path, *, live: bool = False) -> AsyncIterator[Bench]:
     """A bench whose worker runs while the block does. At its end no workflow task may have failed."""
     edges = Edges()
-    with Bodies(edges.replies) as stub:
+    with pytest.MonkeyPatch.context() as environment, Bodies(edges.replies) as stub:
+        for name, value in ENVIRONMENT.items():
+            environment.setenv(name, value)
         apis = {vendor.name: vendor.make(stub.anthropic_url, None) for vendor in APIS}
         for name in apis:
             edges.registry.add(Agent(name=name, model=f"{name}:m", tools=[weigh]))

@@ -39,7 +39,7 @@ def reply(*replies: Reply) -> Tried:
 
 def body(*bodies: bytes) -> Tried:
     """A provider that answers 200 with one of these."""
-    return reply(*({"raw": one} for one in bodies))
+    return reply(*(Reply(raw=one) for one in bodies))
 
 
 def says(*made: Callable[[Dialect], bytes]) -> Tried:
@@ -101,7 +101,7 @@ REPLIES = [
         11,
         "a content encoding that was not asked for, or that its bytes do not have",
         PASSES,
-        reply(*({"raw": b"x", "headers": {"content-encoding": one}} for one in ("br", "gzip, gzip", "gzip"))),
+        reply(*(Reply(raw=b"x", headers={"content-encoding": one}) for one in ("br", "gzip, gzip", "gzip"))),
     ),
     row(12, "bytes that are no HTTP", PASSES, sends(b"nonsense\r\n\r\n")),
     row(
@@ -133,24 +133,14 @@ REPLIES = [
         18,
         "status 429 with a `Retry-After` that is no time",
         Fails(errors.LLMRateLimitError),
-        reply(
-            *(
-                error_body(429, {"message": "slow down"}, retry_after=after)
-                for after in ("soon", "-5", "nan", "1e999")
-            )
-        ),
+        reply(*(error_body(429, {"message": "slow down"}, retry_after=after) for after in ("soon", "-5", "nan", "1e999"))),
     ),
     row(19, "status 500 with 1 MB of text", PASSES, reply({"status": 500, "raw": b"x" * 1_000_000})),
     row(
         20,
         "status 400 whose message is a lone surrogate, a number or nested 500 deep",
         Fails(errors.LLMInvalidRequestError),
-        reply(
-            *(
-                {"status": 400, "raw": b'{"error": {"message": %b, "code": %b}}' % (ODD[odd], ODD[odd])}
-                for odd in ("surrogate", "nan", "nested")
-            )
-        ),
+        reply(*(Reply(status=400, raw=b'{"error": {"message": %b, "code": %b}}' % (ODD[odd], ODD[odd])) for odd in ("surrogate", "nan", "nested"))),
     ),
     row(21, "an answer without text and calls", PASSES, says(lambda api: api.answer(text=b'""'))),
     row(22, "a number where the text should be", PASSES, says(lambda api: api.answer(text=b"5"))),
@@ -207,7 +197,7 @@ REPLIES = [
         32,
         "a stream that ends in the middle",
         PASSES,
-        streams(*({"text": "as good as gold", "cut_after": after} for after in (0, 1, 3))),
+        streams(*(Reply(text="as good as gold", cut_after=after) for after in (0, 1, 3))),
     ),
     row(
         33,
@@ -219,6 +209,6 @@ REPLIES = [
         34,
         "a stream whose events are no JSON, or without end",
         PASSES,
-        streams(*({"raw": one, "headers": EVENTS} for one in (b'data: {"a\n\n', b"data: " + b"x" * 5_000_001))),
+        streams(*(Reply(raw=one, headers=EVENTS) for one in (b'data: {"a\n\n', b"data: " + b"x" * 5_000_001))),
     ),
 ]

@@ -1,0 +1,244 @@
+"""Rows of the table of bad inputs: what models ask for, and what tools, MCP servers and skill folders give."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from perdure import AgentReport, Budget, MCPServer, RequestOptions, ToolCall, errors, tool
+from perdure.mcp_servers import name_of
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.toolboxes import files
+
+from .bad_bench import Answers, BadInput, Bench, End, Fails, Outcome, Refused, Told, all_of, end_of
+from .test_bad_input import BIG
+from .test_mcp_tools import notes
+from .test_odd_bodies import weigh
+from .test_odd_results import RAISED, REFUSED, fetch
+from .test_skills import write_skill
+from .tooling import add
+
+DONE = "done"
+
+
+def of_model(number: int, words: str, outcome: Outcome, *replies: Sequence[Any], **fields: Any) -> BadInput:
+    """A model that says one of these, reply by reply, and then is done."""
+    return BadInput(
+        number,
+        "model",
+        words,
+        outcome,
+        lambda bench: all_of(*(bench.asked(*script, **fields) for script in replies)),
+    )
+
+
+def of_tool(number: int, words: str, outcome: Outcome, made: Any, *asked: ToolCall) -> BadInput:
+    """A tool that gives something odd when it is called like this, each time in a turn of its own."""
+    return BadInput(
+        number,
+        "tool",
+        words,
+        outcome,
+        lambda bench: all_of(*(bench.asked(calls(one), tools=[made]) for one in asked)),
+    )
+
+
+def of_server(number: int, words: str, outcome: Outcome, *manners: str, asked: str = "echo") -> BadInput:
+    """An MCP server that starts in one of these manners, or behaves badly when this tool is called."""
+
+    async def tried(bench: Bench) -> list[End]:
+        return await all_of(*(one_server(bench, manner, asked) for manner in manners or ("",)))
+
+    return BadInput(number, "MCP server", words, outcome, tried)
+
+
+async def one_server(bench: Bench, manner: str, asked: str) -> End:
+    """The end of a turn with this server. Its start is given long enough for a busy machine, and so little where it never comes."""
+    patience = timedelta(seconds=1.5) if manner in ("silent", "garbage") else timedelta(seconds=20)
+    server = notes(bench.folder(), manner, env=["NOTES_KEY"], start_timeout=patience)
+    return await bench.asked(calls(call(name_of("notes", asked), text="a")), toolboxes=[server])
+
+
+def of_folder(number: int, words: str, outcome: Outcome, *bodies: bytes) -> BadInput:
+    """A folder whose SKILL.md has these bytes."""
+
+    async def one(bench: Bench, body: bytes) -> End:
+        folder = bench.folder()
+        (folder / "SKILL.md").write_bytes(body)
+        return await bench.asked(skills=[folder])
+
+    return BadInput(number, "skill folder", words, outcome, lambda bench: all_of(*(one(bench, body) for body in bodies)))
+
+
+async def many_calls(bench: Bench) -> list[End]:
+    """More calls in an answer than one may hold."""
+    return [await bench.asked(calls(*[call("weigh")] * count), tools=[weigh]) for count in (65, 1000, 20_000)]
+
+
+async def large_tree(bench: Bench) -> list[End]:
+    """One turn more than a tree may have, by a call that wants it with others."""
+    leaf = bench.agent(ScriptedModel(), description="Works.")
+    spawn = call("spawn_agents", tasks=[{"agent": leaf, "task": "go"}] * 4)
+    return [await bench.asked(calls(spawn), delegates=[leaf], max_descendants=3)]
+
+
+async def odd_pattern(bench: Bench) -> list[End]:
+    """Brackets that open, and never close."""
+    return [await bench.asked(calls(call("list_files", pattern="[" * 20_000)), toolboxes=[files(bench.folder())])]
+
+
+async def odd_description(bench: Bench) -> list[End]:
+    """What the model is offered has no escapes."""
+    folder = bench.folder()
+    (folder / "description").write_text("Reads\x1b[2J notes.\u202e\U000e0041")
+    model = ScriptedModel(calls(call("notes__echo", text="a")), says(DONE))
+    end = await bench.turn(model, toolboxes=[notes(folder, env=["NOTES_KEY"])])
+    assert {described.description for described in model.requests[0].tools} == {"Reads[2J notes."}
+    return [end]
+
+
+async def path_out(bench: Bench) -> list[End]:
+    """A model asks for a file of a skill that is not in its folder."""
+    folder = write_skill(bench.folder() / "letters", "Begin with a greeting.", description="Letters", form="Dear")
+    paths = ("../../secret.md", "/etc/passwd", "form.md\0", "forms/../../x")
+    asked = calls(*(call("load_skill", name="letters", path=path) for path in paths))
+    return [await bench.asked(asked, skills=[folder])]
+
+
+async def odd_values(bench: Bench) -> list[End]:
+    """Values of Perdure's own types, and ids, that cannot be."""
+    wrong: list[Callable[[], object]] = [
+        lambda: Budget(usd="x"),
+        lambda: RequestOptions(max_output_tokens=0),
+        lambda: MCPServer.http("s", 5),  # type: ignore[arg-type]  # that is the mistake
+    ]
+    return [await end_of(made(one)) for one in wrong] + [await end_of(bench.client.get("\ud800"))]
+
+
+async def made(value: Callable[[], object]) -> object:
+    """A value, made where its error is caught."""
+    return value()
+
+
+@tool
+def leave(how: str) -> str:
+    """Do not come back."""
+    if how == "exit":
+        sys.exit(3)
+    raise KeyboardInterrupt if how == "interrupt" else BaseExceptionGroup("all", [GeneratorExit()])
+
+
+def has_plain_ids(report: AgentReport) -> bool:
+    """Every call has an id that can be shown."""
+    asked = [call.id for step in report.steps for call in step.message.calls]
+    return bool(asked) and all(one.isascii() and one.isprintable() and len(one) < 100 for one in asked)
+
+
+def is_done(report: AgentReport) -> bool:
+    """The turn went on to what the model says last."""
+    return bool(report.output == DONE)
+
+
+ALIASES = (
+    b"---\nl0: &l0 [x, x, x, x, x, x, x, x, x, x]\n"
+    + b"".join(b"l%d: &l%d [%b]\n" % (n, n, b", ".join([b"*l%d" % (n - 1)] * 10)) for n in range(1, 10))
+    + b"name: *l9\n---\nBody"
+)
+MERGES = (
+    b"---\nm0: &m0 {a: b}\n" + b"".join(b"m%d: &m%d {<<: [%b]}\n" % (n, n, b", ".join([b"*m%d" % (n - 1)] * 10)) for n in range(1, 9)) + b"---\nBody"
+)
+ESCAPES = "\x1b[2J\x1b[H"
+OPEN_FENCE = "Action: look\nAction Input: ```\n" + " " * 100_000 + "x"
+
+MODELS = [
+    BadInput(44, "model", "65, 1,000 or 20,000 calls in one answer", Fails(errors.LLMInvalidRequestError), many_calls),
+    of_model(
+        45,
+        "an answer of 3 MB: its text, a thought, arguments or an id",
+        Fails(errors.TooLargeError),
+        [says("x" * BIG)],
+        [says("ok", thinking="x" * BIG)],
+        [calls(call("look", word="x" * BIG))],
+        [calls(ToolCall(id="x" * BIG, name="look"))],
+    ),
+    of_model(
+        46,
+        "arguments that are no JSON, are no object, or do not fit the tool",
+        Told("add was not called, its arguments are not valid"),
+        *([calls(ToolCall(id="a", name="add", arguments=odd))] for odd in ("", "{", "[1]", '{"a": 1}', '{"a": 1, "b": "x"}')),
+        tools=[add],
+    ),
+    of_model(
+        47,
+        "an id of a call with escapes of a terminal, or of 3 KB",
+        Answers("the call has an id of Perdure's own", has_plain_ids),
+        *([calls(ToolCall(id=odd, name="weigh"))] for odd in (f"{ESCAPES}refund-1", "x" * 3000)),
+        tools=[weigh],
+    ),
+    of_model(
+        48,
+        "a fence that is not closed before 100,000 spaces, or 20,000 actions, of an agent that calls tools in words",
+        Answers("the model is asked for what comes next", is_done),
+        *([says(odd), says(f"Final Answer: {DONE}")] for odd in (OPEN_FENCE, "Action:\n" * 20_000)),
+        tools=[weigh],
+        protocol="react_text",
+    ),
+    of_model(
+        49,
+        "three answers in a row that are not of the type asked for",
+        Fails(errors.OutputInvalidError),
+        ["one", "two", "three"],
+        [says("[" * 20_000)] * 3,
+        output=list[int],
+    ),
+    BadInput(50, "model", "a tree of more turns than `max_descendants`", Told("may have"), large_tree),
+    BadInput(72, "model", "a pattern of 20,000 brackets for `list_files`", Told("list_files failed: ValueError"), odd_pattern),
+]
+
+PARTS = [
+    of_tool(
+        51,
+        "an exception without words, of lone surrogates, or of a number of 5,000 digits",
+        Told("fetch failed: "),
+        fetch,
+        *(call("fetch", what=what) for what in RAISED),
+    ),
+    of_tool(52, "a result that cannot be written as JSON", Told("fetch "), fetch, *(call("fetch", what=what) for what in REFUSED)),
+    of_tool(
+        53,
+        "a tool that ends its thread, or the program",
+        Told("leave failed: "),
+        leave,
+        *(call("leave", how=how) for how in ("exit", "interrupt", "group")),
+    ),
+    of_server(
+        54, "a server that ends at once, says nothing, or writes what is no JSON-RPC", Fails(errors.ConfigurationError), "exit", "silent", "garbage"
+    ),
+    of_server(55, "a server that ends during a call", Told("it ended during the call; whether it took effect is unknown"), asked="die"),
+    of_server(56, "a server that floods its output during a call", Told("it writes what is no JSON-RPC to its standard output"), asked="flood"),
+    of_server(57, "an error that quotes the server's key", Told("the token [NOTES_KEY] is not accepted"), asked="quote"),
+    BadInput(
+        58,
+        "MCP server",
+        "a description with escapes of a terminal, and letters that are not seen",
+        Answers("the model is offered it without them", is_done),
+        odd_description,
+    ),
+    of_folder(59, "a frontmatter of 500 bytes whose aliases stand for 10,000,000,000 items", Fails(errors.ConfigurationError), ALIASES, MERGES),
+    of_folder(
+        60,
+        "a SKILL.md that is no UTF-8, is binary, has more than 1 MB, or no valid frontmatter",
+        Fails(errors.ConfigurationError),
+        *(b"\xff\xfe", b"\0", b"x" * 1_000_001, b"---\nname: [\n---\nBody", b"---\nx: " + b"[" * 5000 + b"\n---\nBody"),
+    ),
+    BadInput(61, "skill folder", "a file of a skill that is not in its folder", Told("the skill 'letters' has no file"), path_out),
+    BadInput(
+        63,
+        "caller",
+        "values that no type takes: money that is none, an address that is a number, an id with a lone surrogate",
+        Refused(errors.InvalidRequestError),
+        odd_values,
+    ),
+]

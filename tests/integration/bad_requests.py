@@ -1,0 +1,341 @@
+"""Rows of the table of bad inputs: what callers, other languages, people and operators send, and the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.api.workflowservice.v1 import (
+    PauseActivityRequest,
+    RespondActivityTaskFailedByIdRequest,
+    UnpauseActivityRequest,
+)
+from temporalio.client import Client, WorkflowUpdateFailedError
+
+from perdure import Agent, Task, Text, UserMessage, errors, tool
+from perdure.activities import failures
+from perdure.activities.providers import OpenAIChat
+from perdure.approvals import PendingApproval
+from perdure.clients import Turn
+from perdure.facts import Key
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.worker import AgentWorker, health
+
+from ..conftest import eventually
+from ..e2e.test_health import ALIVE, Probe
+from .bad_bench import BadInput, Bench, End, Fails, Refused, Responds, Told, all_of, end_of
+from .spending import Held
+from .test_approvals import pending, send
+from .test_bad_input import BIG, plain, raw
+from .test_mcp_http import free_port
+from .test_wrong_input import STARTS
+
+INVALID = errors.InvalidRequestError
+NAME = "clerk"
+
+
+def start(number: int, words: str, outcome: Refused, *given: Mapping[str, Any]) -> BadInput:
+    """Turns that a caller wants to start with these arguments, by Perdure's client."""
+
+    async def tried(bench: Bench) -> list[End]:
+        wanted = ({"agent": NAME, "task": "go", **one} for one in given)
+        return await all_of(*(end_of(bench.client.start(**one)) for one in wanted))
+
+    return BadInput(number, "caller", words, outcome, tried)
+
+
+def by_json(number: int, words: str, error: type[errors.PerdureError], *given: Sequence[object]) -> BadInput:
+    """Turns that are started with these arguments, past Perdure's client."""
+    return BadInput(
+        number,
+        "start by JSON",
+        words,
+        Fails(error),
+        lambda bench: all_of(*(bench.started(*args) for args in given)),
+    )
+
+
+def request(**fields: Any) -> list[object]:
+    """The arguments of a start that names an agent and a task, and these fields."""
+    return [plain({"agent": NAME, "task": "go", **fields})]
+
+
+HALF = "half \ud800"
+OTHER = {"content": [{"type": "song"}]}
+
+ENDLESS = {
+    "$defs": {"a": {"$ref": "#/$defs/a"}},
+    "type": "object",
+    "anyOf": [{"type": "string"}],
+    "properties": {"x": {"$ref": "#/$defs/a"}},
+}
+
+
+def bomb(levels: int) -> dict[str, Any]:
+    """A schema of few bytes that has twice as many nodes with each level."""
+    grown = {
+        f"L{level}": {
+            "type": "object",
+            "properties": {name: {"$ref": f"#/$defs/L{level + 1}", "description": name} for name in "ab"},
+        }
+        for level in range(levels)
+    }
+    return {"$defs": {**grown, f"L{levels}": {"type": "string"}}, "$ref": "#/$defs/L0"}
+
+
+CALLER = [
+    start(35, "an empty task, and values of a wrong type or out of range", Refused(INVALID), *(g for g, _ in STARTS)),
+    start(
+        36,
+        "a lone surrogate in the task, a label, the context, the history or the id",
+        Refused(INVALID),
+        {"task": HALF},
+        {"task": Task(content=(Text(text=HALF),))},
+        {"labels": {"a": HALF}},
+        {"context": {"a": HALF}},
+        {"history": [UserMessage.of(HALF)]},
+        {"id": HALF},
+    ),
+    start(
+        37,
+        "a task of more than 1 MiB",
+        Refused(errors.TooLargeError),
+        *({"task": letter * (1_100_000 // len(letter.encode()))} for letter in "xü\n"),
+    ),
+    start(
+        38,
+        "a context, a history or a label of 3 MB",
+        Refused(errors.TooLargeError),
+        {"context": {"book": "x" * BIG}},
+        {"history": [UserMessage.of("x" * BIG)]},
+        {"labels": {"a": "x" * BIG}},
+    ),
+]
+
+STARTED = [
+    by_json(
+        40,
+        "nothing, bytes, what is no JSON, or two inputs",
+        INVALID,
+        *([], [{}, {}], [None], [b"\x00\x01"], [raw(b"{")], [raw(b"")], [raw(b"{}", b"json/protobuf")]),
+    ),
+    by_json(
+        41,
+        "JSON without an agent or a task, or with fields of a wrong type",
+        INVALID,
+        *([one] for one in ({}, 5, {"agent": NAME}, {"agent": 5, "task": "go"}, {"agent": NAME, "task": OTHER})),
+        request(labels={"a": 1}),
+        request(history="hi"),
+    ),
+    by_json(
+        42,
+        "a lone surrogate, an integer of 5,000 digits, lists nested 100,000 deep",
+        INVALID,
+        [raw(b'{"agent": "clerk", "task": "\\ud800"}')],
+        *([raw(b'{"agent": ' + odd)] for odd in (b"9" * 5000 + b"}", b"[" * 100_000)),
+    ),
+    by_json(
+        62,
+        "an output schema that refers to itself, or grows to gigabytes",
+        INVALID,
+        *(request(output_schema=schema) for schema in (ENDLESS, bomb(23))),
+    ),
+    by_json(
+        64,
+        "a lineage, which only a turn that delegates may give",
+        INVALID,
+        request(lineage={"ancestors": []}),
+        request(lineage={"ancestors": [{"turn_id": "x", "key": "step-1.call-1.child-1"}]}),
+    ),
+    by_json(
+        65,
+        "an agent that the worker does not know, also with NUL in its name",
+        errors.UnknownAgentError,
+        *([{"agent": name, "task": "go"}] for name in ("nobody", "clerk\0", "x" * 64)),
+    ),
+]
+
+
+async def waiting(bench: Bench) -> tuple[Turn[Any], PendingApproval]:
+    """A turn that waits for a person, and the call that it waits with."""
+    name = bench.agent(ScriptedModel(calls(call("send", to="Ann")), says("done")), tools=[send])
+    turn = await bench.client.start(name, "go")
+    [asked] = await pending(turn)
+    return turn, asked
+
+
+async def odd_decisions(bench: Bench) -> list[End]:
+    """Decisions that another client sends; the turn then takes one of Perdure's."""
+    turn, asked = await waiting(bench)
+    one = {"call_id": asked.call_id, "digest": asked.digest, "approve": True}
+    odd: list[list[object]] = [[], [5], [{}], [{**one, "approve": "perhaps"}], [raw(b"{")], [one, one]]
+    ends = [await update(bench.client.temporal, turn, given) for given in odd]
+    assert await goes_on(turn, asked)
+    return ends
+
+
+async def update(client: Client, turn: Turn[Any], given: Sequence[object]) -> End:
+    """What another client is told of a decision that it sends."""
+    with pytest.raises(WorkflowUpdateFailedError) as caught:
+        await client.get_workflow_handle(turn.id).execute_update("decide", args=given)
+    return errors.from_info(failures.error_in(caught.value.cause))
+
+
+async def goes_on(turn: Turn[Any], asked: PendingApproval) -> bool:
+    """Whether the turn still takes an answer, and ends with its own."""
+    await turn.approve(asked)
+    return bool((await turn.result()).output == "done")
+
+
+async def wrong_arguments(bench: Bench) -> list[End]:
+    """A person approves a call with arguments that its tool does not take."""
+    turn, asked = await waiting(bench)
+    await turn.approve(asked, arguments={"whom": "Bob"})
+    return [await turn.result()]
+
+
+async def late_decisions(bench: Bench) -> list[End]:
+    """A decision on other arguments than those that wait, and a second one on the same call."""
+    turn, asked = await waiting(bench)
+    other = asked.model_copy(update={"digest": "0" * 64})
+    ends = [await end_of(turn.approve(other))]
+    await turn.approve(asked)
+    return [*ends, await end_of(turn.deny(asked))]
+
+
+async def odd_cursors(bench: Bench) -> list[End]:
+    """Cursors that are none, and one of another turn."""
+    name = bench.agent(ScriptedModel(says("one"), says("two")))
+    turn, other = [await bench.client.start(name, "go") for _ in range(2)]
+    cursors = ["no cursor", "ü", "YWJj", "!", "OjU="]
+    cursors += [event.cursor async for event in other.events()][:1]
+    return await all_of(*(end_of(first_event(turn, cursor)) for cursor in cursors))
+
+
+async def first_event(turn: Turn[Any], cursor: str) -> object:
+    """The first event behind a cursor."""
+    return await anext(turn.events(after=cursor))
+
+
+PEOPLE = [
+    BadInput(39, "person", "a decision of another client that is none: no JSON, fields missing, two at once", Refused(INVALID), odd_decisions),
+    BadInput(
+        66,
+        "person",
+        "an approval with arguments that the tool does not take",
+        Told("its arguments are not valid: to: Field required"),
+        wrong_arguments,
+    ),
+    BadInput(
+        67, "person", "an approval of other arguments than those that wait, or a second answer", Refused(errors.ApprovalConflictError), late_decisions
+    ),
+    BadInput(68, "caller", "a cursor that is none, or of another turn", Refused(INVALID), odd_cursors),
+]
+
+
+async def paused(bench: Bench) -> list[End]:
+    """An operator pauses a tool that may not run twice, and lets it go on: the server hands it out again."""
+    began, gate = list[str](), threading.Event()
+
+    @tool
+    def charge() -> str:
+        began.append("once")
+        gate.wait(PAUSED_S)
+        return "charged"
+
+    name = bench.agent(ScriptedModel(calls(call("charge")), says("done")), tools=[charge])
+    turn = await bench.client.start(name, "go")
+    await eventually(lambda: len(began) == 1, "the tool runs")
+    service, names = bench.client.temporal.workflow_service, activity_of(bench, turn)
+    await service.pause_activity(PauseActivityRequest(**names, id=str(Key(1, 1))))
+    await service.unpause_activity(UnpauseActivityRequest(**names, id=str(Key(1, 1))))
+    end = await end_of(turn.result())
+    gate.set()
+    assert began == ["once"]
+    return [end]
+
+
+async def failed(bench: Bench) -> list[End]:
+    """An operator fails a model call that is under way."""
+    model = Held(says("never"))
+    turn = await bench.client.start(bench.agent(model), "go")
+    await eventually(lambda: model.call_count == 1, "the model thinks")
+    await bench.client.temporal.workflow_service.respond_activity_task_failed_by_id(
+        RespondActivityTaskFailedByIdRequest(
+            namespace=bench.client.temporal.namespace,
+            workflow_id=turn.id,
+            activity_id=str(Key(1)),
+            failure=Failure(message="enough", application_failure_info=ApplicationFailureInfo()),
+        )
+    )
+    end = await end_of(turn.result())
+    model.let_go.set()
+    return [end]
+
+
+def activity_of(bench: Bench, turn: Turn[Any]) -> dict[str, Any]:
+    """Where an activity of a turn is, for Temporal."""
+    execution = WorkflowExecution(workflow_id=turn.id)
+    return {"namespace": bench.client.temporal.namespace, "execution": execution}
+
+
+async def odd_keys(bench: Bench) -> list[End]:
+    """Keys that no header can carry, in the environment of the worker, and addresses that are none."""
+    names = ("ODD_EMPTY", "ODD_LINE", "ODD_LETTER", "ODD_UNSET")
+    keyed = [OpenAIChat(base_url="http://127.0.0.1:9/v1", api_key_env=name) for name in names]
+    lost = [OpenAIChat(base_url=url) for url in ("ftp://localhost", "http://127.0.0.1:port")]
+    return await all_of(*(bench.turn(model) for model in (*keyed, *lost)))
+
+
+async def odd_probes(bench: Bench) -> list[End]:
+    """Requests to the port for probes that are none; the next one is answered as ever."""
+    temporal, port = bench.client.temporal, free_port()
+    worker = AgentWorker(Agent(name="clerk", model="offline:librarian")).build(temporal)
+    async with health.served(port, health.Readiness(temporal, worker, asyncio.Event())):
+        probe = Probe(port)
+        odd = (b"\x16\x03\x01\r\n\r\n", b"nonsense\r\n\r\n", b"GET /" + b"x" * 100_000)
+        answers = [await probe.send(one) for one in odd]
+        assert await probe.get("/healthz") == ALIVE
+    return [int(answer.split()[1]) for answer in answers]
+
+
+PAUSED_S = 20.0
+"""So long the tool would go on if the pause did not stop it."""
+
+OPERATION = [
+    BadInput(
+        43,
+        "environment",
+        "a probe that is no HTTP, or has a request line of 100 KB",
+        Responds(400),
+        odd_probes,
+    ),
+    BadInput(
+        69,
+        "operator",
+        "a tool call that is paused while it runs, and goes on: Temporal hands it out twice",
+        Told("whether it took effect is unknown"),
+        paused,
+    ),
+    BadInput(
+        70,
+        "operator",
+        "a model call that is failed by hand while it runs",
+        Fails(errors.PerdureError),
+        failed,
+    ),
+    BadInput(
+        71,
+        "environment",
+        "a provider's key that is missing, empty or no header value, or an address that is none",
+        Fails(errors.ConfigurationError),
+        odd_keys,
+    ),
+]
+
+REQUESTS = [*CALLER, *STARTED, *PEOPLE, *OPERATION]

@@ -193,7 +193,7 @@ MODELS = [
         [says("[" * 20_000)] * 3,
         output=list[int],
     ),
-    BadInput(50, "model", "a tree of more turns than `max_descendants`", Told("may have"), large_tree),
+    BadInput(50, "model", "a tree of more turns than `max_descendants`", Told("the tree of agents is limited"), large_tree),
     BadInput(72, "model", "a pattern of 20,000 brackets for `list_files`", Told("list_files failed: ValueError"), odd_pattern),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,7 +30,7 @@ from ..e2e.test_health import ALIVE, Probe
 from .bad_bench import BadInput, Bench, End, Fails, Refused, Responds, Told, all_of, end_of
 from .spending import Held
 from .test_approvals import pending, send
-from .test_bad_input import BIG, plain, raw
+from .test_bad_input import BIG, PROMPTLY_S, plain, raw
 from .test_mcp_http import free_port
 from .test_wrong_input import STARTS
 
@@ -240,12 +239,15 @@ PEOPLE = [
 
 async def paused(bench: Bench) -> list[End]:
     """An operator pauses a tool that may not run twice, and lets it go on: the server hands it out again."""
-    began, gate = list[str](), threading.Event()
+    began, stopped = list[str](), list[str]()
 
     @tool
-    def charge() -> str:
-        began.append("once")
-        gate.wait(PAUSED_S)
+    async def charge() -> str:
+        began.append("charge")
+        try:
+            await asyncio.sleep(PROMPTLY_S)
+        finally:
+            stopped.append("charge")
         return "charged"
 
     name = bench.agent(ScriptedModel(calls(call("charge")), says("done")), tools=[charge])
@@ -253,10 +255,10 @@ async def paused(bench: Bench) -> list[End]:
     await eventually(lambda: len(began) == 1, "the tool runs")
     service, names = bench.client.temporal.workflow_service, activity_of(bench, turn)
     await service.pause_activity(PauseActivityRequest(**names, id=str(Key(1, 1))))
+    await eventually(lambda: len(stopped) == 1, "the worker has heard of it")
     await service.unpause_activity(UnpauseActivityRequest(**names, id=str(Key(1, 1))))
     end = await end_of(turn.result())
-    gate.set()
-    assert began == ["once"]
+    assert began == ["charge"]
     return [end]
 
 
@@ -303,9 +305,6 @@ async def odd_probes(bench: Bench) -> list[End]:
         assert await probe.get("/healthz") == ALIVE
     return [int(answer.split()[1]) for answer in answers]
 
-
-PAUSED_S = 20.0
-"""So long the tool would go on if the pause did not stop it."""
 
 OPERATION = [
     BadInput(

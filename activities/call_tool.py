@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +27,14 @@ from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.facts import Key
 from perdure.mcp_servers import BETWEEN, MCPTool
-from perdure.text import clean, clip, described
+from perdure.text import clean, clip, described, one_line, size, words_of
 from perdure.tools import Tool, ToolContext, encode
 from perdure.wire import ToolOutput, ToolRun
 
 Handler = Callable[..., Any]
+
+_AS_WORDS = "\n[The tool ran. This is its result as str() gives it: {error}]"
+_NOTE_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,14 @@ async def _awaited(ready: _Ready) -> ToolOutput:
 def _encoded(value: object) -> ToolOutput:
     if isinstance(value, ToolOutput):  # of an MCP server, which says itself whether the call failed
         return value.model_copy(update={"content": clip(clean(value.content), limits.TOOL_RESULT_BYTES)})
-    return ToolOutput(content=clip(clean(encode(value)), limits.TOOL_RESULT_BYTES))
+    try:
+        content = encode(value)
+    except ValueError as error:
+        if isinstance(value, Awaitable):  # so nothing has run
+            raise
+        note = _AS_WORDS.format(error=one_line(clean(str(error)), _NOTE_BYTES))
+        return ToolOutput(content=clip(clean(words_of(value)), limits.TOOL_RESULT_BYTES - size(note)) + note)
+    return ToolOutput(content=clip(clean(content), limits.TOOL_RESULT_BYTES))
 
 
 def _raised(item: Tool, error: BaseException) -> ToolOutput:

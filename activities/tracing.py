@@ -36,7 +36,10 @@ MEMO_TRACE = "perdure_trace"
 """Where the memo says which span started the turn."""
 
 TURN_ENDED = "perdure.turn_ended"
-"""The function that a worker gives its workflows to tell of the end of a turn: `(state, summary, error)`."""
+"""The function that a worker gives its workflows to tell of the end of a turn: `(state, summary, error)`. It returns what is to be written."""
+
+WRITE = "perdure.write"
+"""The function that a worker gives its turns to have something written once the server has taken their task: it is given a function."""
 
 _TRACEPARENT = re.compile(r"00-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})?")
 _KEPT = 1000

@@ -16,13 +16,14 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.errors import PerdureError
+from perdure.text import described
 
 
 async def called(function: Callable[..., Any], *arguments: object, limit: timedelta) -> Any:
     """What a function returns; it may be async.
 
     Raises:
-        PerdureError: It takes longer than `limit`, or it raised what would stop the worker: `SystemExit`, or a cancel that nobody asked for.
+        PerdureError: It takes longer than `limit`, or it raised what is no `Exception`, such as `SystemExit`, or a cancel that nobody asked for.
         Exception: What it raised.
     """
     deadline = asyncio.timeout(limit.total_seconds())
@@ -41,6 +42,10 @@ async def called(function: Callable[..., Any], *arguments: object, limit: timede
         raise
     except SystemExit:
         raise PerdureError("it called sys.exit") from None
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise PerdureError(described(error)) from error
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: object) -> Any:

@@ -49,11 +49,15 @@ def _note(kept: int, total: int) -> str:
 
 def described(error: BaseException) -> str:
     """The class and the words of an exception, also of one that cannot say its words."""
+    return f"{type(error).__name__}: {words_of(error) or 'no message'}"
+
+
+def words_of(value: object) -> str:
+    """What `str` gives; nothing where it raises."""
     try:
-        words = str(error)
-    except Exception:  # noqa: BLE001 - somebody's __str__ is broken; the class still says something
-        words = ""
-    return f"{type(error).__name__}: {words or 'no message'}"
+        return str(value)
+    except Exception:  # noqa: BLE001 - a __str__ of the user's is broken, or the value is too deep or too large
+        return ""
 
 
 def arguments_in_words(arguments: str) -> str:

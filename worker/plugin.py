@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowHistory
 from temporalio.common import RawValue
-from temporalio.worker import ExecuteActivityInput, Interceptor, Plugin, Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
+from temporalio.worker import (
+    ExecuteActivityInput,
+    Interceptor,
+    Plugin,
+    Replayer,
+    ReplayerConfig,
+    UnsandboxedWorkflowRunner,
+    Worker,
+    WorkerConfig,
+    WorkflowReplayResult,
+)
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from perdure import errors
@@ -35,6 +45,7 @@ from perdure.approvals import ProposedCall
 from perdure.definitions import Target, define
 from perdure.errors import PerdureError
 from perdure.wire import AgentCall, HookCall, ModelCall, ObserverCall, ToolRun
+from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
 from perdure.workflows import AgentTurn
@@ -123,6 +134,8 @@ class PerdurePlugin(Plugin):
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules("perdure")
             config["workflow_runner"] = replace(runner, restrictions=passed)
+        if not config.get("disable_safe_workflow_eviction"):  # which is how the records of a turn learn what became of its task
+            config["unsandboxed_workflow_runner"] = TakenTasks(config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner())
         self._config = config
         return config
 

@@ -2,7 +2,7 @@
 
 `chat` and `execute_tool` are spans around activities, current while the provider or the tool runs. `invoke_agent`, their parent, is made when
 the turn ends, by the worker that runs its last workflow task, with ids that everybody can derive (`perdure.activities.tracing`) and with the
-times of the turn. A replay makes none. A crash before the end is recorded may make it twice, with the same ids.
+times of the turn. A replay makes none. It is made when the server has taken that task, and so once; a crash at that moment may lose it.
 
 Whatever goes wrong here is logged and changes nothing of a turn. Spans end on the worker's loop and on the threads of workflows, where nothing
 may wait for a collector: providers need a `BatchSpanProcessor`. Only a worker that has telemetry imports this module, and so OpenTelemetry.
@@ -15,7 +15,7 @@ import contextlib
 import copy
 import logging
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -217,18 +217,30 @@ class _Recorder:
         with _harmless():
             self._end(call, _error_type(error))
 
-    def turn_ended(self, state: TurnState, summary: Summary, error: PerdureError | None) -> None:
-        """A turn ended. Its workflow calls this, and not in a replay."""
-        with _harmless():
-            info = workflow.info()
-            labels = by.of_agent(state.agent) if state.agent else {}
-            failed = {by.ERROR: error.code} if error else {}
-            self._count.count_turn(_alone(state, summary), {**labels, **failed})
-            place = ancestors.span_of_this_turn()
-            attributes = {**by.of_turn(info.workflow_id, info.run_id, state.request), **labels, **by.of_summary(summary), **failed}
-            span = self._turn(place, summary.agent, attributes, int(info.workflow_start_time.timestamp() * 1e6) * 1000)
-            _mark_failed(span, error.code if error else "")
-            span.end(workflow.time_ns())
+    def turn_ended(self, state: TurnState, summary: Summary, error: PerdureError | None) -> Callable[[], None]:
+        """A turn ends. Its workflow calls this, and not in a replay; what is returned writes the span and counts."""
+        try:
+            return self._end_of_turn(state, summary, error)
+        except Exception:  # telemetry changes nothing of a turn
+            logger.warning(_FAILED, exc_info=True)
+            return _nothing
+
+    def _end_of_turn(self, state: TurnState, summary: Summary, error: PerdureError | None) -> Callable[[], None]:
+        info, ended_ns = workflow.info(), workflow.time_ns()
+        labels = by.of_agent(state.agent) if state.agent else {}
+        failed: Attributes = {by.ERROR: error.code} if error else {}
+        alone, place = _alone(state, summary), ancestors.span_of_this_turn()
+        attributes = {**by.of_turn(info.workflow_id, info.run_id, state.request), **labels, **by.of_summary(summary), **failed}
+        began_ns = int(info.workflow_start_time.timestamp() * 1e6) * 1000
+
+        def write() -> None:
+            with _harmless():
+                self._count.count_turn(alone, {**labels, **failed})
+                span = self._turn(place, summary.agent, attributes, began_ns)
+                _mark_failed(span, error.code if error else "")
+                span.end(ended_ns)
+
+        return write
 
     def _begin(self, key: Key, info: activity.Info, origin: Origin, args: Sequence[Any]) -> _Call:
         name, kind, labels = by.CHAT, SpanKind.CLIENT, by.of_chat(origin.agent)
@@ -294,6 +306,10 @@ def _alone(state: TurnState, summary: Summary) -> Summary:
     """What a turn spent itself: its delegates count their own money, but for those of which nothing was heard again."""
     counted = sum((child.charged for child in state.children if child.summary or not child.ended), NOTHING)
     return summary.model_copy(update={"spent": summary.spent - counted, "is_priced": state.is_priced_itself})
+
+
+def _nothing() -> None:
+    """Nothing is to be written."""
 
 
 def _mark_failed(span: Span, error_type: str) -> None:

@@ -91,15 +91,16 @@ class Pipeline:
             attempt += 1
 
     async def _logged(self, stage: Stage, inner: Turn) -> Done:
-        level = stage.log_level or 0
+        level, began, error = stage.log_level or 0, workflow.now(), ""
         records.passed(self._board.state, "turn_in", level)
         try:
-            done = await inner()
-        except PerdureError:
-            records.passed(self._board.state, "turn_out", level)
+            return await inner()
+        except (PerdureError, asyncio.CancelledError) as raised:
+            error = raised.code if isinstance(raised, PerdureError) else errors.TurnCancelledError.code
             raise
-        records.passed(self._board.state, "turn_out", level)
-        return done
+        finally:
+            took_ms = int((workflow.now() - began).total_seconds() * 1000)
+            records.passed(self._board.state, "turn_out", level, duration_ms=took_ms, error=error)
 
 
 async def _within(limit: timedelta, inner: Turn) -> Done:

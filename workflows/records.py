@@ -2,20 +2,22 @@
 
 `turn_started`, `llm_call`, `tool_call`, `turn_failed` and `turn_completed`, of the logger `perdure.turns` at level INFO (a failed turn at the level
 of its error). The line is `event name=value …`; the same values are in the record's `perdure` attribute for a formatter of your own. What a model or
-a caller named is quoted, as in JSON, where it could pass for more than one word, or for a command to the terminal. A replay writes nothing. A crash
-between writing and recording may repeat a line, with the same `event_id`.
+a caller named is quoted, as in JSON, where it could pass for more than one word, or for a command to the terminal. A replay writes nothing. What
+closes a turn is written when the server has taken it, so it is told once. A crash may lose that, and repeat other lines, with the same `event_id`.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+from collections.abc import Callable
 from decimal import Decimal
 
 from temporalio import workflow
 
 from perdure import chains, errors
-from perdure.activities.tracing import TURN_ENDED
+from perdure.activities.tracing import TURN_ENDED, WRITE
 from perdure.errors import PerdureError, Severity
 from perdure.facts import CallFailed, Fact, Key, ModelAnswered, ToolLost, ToolReturned
 from perdure.messages import ToolResult
@@ -74,9 +76,9 @@ def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
         _tool_call(after, Key(key.step, key.call), given, max(took, default=0))
 
 
-def passed(state: TurnState, event: str, level: int) -> None:
+def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
     """A turn comes in or goes out where its agent has a `Logger`."""
-    _write(state, event, event, level=level, steps=len(state.steps))
+    _write(state, event, event, level=level, steps=len(state.steps), **fields)
 
 
 def turn_ended(state: TurnState, summary: Summary, error: PerdureError | None = None) -> None:
@@ -91,7 +93,7 @@ def turn_ended(state: TurnState, summary: Summary, error: PerdureError | None = 
     _write(state, "turn_completed", "end", **counts, cost_usd=cost, outcome=summary.outcome.value)
     telemetry = workflow.extern_functions().get(TURN_ENDED)
     if telemetry is not None and not workflow.unsafe.is_replaying():
-        telemetry(state, summary, error)
+        _when_taken(telemetry(state, summary, error))
 
 
 def _tool_call(state: TurnState, key: Key, result: ToolResult, duration_ms: int) -> None:
@@ -111,7 +113,16 @@ def _write(state: TurnState, event: str, key: Key | str, *, level: int = logging
         **({f"label.{name}": value for name, value in request.labels.items()} if request else {}),
     }
     line = " ".join(f"{_shown(name)}={_shown(value)}" for name, value in said.items() if value not in ("", None))
-    logger.log(level, "%s %s", event, line, extra={"perdure": {"event": event, **said}})
+    _when_taken(functools.partial(logger.log, level, "%s %s", event, line, extra={"perdure": {"event": event, **said}}))
+
+
+def _when_taken(write: Callable[[], None]) -> None:
+    """Write, when the server has taken the workflow task; now, where the worker is not ours."""
+    later = workflow.extern_functions().get(WRITE)
+    if later is None:
+        write()
+    else:
+        later(write)
 
 
 def _shown(value: Value) -> str:

@@ -10,13 +10,14 @@ import pytest
 from perdure import Agent, InputGuardrail, Logger, Middleware, Outcome, OutputGuardrail, Recovery, Registry, Timeout, errors, tool
 from perdure.clients.feed import state_of
 from perdure.clients.turn_view import view
+from perdure.facts import AgentResolved
 from perdure.observers import Observer
 from perdure.reports import AgentReport, Step
 from perdure.tasks import Task, TurnInfo
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from tests.conftest import Runtime
 
-from .spending import ended
+from .spending import ended, until
 
 
 @tool(read_only=True)
@@ -212,6 +213,44 @@ async def test_logger_writes_a_line_at_its_place(runtime: Runtime, caplog: pytes
 
     lines = [record.getMessage().split()[0] for record in caplog.records if record.name == "perdure.turns"]
     assert lines == ["turn_started", "turn_in", "llm_call", "turn_out", "turn_completed"]
+
+
+@pytest.mark.accepts("O17")
+@pytest.mark.parametrize(("ends", "error"), [("timeout", "TURN_CANCELLED"), ("cancel", "TURN_CANCELLED"), ("fail", "LLM_AUTH")])
+async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture, ends: str, error: str
+) -> None:
+    """Also where a timeout outside of it, or a cancel, stops what it stands around."""
+    caplog.set_level(logging.INFO, "perdure")
+    stages = [Timeout(timedelta(seconds=1 if ends == "timeout" else 60)), Logger()]
+    reply = fails(errors.LLMAuthError("no")) if ends == "fail" else says("late", delay=timedelta(seconds=30))
+    async with runtime(agent(middleware=stages), model=ScriptedModel(reply)) as client:
+        turn = await client.start("looker", "go")
+        if ends == "cancel":
+            await until(turn, AgentResolved)
+            await turn.cancel()
+        await ended(turn)
+
+    [out] = [record.perdure for record in caplog.records if getattr(record, "perdure", {}).get("event") == "turn_out"]  # type: ignore[attr-defined]
+    assert (out["error"], out["duration_ms"] >= 0, out["steps"]) == (error, True, 0)
+
+
+@pytest.mark.accepts("O6")
+async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind_it(runtime: Runtime) -> None:
+    """What it raises is logged, whatever its base class is."""
+
+    class Odd(BaseException):
+        pass
+
+    class Bad(Observer):
+        async def on_step(self, turn: TurnInfo, step: Step) -> None:
+            raise Odd("no")
+
+    good = Watching()
+    async with runtime(agent(observers=[Bad(), good]), model=ScriptedModel("done")) as client:
+        await client.run("looker", "go", id="behind")
+
+    assert good.notes == ["step 1: []", "behind completed after 1 steps"]
 
 
 async def test_logger_writes_a_line_when_a_failed_turn_goes_out(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,20 +4,28 @@ import asyncio
 import json
 import logging
 import re
+import secrets
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
+from temporalio.client import Client
+from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.worker import Worker
 
 from perdure import Agent, Budget, RequestOptions, Task, errors, tool
 from perdure.facts import WaitBegan
 from perdure.reports import Usage
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
+from perdure.worker.plugin import PerdurePlugin
 
 from ..conftest import Runtime
-from .spending import app, ended, queue, until, usage
-from .test_telemetry import run_in_a_process
+from .spending import Queue, app, ended, queue, until, usage
+from .test_telemetry import Traces, attributes, run_in_a_process
 
 
 @tool
@@ -224,3 +232,50 @@ async def test_turn_that_went_on_with_another_worker_is_written_down_once(perdur
         *("turn_started/start", "llm_call/step-1", "tool_call/step-1.call-1"),
         *("llm_call/step-2", "turn_completed/end"),
     ]
+
+
+class Interrupting(PayloadCodec):
+    """Changes nothing. Before the first task that closes a turn reaches the server, the turn is cancelled, so the server refuses that task."""
+
+    def __init__(self, address: str, word: bytes) -> None:
+        self._address = address
+        self._word = word
+        self.turn_id = ""
+        self.times = 0
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        if self.turn_id and not self.times and any(b'"outcome"' in payload.data and self._word in payload.data for payload in payloads):
+            self.times = 1
+            await (await Client.connect(self._address)).get_workflow_handle(self.turn_id).cancel()
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+
+@pytest.mark.accepts("O16")
+@pytest.mark.parametrize("cached", [0, 100])
+async def test_end_is_told_once_and_as_the_server_has_it(perdure_server: str, caplog: pytest.LogCaptureFixture, cached: int) -> None:
+    """Also where the server refused the task that would have ended the turn otherwise: by log, span and metrics."""
+    caplog.set_level(logging.INFO, "perdure")
+    codec, traces = Interrupting(perdure_server, b"THE ANSWER"), Traces()
+    temporal = await Client.connect(perdure_server, data_converter=DataConverter(payload_codec=codec))
+    work = Queue(temporal)
+    codec.turn_id = turn_id = f"told-once-{secrets.token_hex(4)}"
+    app = AgentWorker(AGENT, telemetry=traces.telemetry(), providers={"scripted": ScriptedModel("THE ANSWER", "never")})
+    async with Worker(temporal, task_queue=work.client.task_queue, plugins=[PerdurePlugin(app)], max_cached_workflows=cached):
+        turn = await work.client.start("adder", "go", id=turn_id)
+        await ended(turn)
+        history = await work.client.history(turn)
+    described = await temporal.get_workflow_handle(turn_id).describe()
+
+    assert codec.times == 1
+    refused = [event for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
+    assert [event.workflow_task_failed_event_attributes.cause for event in refused] == [Cause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND]
+    committed = (await described.memo_value("perdure"))["outcome"]
+    records = [record for record in said(caplog) if record["task"] == turn_id]
+    assert [record["event"] for record in records if record["event"] in ("turn_started", "turn_completed")] == ["turn_started", "turn_completed"]
+    assert [record["outcome"] for record in records if record["event"] == "turn_completed"] == [committed]
+    assert len({record["event_id"] for record in records}) == len(records)
+    assert attributes(traces.named("invoke_agent adder"))["perdure.outcome"] == committed
+    assert [(counted["perdure.outcome"], count) for counted, count in traces.measured("perdure.turns")] == [(committed, 1)]

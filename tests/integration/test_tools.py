@@ -120,8 +120,8 @@ async def test_exit_in_a_task_of_an_async_tool_does_not_end_the_loop_of_all_tool
 
 
 @pytest.mark.accepts("T8")
-async def test_results_are_text_json_or_an_error_result(run: Run) -> None:
-    """What cannot be encoded is said to the model; it is no failure of the turn."""
+async def test_results_are_text_json_or_what_str_gives(run: Run) -> None:
+    """Of what cannot be encoded the model is told that the tool ran: it would call one that failed again."""
     values: dict[str, object] = {
         "text": "plain",
         "number": 1.5,
@@ -137,17 +137,14 @@ async def test_results_are_text_json_or_an_error_result(run: Run) -> None:
 
     results = await results_of(run, *(call("fetch", which=which) for which in values), tools=[fetch])
 
-    assert results == [
+    assert results[:4] == [
         ("plain", False),
         ("1.5", False),
         ("null", False),
         ('{"rows":[{"id":1,"name":"é"}]}', False),
-        ("fetch failed: ValueError: object cannot be encoded as JSON: Unable to serialize unknown type: <class 'object'>", True),
-        (
-            "fetch failed: ValueError: bytes cannot be encoded as JSON: Error serializing to JSON: invalid utf-8 sequence of 1 bytes from index 0",
-            True,
-        ),
     ]
+    note = "\n[The tool ran. This is its result as str() gives it: "
+    assert [(content.partition(note)[0], is_error) for content, is_error in results[4:]] == [(str(values["opaque"]), False), ("b'\\xff'", False)]
 
 
 @pytest.mark.accepts("T3")

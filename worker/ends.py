@@ -1,0 +1,75 @@
+"""What turns write into logs, spans and metrics is written when the server has taken the workflow task that says so.
+
+The server refuses a task that closes a workflow if something came in meanwhile: the turn goes on, and may end otherwise. In both cases the SDK
+drops its copy of the workflow, and the reason tells them apart. So what a closing task writes is kept until then, and is dropped with a task that
+was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+
+from perdure.activities.signatures import TURN
+from perdure.activities.tracing import WRITE
+
+_CLOSING = ("complete_workflow_execution", "fail_workflow_execution", "cancel_workflow_execution", "continue_as_new_workflow_execution")
+
+
+class TakenTasks(WorkflowRunner):
+    """Runs workflows as another runner does; the records of turns wait for the server."""
+
+    def __init__(self, inner: WorkflowRunner) -> None:
+        self._inner = inner
+
+    def prepare_workflow(self, defn: Any) -> None:
+        """As the other runner does."""
+        self._inner.prepare_workflow(defn)
+
+    def set_worker_level_failure_exception_types(self, types: Any) -> None:
+        """As the other runner does."""
+        self._inner.set_worker_level_failure_exception_types(types)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """The workflow of one run."""
+        return _Turn(self._inner, det) if det.info.workflow_type == TURN else self._inner.create_instance(det)
+
+
+class _Turn(WorkflowInstance):
+    """The workflow of a turn. What it writes is in `_kept` until the server has taken its task."""
+
+    def __init__(self, runner: WorkflowRunner, det: WorkflowInstanceDetails) -> None:
+        self._kept: list[Callable[[], None]] = []
+        self._inner = runner.create_instance(replace(det, extern_functions={**det.extern_functions, WRITE: self._kept.append}))
+
+    def activate(self, act: Any) -> Any:
+        completion = self._inner.activate(act)
+        dropped = next((job.remove_from_cache for job in act.jobs if job.HasField("remove_from_cache")), None)
+        if dropped is not None:  # of a task that the server refused, that is the reason, also where the cache is full
+            self._settle(dropped.reason in (dropped.WORKFLOW_EXECUTION_ENDING, dropped.CACHE_FULL))
+        elif completion.HasField("failed"):
+            self._settle(False)
+        elif not any(command.WhichOneof("variant") in _CLOSING for command in completion.successful.commands):
+            self._settle(True)
+        return completion
+
+    def _settle(self, is_taken: bool) -> None:
+        kept = list(self._kept)
+        self._kept.clear()
+        for write in kept if is_taken else ():
+            write()
+
+    def get_serialization_context(self, command_info: Any) -> Any:
+        return self._inner.get_serialization_context(command_info)
+
+    def get_external_store_context(self, command_info: Any) -> Any:
+        return self._inner.get_external_store_context(command_info)
+
+    def get_info(self) -> Any:
+        return self._inner.get_info()
+
+    def get_thread_id(self) -> int | None:
+        return self._inner.get_thread_id()

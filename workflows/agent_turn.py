@@ -250,7 +250,9 @@ class AgentTurn:
     @workflow.update(name=DECIDE)
     async def decide(self, given: RawValue = NOTHING) -> None:
         """Approve or deny a call that waits."""
+        before = self._board.state
         self._board.note(Decided(unpack(given, Decision)))
+        records.answered_without_a_run(before, self._board.state)
         self._board.show()
 
     @decide.validator
@@ -279,7 +281,8 @@ class AgentTurn:
         """Leave what people see of a turn that is over."""
         self._say_that_it_began()
         closing.end(self._board.state, summary, reason)
-        records.turn_ended(self._board.state, summary, error)
+        self._board.show(f"ended: {summary.outcome.value}")
+        records.turn_ended(self._board.state, summary, self._board.took_ms, error)
 
     def _say_that_it_began(self) -> None:
         """Once: when its agent is known, or when it ends before that."""

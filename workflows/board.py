@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 
@@ -10,7 +10,7 @@ from perdure import limits, reports
 from perdure.budgets import DIMENSIONS, Remaining
 from perdure.decide import time_kept
 from perdure.errors import PerdureError
-from perdure.facts import Fact, Scheduled
+from perdure.facts import ChildScheduled, Fact, Key, Scheduled
 from perdure.fold import apply, fold
 from perdure.reports import Outcome
 from perdure.state import TurnState
@@ -30,6 +30,7 @@ class Board:
         self._before = self.state
         self._news: list[Fact] = []
         self._length = -1
+        self._began: dict[tuple[int, int], datetime] = {}
 
     def note(self, fact: Fact) -> None:
         """Something happened."""
@@ -37,7 +38,14 @@ class Board:
         if length != self._length:
             self._length, self._before, self._news = length, self.state, []
         self._news.append(fact)
+        if isinstance(fact, Scheduled | ChildScheduled) and not fact.key.is_policy:
+            self._began[fact.key.step, fact.key.call] = workflow.now()
         self.state = apply(self.state, fact)
+
+    def took_ms(self, key: Key) -> int:
+        """How long the last attempt of a call has run; zero for one that was not started."""
+        began = self._began.get((key.step, key.call))
+        return 0 if began is None else int((workflow.now() - began).total_seconds() * 1000)
 
     def is_new(self, fact: Fact) -> bool:
         """Whether a fact was noted in this very workflow task, so that history has no word of it yet."""

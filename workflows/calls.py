@@ -61,7 +61,10 @@ class Calls:
             return None
         raw = pack(arg, f"the input of {activity}")
         scheduled = Scheduled(key, arg if isinstance(arg, ModelCall) else None)
+        before = self._board.state
         self._board.note(scheduled)
+        if key.is_last:
+            records.answered_without_a_run(before, self._board.state)
         self._board.show(f"{activity}: {summary}" if key.call else summary)
         handle = workflow.start_activity(
             activity,
@@ -121,5 +124,5 @@ class Calls:
         before = self._board.state
         self._board.note(fact)
         if key.step:
-            records.call_ended(before, self._board.state, fact)
+            records.call_ended(before, self._board.state, fact, self._board.took_ms(key))
         return fact

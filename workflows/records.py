@@ -16,10 +16,10 @@ from decimal import Decimal
 
 from temporalio import workflow
 
-from perdure import chains, errors
+from perdure import approvals, chains, errors, steps
 from perdure.activities.tracing import TURN_ENDED, WRITE
 from perdure.errors import PerdureError, Severity
-from perdure.facts import CallFailed, Fact, Key, ModelAnswered, ToolLost, ToolReturned
+from perdure.facts import CallFailed, Fact, Key, ModelAnswered, PolicyAnswered, ToolLost, ToolReturned
 from perdure.messages import ToolResult
 from perdure.state import TurnState
 from perdure.text import harmless
@@ -40,8 +40,10 @@ def turn_started(state: TurnState) -> None:
     _write(state, "turn_started", "start", task_type=task_type, tier=state.agent.tier if state.agent else "")
 
 
-def call_ended(before: TurnState, after: TurnState, fact: Fact) -> None:
-    """A model call or a tool call is over: what was known of it before, and after."""
+def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) -> None:
+    """A model call, a tool call or the question to a policy is over: what was known of it before, and after."""
+    if isinstance(fact, PolicyAnswered):
+        answered_without_a_run(before, after)
     if not isinstance(fact, _Ended):
         return
     key = fact.key
@@ -50,19 +52,55 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact) -> None:
         tokens = answer.usage.input_tokens + answer.usage.output_tokens
         cost = after.bill.cost if after.bill else None
         _write(after, "llm_call", key, model=answer.model, duration_ms=answer.duration_ms, tokens=tokens, cost_usd=cost, outcome=answer.stop.value)
-        for place, result in enumerate(after.results or (after.steps[-1].results if after.steps else ()), 1):
-            if result is not None:
-                _tool_call(after, Key(key.step, place), result, 0)
+        if after.answer is not before.answer:  # else it came too late
+            answered_without_a_run(before, after)
+            _cut_off(after, key.step)
     elif isinstance(fact, CallFailed) and key.is_model_call:
         cost = after.ledger.spent.usd - before.ledger.spent.usd if after.is_priced else None
         target = chains.target_of(before, key)
         _write(after, "llm_call", key, model=target.name if target else "", duration_ms=None, tokens=0, cost_usd=cost, outcome=fact.error.code)
     elif isinstance(fact, ToolReturned | ToolLost) and before.results and key.call <= len(before.results):
         name = before.calls[key.call - 1].name
-        duration = fact.output.duration_ms if isinstance(fact, ToolReturned) else None
+        duration = fact.output.duration_ms if isinstance(fact, ToolReturned) else took_ms
         is_error = isinstance(fact, ToolLost) or fact.output.is_error
         outcome = fact.loss.value if isinstance(fact, ToolLost) else "error" if is_error else "ok"
         _write(after, "tool_call", key, tool=name, duration_ms=duration, outcome=outcome)
+
+
+def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:
+    """Calls have a result although nothing ran: a policy or a person said no, nobody spoke, the budget is spent, or the fold knows the answer."""
+    given = after.results or (after.steps[-1].results if len(after.steps) > len(before.steps) else ())
+    for place, result in enumerate(given, 1):
+        if result is None or (place <= len(before.results) and before.results[place - 1] is not None):
+            continue
+        outcome = "error" if result.is_error else "ok"
+        if result.content.startswith(approvals.NOT_RUN):
+            outcome = refused
+        elif result.content.startswith(steps.NOT_RUN):
+            outcome = _unfinished(before, Key(len(before.steps) + 1, place))
+        _write(after, "tool_call", Key(len(before.steps) + 1, place), tool=result.name, duration_ms=0, outcome=outcome)
+
+
+def _cut_off(state: TurnState, step: int) -> None:
+    """Calls of an answer that was cut off, declined or objected to do not run."""
+    if state.answer is None or state.results or state.steps[-1].results:
+        return
+    for place, call in enumerate(state.answer.message.calls, 1):
+        _write(state, "tool_call", Key(step, place), tool=call.name, duration_ms=0, outcome="not_run")
+
+
+def _left_open(state: TurnState, took_ms: Callable[[Key], int]) -> None:
+    """Calls without a result when the turn is over."""
+    for place, (call, result) in enumerate(zip(state.calls, state.results, strict=True), 1):
+        key = Key(len(state.steps) + 1, place)
+        if result is None:
+            _write(state, "tool_call", key, tool=call.name, duration_ms=took_ms(key), outcome=_unfinished(state, key))
+
+
+def _unfinished(state: TurnState, key: Key) -> str:
+    """Whether a call without a result of its own was never run, or could not be stopped."""
+    runs = any((one.step, one.call) == (key.step, key.call) and not one.is_policy for one in state.in_flight)
+    return "unstopped" if runs else "not_run"
 
 
 def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
@@ -81,8 +119,9 @@ def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
     _write(state, event, event, level=level, steps=len(state.steps), **fields)
 
 
-def turn_ended(state: TurnState, summary: Summary, error: PerdureError | None = None) -> None:
-    """The turn is over; a failed one is said first."""
+def turn_ended(state: TurnState, summary: Summary, took_ms: Callable[[Key], int], error: PerdureError | None = None) -> None:
+    """The turn is over; a failed one is said first. `took_ms` says how long a call has run."""
+    _left_open(state, took_ms)
     counts = {"duration_ms": summary.duration_ms, "llm_calls": summary.model_calls, "tool_calls": summary.tool_calls}
     if isinstance(error, errors.AutonomyBoundaryError):
         violation, tool = error.context.get("violation"), error.context.get("tool")

@@ -11,7 +11,7 @@ from temporalio import workflow
 from perdure import limits
 from perdure.approvals import Asked
 from perdure.facts import WaitBegan, WaitEnded
-from perdure.workflows import ancestors, closing
+from perdure.workflows import ancestors, closing, records
 from perdure.workflows.board import Board
 
 
@@ -54,5 +54,7 @@ async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncI
     board.clock.end_wait()
     ended = WaitEnded(tuple(expired))
     closing.end_wait(board.state, ended)
+    before = board.state
     board.note(ended)
+    records.answered_without_a_run(before, board.state, refused="expired")
     await ancestors.tell_goes_on(board.state)

@@ -16,10 +16,10 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.worker import Worker
 
-from perdure import Agent, Budget, RequestOptions, Task, errors, tool
-from perdure.facts import WaitBegan
-from perdure.reports import Usage
-from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure import Agent, Allow, Budget, Deny, ProposedCall, RequestOptions, RequireApproval, Task, errors, tool
+from perdure.facts import Scheduled, WaitBegan
+from perdure.reports import StopReason, Usage
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
 from perdure.worker.plugin import PerdurePlugin
 
@@ -279,3 +279,61 @@ async def test_end_is_told_once_and_as_the_server_has_it(perdure_server: str, ca
     assert len({record["event_id"] for record in records}) == len(records)
     assert attributes(traces.named("invoke_agent adder"))["perdure.outcome"] == committed
     assert [(counted["perdure.outcome"], count) for counted, count in traces.measured("perdure.turns")] == [(committed, 1)]
+
+
+@tool
+def pay() -> str:
+    """Never runs."""
+    raise AssertionError
+
+
+@tool(timeout=timedelta(seconds=1))
+async def doze() -> str:
+    """Takes too long."""
+    await asyncio.sleep(60)
+    return "awake"
+
+
+@tool(timeout=timedelta(seconds=60))
+async def sleep() -> str:
+    """Takes long."""
+    await asyncio.sleep(60)
+    return "awake"
+
+
+def rule(proposed: ProposedCall) -> Allow | Deny | RequireApproval:
+    """Nothing is paid, and the first sum waits for a person who does not come."""
+    if proposed.tool == "pay":
+        return Deny(reason="no")
+    return RequireApproval(expires=timedelta(seconds=1)) if proposed.tool == "add" else Allow()
+
+
+@pytest.mark.accepts("O18")
+async def test_every_call_has_its_line_whatever_became_of_it(perdure_server: str, caplog: pytest.LogCaptureFixture) -> None:
+    """One that was denied, that nobody approved, that took too long, that was cancelled, that was cut off or not allowed, or that came after those."""
+    caplog.set_level(logging.INFO, "perdure")
+    worker = Agent(name="worker", model="scripted:x", tools=[add, pay, doze, sleep], policy=rule)
+    batch = calls(call("pay"), call("add", a=1, b=2), call("doze"))
+    scripts = {
+        "stopped": ScriptedModel(batch, "done"),
+        "cancelled": ScriptedModel(calls(call("sleep"), call("doze"))),
+        "cut-off": ScriptedModel(calls(call("doze"), stop=StopReason.MAX_TOKENS)),
+        "boundary": ScriptedModel(calls(call("sleep"), call("doze"))),
+    }
+    async with queue(perdure_server) as work, work.worker(AgentWorker(worker), ByTask(scripts)):
+        turns = {name: await work.client.start("worker", name, allowed_tools=["sleep"] if name == "boundary" else None) for name in scripts}
+        await until(turns["cancelled"], Scheduled, times=5)
+        await turns["cancelled"].cancel()
+        for turn in turns.values():
+            await ended(turn)
+
+    lines = [record for record in said(caplog) if record["event"] == "tool_call"]
+    told = {name: [(record["tool"], record["outcome"]) for record in lines if record["task"] == turn.id] for name, turn in turns.items()}
+    assert told == {
+        "stopped": [("pay", "denied"), ("add", "expired"), ("doze", "timed_out")],
+        "cancelled": [("sleep", "cancelled"), ("doze", "not_run")],
+        "cut-off": [("doze", "not_run")],
+        "boundary": [("sleep", "not_run"), ("doze", "not_run")],
+    }
+    assert all(isinstance(record["duration_ms"], int) for record in lines)
+    assert {record["duration_ms"] for record in lines if record["outcome"] in ("timed_out", "cancelled")} == {1}

@@ -133,7 +133,7 @@ class AgentReport(Value, Generic[T]):
         messages: The transcript. It can be given to another turn as `history`.
         usage: Tokens of its own model calls; `spent` counts those of its delegates too.
         model_calls: Requests made by itself, repeated attempts included.
-        tool_calls: Calls of its own that have a result.
+        tool_calls: Calls of its own that have a result, those included that were denied or not run.
         cost: US dollars, attempts whose outcome is unknown at their upper bound included; None where nobody knows the price.
         spent: What the budget was charged with.
         children: The turns of its delegates, in the order they were started.

@@ -310,7 +310,7 @@ def rule(proposed: ProposedCall) -> Allow | Deny | RequireApproval:
 
 @pytest.mark.accepts("O18")
 async def test_every_call_has_its_line_whatever_became_of_it(perdure_server: str, caplog: pytest.LogCaptureFixture) -> None:
-    """One that was denied, that nobody approved, that took too long, that was cancelled, that was cut off or not allowed, or that came after those."""
+    """One that was denied, expired, timed out, was cancelled, cut off or not allowed, and those that were not reached."""
     caplog.set_level(logging.INFO, "perdure")
     worker = Agent(name="worker", model="scripted:x", tools=[add, pay, doze, sleep], policy=rule)
     batch = calls(call("pay"), call("add", a=1, b=2), call("doze"))

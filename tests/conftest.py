@@ -143,7 +143,8 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
     if state.request and state.ended and (state.ended.summary or state.ended.outcome == Outcome.CANCELLED):
         memo = await (await client.get_workflow_handle(turn_id, run_id=run_id).describe()).memo_value("perdure")
         cost = in_words("usd", state.charged.usd) if state.is_priced else ""
-        folded = (state.ended.outcome, state.digest, len(state.steps), state.charged.tokens, cost)
+        tokens = state.usage.input_tokens + state.usage.output_tokens
+        folded = (state.ended.outcome, state.digest, len(state.steps), tokens, cost)
         assert (memo["outcome"], memo.get("digest", ""), memo.get("steps", 0), memo.get("tokens", 0), memo.get("cost", "")) == folded
     for child in state.children:
         await check_history(client, child.turn_id, None)

@@ -61,7 +61,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
         "error": summary.error.code if summary.error else "",
         "reason": clip(reason, limits.MEMO_BYTES // 8),
         "steps": summary.steps,
-        "tokens": summary.spent.tokens,
+        "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
         "cost": in_words("usd", summary.spent.usd) if summary.is_priced else "",
         "digest": summary.digest,
     }

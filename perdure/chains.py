@@ -4,7 +4,7 @@
 |---|---|
 | a transient error (overloaded, too many requests, too slow, unreachable) | once more, after a pause; then benched, and the next is asked |
 | the provider asks for a pause that is longer than a bench, and there is another model | benched so long; the next is asked at once |
-| an answer without text and calls | the next is asked; no penalty |
+| an answer without text and calls, or with more calls than one may hold | the next is asked; no penalty |
 | a request that the provider does not accept, a model that it does not know | the next is asked; no penalty |
 | a model that cannot take the input | not asked; no penalty |
 | a model that is benched | not asked while there is another; said in the step |

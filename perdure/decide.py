@@ -184,13 +184,20 @@ def check_history(size_bytes: int, events: int) -> None:
 
 
 def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: int) -> None:
-    """End a turn typed where calls that are made at once may make its history longer than the server allows.
+    """End a turn typed where calls that are made at once are more than the server takes, now or when they end.
 
     Raises:
-        TooLargeError: What they may bring does not fit any more.
+        TooLargeError: What they are given, or what they may bring, does not fit.
     """
     labels = len(to_json(state.request.labels)) if state.request else 0
-    brought = sum(_brought(move, labels) for move in moves)
+    given = sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
+    if given > limits.COMMANDS_BYTES:
+        raise errors.TooLargeError(
+            f"{len(moves)} tool calls at once are given {given} bytes, more than {limits.COMMANDS_BYTES}; "
+            "have the agent run its tools one after the other",
+            context={"calls": len(moves), "bytes": given, "limit": limits.COMMANDS_BYTES},
+        )
+    brought = given + sum(map(_may_return, moves))
     if size_bytes + brought > limits.SERVER_BYTES:
         raise errors.TooLargeError(
             f"the turn's history has {size_bytes} bytes, and {len(moves)} tool calls at once may bring {brought} more, beyond what the server "
@@ -199,15 +206,11 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
         )
 
 
-def _brought(move: Act | Delegate, labels: int) -> int:
-    """The most bytes of history that a call takes: its input, and its result where each byte needs an escape.
-
-    A delegate is given the arguments and inherited tools, and its summary holds an output, an error and what is below it.
-    """
-    arguments = len(to_json(move.call.arguments))
+def _may_return(move: Act | Delegate) -> int:
+    """The most bytes of JSON that the results of a call may have: that of a tool, or the summary of each delegate."""
     if isinstance(move, Act):
-        return limits.CALL_BYTES + labels + arguments + _ESCAPED * limits.TOOL_RESULT_BYTES
-    return arguments + len(move.errands) * (limits.CALL_BYTES + labels + _ESCAPED * limits.SUMMARY_BYTES)
+        return _ESCAPED * limits.TOOL_RESULT_BYTES
+    return len(move.errands) * (limits.CALL_BYTES + _ESCAPED * limits.SUMMARY_BYTES)
 
 
 def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:

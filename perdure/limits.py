@@ -52,7 +52,7 @@ LIVE_TEXT_BYTES = 16 * 1024
 """The end of what a model has said so far, as its heartbeats carry it: most answers whole."""
 TOOL_RESULT_BYTES = 64 * 1024
 SUMMARY_BYTES = 64 * 1024
-CALL_BYTES = 16 * 1024
+CALL_BYTES = 4 * 1024
 """What a tool call puts into history beside its arguments, labels and result: events, summaries, what became of it."""
 MEMO_BYTES = 2 * 1024
 ERROR_TEXT_BYTES = 4 * 1024
@@ -77,6 +77,8 @@ STORED_BYTES = 25_000_000
 HISTORY_BYTES = 45_000_000
 HISTORY_EVENTS = 48_000
 """The server terminates a workflow at 50 MB or 51,200 events, and no code of it runs then; a turn ends typed before that."""
+COMMANDS_BYTES = 3_000_000
+"""What calls that are made at once may be given together: the server takes no message of 4 MB from a worker."""
 SERVER_BYTES = 50_000_000
 """Where the server terminates it. Calls that are made at once may not bring a history there, and nothing is measured while they run."""
 

@@ -302,8 +302,8 @@ async def test_instructions_of_three_megabytes_fail_the_turn_before_the_model_is
 @pytest.mark.accepts("Y9")
 @pytest.mark.parametrize(
     "reply",
-    [says("x" * BIG), says("ok", thinking="x" * BIG), calls(call("look", word="x" * BIG)), calls(ToolCall(id="x" * BIG, name="look"))],
-    ids=["text", "thinking", "arguments", "call id"],
+    [says("x" * BIG), says("ok", thinking="x" * BIG), calls(call("look", word="x" * BIG)), calls(ToolCall(id="c", name="x" * BIG))],
+    ids=["text", "thinking", "arguments", "name"],
 )
 async def test_answer_of_three_megabytes_fails_the_turn_typed(run: Run, reply: Any) -> None:
     """The answer does not fit into history: asked once, and the error says how large it was."""

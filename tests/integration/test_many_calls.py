@@ -39,9 +39,9 @@ async def pay(euros: int) -> str:
     return f"paid {euros}"
 
 
-def many(count: int, name: str = "look") -> Reply:
+def many(count: int, name: str = "look", **arguments: str) -> Reply:
     """An answer that asks for so many calls."""
-    return calls(*(call(name) for _ in range(count)), usage=Usage(input_tokens=100, output_tokens=20))
+    return calls(*(call(name, **arguments) for _ in range(count)), usage=Usage(input_tokens=100, output_tokens=20))
 
 
 async def ended(turn: Any) -> AgentReport | errors.PerdureError:

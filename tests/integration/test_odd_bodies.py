@@ -230,7 +230,7 @@ async def test_arguments_nested_about_as_deep_as_python_goes_are_told_to_be_too_
     """What reads and shows them on the way meets its limit at one depth or another, and the turn goes on."""
     depths = range(900, 990)
     asked = [ToolCall(id=f"{depth}", name="weigh", arguments='{"note":' + "[" * depth + "]" * depth + "}") for depth in depths]
-    report = await run(ScriptedModel(calls(*asked), says("done")), tools=[weigh])
+    report = await run(ScriptedModel(calls(*asked[:45]), calls(*asked[45:]), says("done")), tools=[weigh])
 
     assert report.output == "done"
-    assert {result.content.partition(" at line ")[0] for result in report.steps[0].results} == {TAKEN["nested"]}
+    assert {result.content.partition(" at line ")[0] for step in report.steps for result in step.results} == {TAKEN["nested"]}

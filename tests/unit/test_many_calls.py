@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from perdure import errors, limits
 from perdure.budgets import Budget
-from perdure.decide import Act, check_batch, moves_at_once
+from perdure.decide import check_batch, moves_at_once
 from perdure.definitions import AgentDefinition, ToolDefinition
 from perdure.facts import AgentResolved, Key, ModelAnswered, Scheduled, ToolReturned, TurnStarted
 from perdure.fold import apply, fold
@@ -107,7 +107,7 @@ def test_work_is_linear_in_the_number_of_calls(work: Callable[[int], object]) ->
 def test_calls_at_once_that_may_bring_too_much_are_refused() -> None:
     """What counts is the worst that their arguments and results may be as JSON; a single call may always be made below the limit of histories."""
     state = answered(limits.CALLS)
-    moves = [move for move in moves_at_once(state, AGENT) if isinstance(move, Act)]
+    moves = moves_at_once(state, AGENT)
 
     check_batch(state, moves, 20_000_000)
     check_batch(state, moves[:1], limits.HISTORY_BYTES)
@@ -116,7 +116,16 @@ def test_calls_at_once_that_may_bring_too_much_are_refused() -> None:
     assert (refused.value.context["calls"], refused.value.context["limit"]) == (64, limits.SERVER_BYTES)
     long = answered(2, arguments="\0" * 200_000)
     with pytest.raises(errors.TooLargeError):
-        check_batch(long, [move for move in moves_at_once(long, AGENT) if isinstance(move, Act)], limits.SERVER_BYTES - 3_000_000)
+        check_batch(long, moves_at_once(long, AGENT), limits.SERVER_BYTES - 3_000_000)
+
+
+@pytest.mark.accepts("L24")
+def test_calls_at_once_that_are_given_too_much_are_refused() -> None:
+    """People may give each of them arguments that are as long as a payload; the server takes no message of 4 MB."""
+    check_batch(answered(2), moves_at_once(answered(2, "x" * 1_400_000), AGENT), 0)
+    edited = answered(3, "x" * 1_400_000)
+    with pytest.raises(errors.TooLargeError, match=r"3 tool calls at once are given \d+ bytes, more than 3000000"):
+        check_batch(edited, moves_at_once(edited, AGENT), 0)
 
 
 @pytest.mark.accepts("L25")

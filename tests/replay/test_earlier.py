@@ -1,0 +1,36 @@
+"""Histories that only an earlier release could record, for this one would not let a turn come so far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.worker import Replayer
+
+from perdure import limits
+from perdure.activities.history import HistoryReader
+from perdure.fold import apply
+from perdure.state import TurnState
+from perdure.workflows import AgentTurn
+
+FOLDER = Path(__file__).parent / "earlier"
+
+
+@pytest.mark.accepts("L21", "Y6")
+async def test_answer_with_more_calls_than_one_may_hold_replays() -> None:
+    """66 calls at once, recorded by the release before there was a limit: they replay, and fold to what the turn said."""
+    history = WorkflowHistory.from_json("adder/many_calls", (FOLDER / "many_calls.json").read_text(encoding="utf-8"))
+    reader, state = HistoryReader(DataConverter.default), TurnState()
+
+    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(history)
+    for event in history.events:
+        fact = await reader.fact(event)
+        state = state if fact is None else apply(state, fact)
+
+    assert replayed.replay_failure is None
+    assert state.ended is not None
+    assert state.ended.summary is not None
+    assert len(state.steps[0].results) == 66 > limits.CALLS
+    assert (state.digest, state.tool_calls) == (state.ended.summary.digest, 66)

@@ -42,7 +42,7 @@ class ModelActivities:
         """Load the transcript that `call` names, ask the model, remember the answer.
 
         Raises:
-            LLMError: The provider's error, or an answer that holds nothing, or more calls than one may.
+            LLMError: The provider's error, or an answer without content or with too many calls.
             TranscriptMismatchError: History does not hold the transcript; nothing was sent.
             ConfigurationError: The provider is not set up on this worker.
             InvalidRequestError: The schema that the turn was started with is none.
@@ -163,7 +163,9 @@ def _request(call: ModelCall, state: TurnState, target: str, model: str, prompt:
 
 
 def _refuse_many_calls(model: str, answer: ModelAnswer) -> None:
-    """An answer with too many calls ends here, before anything is made of it: it is paid for, and the same model would say it again.
+    """End an answer with too many calls before anything is made of it.
+
+    It is paid for, and the same model would say it again.
 
     Raises:
         LLMInvalidRequestError: It asks for more calls than one answer may.

@@ -82,7 +82,7 @@ class Agent(Generic[T_co]):
         max_depth: How deep the tree of agents below it may be: 1 for delegates that may not delegate, 0 for none.
         max_children: How many turns of delegates one turn may start.
         children_at_once: How many of them one call may start.
-        max_descendants: How many turns of delegates the tree below it may have in all, theirs included.
+        max_descendants: How many turns of delegates the whole tree below it may have.
         on_child_error: When one of several delegates fails: `cancel` the others, or `collect` what all of them have to say.
         observers: Objects of yours that see every step, every wait and the end, in the worker.
         on_loop: When the model repeats itself: `fail`, `warn` it, or `ignore` that.

@@ -184,10 +184,12 @@ def check_history(size_bytes: int, events: int) -> None:
 
 
 def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: int) -> None:
-    """End a turn typed where calls that are made at once are more than the server takes, now or when they end.
+    """End a turn typed where calls that are made at once are more than the server takes.
+
+    What they are given goes to the server in one message; what they may bring adds to the history.
 
     Raises:
-        TooLargeError: What they are given, or what they may bring, does not fit.
+        TooLargeError: One of both does not fit.
     """
     labels = len(to_json(state.request.labels)) if state.request else 0
     given = sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
@@ -207,7 +209,7 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
 
 
 def _may_return(move: Act | Delegate) -> int:
-    """The most bytes of JSON that the results of a call may have: that of a tool, or the summary of each delegate."""
+    """The most bytes of JSON that a call may return: a result, or a summary for each delegate."""
     if isinstance(move, Act):
         return _ESCAPED * limits.TOOL_RESULT_BYTES
     return len(move.errands) * (limits.CALL_BYTES + _ESCAPED * limits.SUMMARY_BYTES)

@@ -75,7 +75,8 @@ class Ancestor(Wire):
 class Lineage(Wire):
     """Where a turn comes from that another delegated to: the turns above it, the root first, and what they let it do.
 
-    `descendants_left` is its part of the turns that the tree may still have: so many may be below it. None from an earlier release.
+    `descendants_left` is its part of the turns that the tree may still have: so many may be below
+    it. None from an earlier release.
     """
 
     ancestors: tuple[Ancestor, ...]

@@ -25,7 +25,8 @@ from perdure.text import clip, head
 class Errand:
     """A task for another agent.
 
-    `lease` is what is set aside for it; `budget` what its turn is started with, but for time. `descendants` turns may be below its own.
+    `lease` is what is set aside for it; `budget` what its turn is started with, but for time.
+    `descendants` turns may be below its own.
     """
 
     agent: str
@@ -132,7 +133,7 @@ def _too_many(state: TurnState, agent: AgentDefinition, call: ToolCall, planned:
 
 
 def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
-    """How many turns the open calls of the step start that are not among `calls` and have started none yet."""
+    """How many turns the open calls of the step are to start that are not among `calls`."""
     ids = {call.id for call in calls}
     rows = enumerate(zip(gates.edited(state), state.results, strict=True), 1)
     waiting = [(place, call) for place, (call, result) in rows if result is None and is_delegation(call) and call.id not in ids]

@@ -47,9 +47,10 @@ def leases(state: TurnState, agent: AgentDefinition, calls: Sequence[ToolCall], 
 
 
 def _below_each(state: TurnState, calls: Sequence[ToolCall], starting: int) -> int | None:
-    """How many turns each of those that start now may have below it: a fair share of what is left of the tree, the turn itself counted.
+    """How many turns each of those that start now may have below it.
 
-    What the other calls of the step have been promised is kept for them. None where the tree has no limit.
+    A fair share of what is left of the tree, the turn itself counted. What the other calls of the
+    step have been promised is kept for them. None where the tree has no limit.
     """
     left = state.descendants_left
     if left is None or state.depth_left <= 1:

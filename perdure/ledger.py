@@ -18,7 +18,7 @@ from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending
 class Ledger:
     """What may be spent, what is spent, and what is reserved, by the key of who reserved it. Without a budget everything fits.
 
-    `reserved` is all of `held` together, kept beside it because it is asked for with every call that is made.
+    `reserved` is all of `held` together: it is asked for with every call that is made.
     """
 
     budget: Budget | None = None
@@ -83,7 +83,7 @@ class Ledger:
         held = dict(self.held)
         gone = held.pop(key)
         left = self.reserved - gone
-        if gone.usd:  # added anew, so that an amount has no more digits than those that it is made of
+        if gone.usd:  # added anew, so that it has no more digits than its parts
             left = left.model_copy(update={"usd": sum((amount.usd for amount in held.values()), Decimal(0))})
         return replace(self, held=held, reserved=left)
 

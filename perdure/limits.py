@@ -53,7 +53,7 @@ LIVE_TEXT_BYTES = 16 * 1024
 TOOL_RESULT_BYTES = 64 * 1024
 SUMMARY_BYTES = 64 * 1024
 CALL_BYTES = 4 * 1024
-"""What a tool call puts into history beside its arguments, labels and result: events, summaries, what became of it."""
+"""What a tool call adds to history beside its arguments, labels and result."""
 MEMO_BYTES = 2 * 1024
 ERROR_TEXT_BYTES = 4 * 1024
 PROVIDER_BODY_BYTES = 20 * 1000 * 1000
@@ -78,9 +78,10 @@ HISTORY_BYTES = 45_000_000
 HISTORY_EVENTS = 48_000
 """The server terminates a workflow at 50 MB or 51,200 events, and no code of it runs then; a turn ends typed before that."""
 COMMANDS_BYTES = 3_000_000
-"""What calls that are made at once may be given together: the server takes no message of 4 MB from a worker."""
+"""What calls that are made at once may be given: the server takes no message of 4 MB."""
 SERVER_BYTES = 50_000_000
-"""Where the server terminates it. Calls that are made at once may not bring a history there, and nothing is measured while they run."""
+"""Where the server terminates it. Nothing is measured while calls run that were made at once, so
+what they may bring is counted before."""
 
 TRANSIENT_RETRIES = 1
 """How often one step asks the same model again after an error that may pass."""

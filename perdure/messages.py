@@ -153,9 +153,10 @@ def digest_of(messages: Iterable[Message]) -> str:
 
 
 def with_plain_ids(message: AssistantMessage) -> AssistantMessage:
-    """Take from a call the id that is not plain: people see ids and name them in commands. The fold gives the call one of ours.
+    """Take ids that are not plain from the calls of a new answer; the fold gives these calls others.
 
-    A worker does this before an answer is recorded, never the fold: what is recorded already keeps its ids, and so its digest.
+    People see ids and name them in commands. The fold itself replaces none, so that a transcript
+    that is recorded keeps its digest.
     """
     if all(_PLAIN_ID.fullmatch(call.id) for call in message.calls):
         return message

@@ -55,7 +55,7 @@ class Child:
 
     @property
     def turns(self) -> int:
-        """How many turns of the tree are its: itself, and those below it, which may be all that it was given as long as nobody knows."""
+        """How many turns of the tree are its: itself, and those below, all it was given if unknown."""
         if not self.began:
             return 0
         given = self.request.lineage.descendants_left if self.request.lineage else None
@@ -94,7 +94,7 @@ class TurnState:
     """Everything that follows from the facts so far.
 
     `messages` are complete: every call in them has its results, but for the calls of the last answer, whose results gather in `results`.
-    `calls` are those, until all of them have one; `in_flight` are activities and children, in the order in which they began.
+    `calls` are those, until each has one; `in_flight` are activities and children, in their order.
     `bound` is the most tokens that they can be, `asked_bound` that of what the turn was given; `known_tokens` is what the model `known_by` reported
     for the messages up to `known_at` without `known_cut`. `estimate` is about how many tokens they are. `cuts` is what is not sent to which model,
     because its window is too small, `left_out` what `last_cut` left out of the last call. `opening` is the place of the message with the task,
@@ -203,7 +203,10 @@ class TurnState:
 
     @property
     def descendants_left(self) -> int | None:
-        """How many more there may be: what its agent wants, within its part of the tree; None where neither is known, as in an earlier release."""
+        """How many more there may be: what its agent wants, within its part of the tree.
+
+        None where neither is known, as in an earlier release.
+        """
         own = self.agent.max_descendants if self.agent else None
         given = self.lineage.descendants_left if self.lineage else None
         most = min((limit for limit in (own, given) if limit is not None), default=None)

@@ -132,7 +132,7 @@ class AgentTurn:
                 await waits.for_approval(self._board, asked)
 
     def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
-        """Refuse calls that the history has no room for. A turn of an earlier release that made them goes on."""
+        """Refuse calls that do not fit. A turn of an earlier release that made them goes on."""
         try:
             check_batch(self._board.state, moves, workflow.info().get_current_history_size())
         except errors.TooLargeError:

@@ -189,7 +189,7 @@ async def test_number_of_children_of_a_turn_is_limited(runtime: Runtime) -> None
 
 @pytest.mark.accepts("D18", "D19")
 async def test_number_of_turns_of_a_tree_is_limited(runtime: Runtime) -> None:
-    """A delegate gets a part of it and is refused more; what it left its parent may use, and then no more."""
+    """A delegate is refused more than its part; its parent uses what is left, and no more."""
     researching = ScriptedModel(delegate("writer", "below"), delegate("writer", "too many"), says("found"))
     model = ScriptedModel(delegate("researcher", "research"), *[delegate("writer", f"text {number}") for number in range(3)], says("done"))
     scripts = {"research": researching, "below": ScriptedModel("ok"), "go": model} | {f"text {number}": ScriptedModel("ok") for number in range(3)}

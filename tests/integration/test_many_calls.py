@@ -57,7 +57,7 @@ async def ended(turn: Any) -> AgentReport | errors.PerdureError:
 @pytest.mark.accepts("L21", "L22")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(runtime: Runtime, parallel: bool) -> None:
-    """64 run; more are an error that says how many, asked once; a turn beside them has each of its answers once."""
+    """64 run, more are an error, asked for once; a turn beside them has each of its answers once."""
     counts = (limits.CALLS, limits.CALLS + 1, 1_000, 20_000)
     steps = 12
     honest = ScriptedModel(*(calls(call("look"), delay=timedelta(seconds=0.2)) for _ in range(steps)), says("done"))
@@ -117,7 +117,7 @@ async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtim
 
 @pytest.mark.accepts("L24")
 async def test_parallel_calls_that_may_pass_the_servers_limit_end_typed(run: Run) -> None:
-    """After 25 MB the next 64 might bring the history to the server's limit: none of them runs, and the turn says what it did."""
+    """After 25 MB the next 64 might reach the server's limit: none runs, and there is a report."""
     model = ScriptedModel(many(limits.CALLS, "flood"), many(limits.CALLS, "flood"))
 
     with pytest.raises(errors.TooLargeError, match="64 tool calls at once may bring") as refused:
@@ -130,7 +130,7 @@ async def test_parallel_calls_that_may_pass_the_servers_limit_end_typed(run: Run
 
 @pytest.mark.accepts("L25")
 async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
-    """One that would move a cursor is replaced before it is recorded; the call is approved under the id that replaces it."""
+    """One that would move a cursor is in no event; the call is approved under another."""
     evil = "\x1b[2J\x1b[Hrefund-1  refund 3 euros"
     asked = (ToolCall(id=evil, name="pay", arguments='{"euros": 3000}'), ToolCall(id="refund-1", name="pay", arguments='{"euros": 3}'))
     model = ScriptedModel(calls(*asked), says("done"))

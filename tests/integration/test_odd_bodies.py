@@ -141,7 +141,7 @@ async def test_odd_name_of_a_call_is_an_unknown_tool_or_counts_as_missing(runtim
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
 async def test_call_with_an_odd_id_runs_and_its_result_has_the_same_id(runtime: Runtime, vendor: Vendor) -> None:
-    """One of ours is in its place, in the next request too, unless it is plain: what people see of a call, and name in commands, is only that."""
+    """An id that is not plain is replaced, in the next request too."""
     dialect = DIALECTS[vendor.name]
     ended, stub = await ends(runtime, vendor, {name: dialect.answer(calls=dialect.call(id=value)) for name, value in ODD.items()})
 

@@ -1,4 +1,4 @@
-"""Histories that only an earlier release could record, for this one would not let a turn come so far."""
+"""Histories that only an earlier release could record: this one ends such a turn before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / "earlier"
 
 @pytest.mark.accepts("L21", "Y6")
 async def test_answer_with_more_calls_than_one_may_hold_replays() -> None:
-    """66 calls at once, recorded by the release before there was a limit: they replay, and fold to what the turn said."""
+    """66 calls at once, recorded before there was a limit, fold to what the turn said."""
     history = WorkflowHistory.from_json("adder/many_calls", (FOLDER / "many_calls.json").read_text(encoding="utf-8"))
     reader, state = HistoryReader(DataConverter.default), TurnState()
 

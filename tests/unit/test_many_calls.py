@@ -1,4 +1,4 @@
-"""Answers with many calls, without a workflow: the work for each call does not depend on how many there are beside it."""
+"""Answers with many calls, without a workflow: no call is more work because there are others."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_work_is_linear_in_the_number_of_calls(work: Callable[[int], object]) ->
 
 @pytest.mark.accepts("L24")
 def test_calls_at_once_that_may_bring_too_much_are_refused() -> None:
-    """What counts is the worst that their arguments and results may be as JSON; a single call may always be made below the limit of histories."""
+    """The worst of their arguments and results as JSON counts; a single call may always be made."""
     state = answered(limits.CALLS)
     moves = moves_at_once(state, AGENT)
 
@@ -121,7 +121,7 @@ def test_calls_at_once_that_may_bring_too_much_are_refused() -> None:
 
 @pytest.mark.accepts("L24")
 def test_calls_at_once_that_are_given_too_much_are_refused() -> None:
-    """People may give each of them arguments that are as long as a payload; the server takes no message of 4 MB."""
+    """People may give each of them long arguments, and the server takes no message of 4 MB."""
     check_batch(answered(2), moves_at_once(answered(2, "x" * 1_400_000), AGENT), 0)
     edited = answered(3, "x" * 1_400_000)
     with pytest.raises(errors.TooLargeError, match=r"3 tool calls at once are given \d+ bytes, more than 3000000"):

@@ -1,4 +1,4 @@
-"""The limit of turns in a tree, without workflows: parts of it are handed down like leases, and what is not used comes back."""
+"""The limit of turns in a tree, without workflows: it is shared like a budget."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = ("editor", "researcher", "writer")
 
 
 class Tree:
-    """A tree that grows as its turns like: each answers some times with calls that delegate, and some are lost with all that is below them.
+    """A tree whose turns delegate at random; some are lost with all that is below them.
 
     Attributes:
         started: How many turns of delegates there were.
@@ -59,7 +59,7 @@ class Tree:
         return ModelAnswer(message=AssistantMessage(parts=numbered), stop=StopReason.TOOL_CALLS, model="m")
 
     def _work(self, state: TurnState, agent: AgentDefinition) -> TurnState:
-        """Run the calls of a step. Those that are made at once start all of their turns before one of them ends."""
+        """Run the calls of a step; those made at once start all of their turns before one ends."""
         while state.results:
             moves = moves_at_once(state, agent) if self._parallel else (next_move(state, agent, None),)
             begun = list(_scheduled(state, moves))
@@ -86,7 +86,7 @@ def _scheduled(state: TurnState, moves: Sequence[object]) -> Iterator[ChildSched
 @in_its_own_time
 @given(st.integers(1, 30), st.integers(), st.booleans())
 def test_tree_has_never_more_turns_than_its_limit(limit: int, seed: int, parallel: bool) -> None:
-    """Whoever starts them, at once or one after the other, and whatever is lost; every one that was promised can be started."""
+    """It holds for turns at once and one after the other; each that was promised can be started."""
     tree = Tree(limit, Random(seed), parallel=parallel)
 
     root = tree.grow()

@@ -69,7 +69,8 @@ def validator(schema: Schema) -> Callable[[Any], None]:
         raise _none("it is nested too deeply") from None
     work = _Work()
     definitions = schema.get("$defs")
-    keywords: dict[str, Keyword] = {**jsonschema.Draft202012Validator.VALIDATORS, **_own(work, definitions if isinstance(definitions, dict) else {})}
+    own = _Keywords(work, definitions if isinstance(definitions, dict) else {}, jsonschema.ValidationError)
+    keywords: dict[str, Keyword] = {**jsonschema.Draft202012Validator.VALIDATORS, **own.checks()}
     kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {name: work.counted(name, check) for name, check in keywords.items()})
     made = kind(schema, format_checker=checker, registry=referencing.Registry())
 
@@ -138,56 +139,62 @@ class _Work:
         return matcher is None or _reads(matcher, text)
 
 
-def _own(work: _Work, definitions: Mapping[str, Any]) -> dict[str, Keyword]:
-    """The keywords that are checked here."""
-    import jsonschema
+class _Keywords:
+    """The keywords that are checked here. `wrong` makes an error out of words."""
 
-    def reference(validator: Any, target: str, instance: object, _: Any) -> Iterator[Any]:
-        yield from validator.descend(instance, definitions[target.removeprefix(_REFERENCE)])
+    def __init__(self, work: _Work, definitions: Mapping[str, Any], wrong: Callable[[str], Any]) -> None:
+        self._work = work
+        self._definitions = definitions
+        self._wrong = wrong
 
-    def unique(_: Any, is_wanted: bool, instance: object, __: Any) -> Iterator[Any]:
-        if is_wanted and isinstance(instance, list) and len({_comparable(item, work) for item in instance}) < len(instance):
-            yield jsonschema.ValidationError(f"{instance!r} has non-unique elements")
+    def checks(self) -> dict[str, Keyword]:
+        """The checks by their names."""
+        return {
+            "$ref": self._reference,
+            "uniqueItems": self._unique,
+            "enum": self._choice,
+            "const": self._constant,
+            "pattern": self._pattern,
+            "patternProperties": self._by_pattern,
+            "additionalProperties": self._additional,
+        }
 
-    def choice(_: Any, values: list[Any], instance: object, __: Any) -> Iterator[Any]:
-        if not work.among(values, instance):
-            yield jsonschema.ValidationError(f"{instance!r} is not one of {values!r}")
+    def _reference(self, validator: Any, target: str, instance: object, _: Any) -> Iterator[Any]:
+        yield from validator.descend(instance, self._definitions[target.removeprefix(_REFERENCE)])
 
-    def constant(_: Any, value: object, instance: object, __: Any) -> Iterator[Any]:
-        if _comparable(instance, work) != _comparable(value, work):
-            yield jsonschema.ValidationError(f"{value!r} was expected")
+    def _unique(self, _: Any, is_wanted: bool, instance: object, __: Any) -> Iterator[Any]:
+        if is_wanted and isinstance(instance, list) and len({_comparable(item, self._work) for item in instance}) < len(instance):
+            yield self._wrong(f"{instance!r} has non-unique elements")
 
-    def pattern(_: Any, pattern: str, instance: object, __: Any) -> Iterator[Any]:
-        if isinstance(instance, str) and not work.matches(pattern, instance):
-            yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+    def _choice(self, _: Any, values: list[Any], instance: object, __: Any) -> Iterator[Any]:
+        if not self._work.among(values, instance):
+            yield self._wrong(f"{instance!r} is not one of {values!r}")
 
-    def by_pattern(validator: Any, patterns: dict[str, Any], instance: object, _: Any) -> Iterator[Any]:
+    def _constant(self, _: Any, value: object, instance: object, __: Any) -> Iterator[Any]:
+        if _comparable(instance, self._work) != _comparable(value, self._work):
+            yield self._wrong(f"{value!r} was expected")
+
+    def _pattern(self, _: Any, pattern: str, instance: object, __: Any) -> Iterator[Any]:
+        if isinstance(instance, str) and not self._work.matches(pattern, instance):
+            yield self._wrong(f"{instance!r} does not match {pattern!r}")
+
+    def _by_pattern(self, validator: Any, patterns: dict[str, Any], instance: object, _: Any) -> Iterator[Any]:
         for pattern, schema in patterns.items() if isinstance(instance, dict) else ():
             for name, value in instance.items():  # type: ignore[attr-defined]
-                work.spend(1)
-                if work.matches(pattern, name):
+                self._work.spend(1)
+                if self._work.matches(pattern, name):
                     yield from validator.descend(value, schema, path=name, schema_path=pattern)
 
-    def additional(validator: Any, wanted: Any, instance: object, schema: Any) -> Iterator[Any]:
+    def _additional(self, validator: Any, wanted: Any, instance: object, schema: Any) -> Iterator[Any]:
         patterns = schema.get("patternProperties", {})
         for name, value in instance.items() if isinstance(instance, dict) else ():
-            work.spend(1)
-            if name in schema.get("properties", {}) or any(work.matches(pattern, name) for pattern in patterns):
+            self._work.spend(1)
+            if name in schema.get("properties", {}) or any(self._work.matches(pattern, name) for pattern in patterns):
                 continue
             if wanted is False:
-                yield jsonschema.ValidationError(f"Additional properties are not allowed ({name!r} was unexpected)")
+                yield self._wrong(f"Additional properties are not allowed ({name!r} was unexpected)")
             else:
                 yield from validator.descend(value, wanted, path=name)
-
-    return {
-        "$ref": reference,
-        "uniqueItems": unique,
-        "enum": choice,
-        "const": constant,
-        "pattern": pattern,
-        "patternProperties": by_pattern,
-        "additionalProperties": additional,
-    }
 
 
 def _refuse_what_is_not_read(schema: Schema) -> None:

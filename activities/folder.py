@@ -34,6 +34,7 @@ _ANSWER_BYTES = 48 * 1024  # as JSON: what is larger than a tool result may be w
 _LISTED, _WALKED, _DEPTH = 500, 50_000, 32
 _SEARCHED_FILES, _SEARCHED_BYTES = 5_000, 32_000_000
 _QUERY_WORDS, _MATCHES = 32, 25
+_PATH_CHARACTERS, _PATTERN_CHARACTERS = 10_000, 500
 
 _UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -78,6 +79,8 @@ class Folder:
         Args:
             pattern: Which paths: a folder such as docs, or a pattern in which * is any text, in folders below too, as in *.md.
         """
+        if len(pattern) > _PATTERN_CHARACTERS:
+            raise ValueError(f"a pattern has at most {_PATTERN_CHARACTERS} characters, not {len(pattern)}")
         wanted = str(inside(pattern or "*")).replace("**/", "*")
         walked = list(itertools.islice(self.walk(), _WALKED))
         fitting = [path for path in walked if fnmatchcase(path, wanted) or fnmatchcase(path, f"{wanted}/*")]
@@ -183,6 +186,8 @@ def folder_toolbox(root: Path) -> Toolbox:
 
 def inside(path: str) -> PurePosixPath:
     """`path` as one that stays below the folder by its words; links are another matter."""
+    if len(path) > _PATH_CHARACTERS:
+        raise ValueError(f"a path has at most {_PATH_CHARACTERS} characters, not {len(path)}")
     if "\0" in path:
         raise ValueError("a path cannot hold a NUL character")
     given = PurePosixPath(path)

@@ -33,7 +33,7 @@ class _Telling:
     def __init__(self, beat: heartbeats.Beat) -> None:
         self._beat = beat
         self._offset = 0
-        self._said = ""
+        self._said: list[str] = []
         self._due: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
@@ -45,13 +45,14 @@ class _Telling:
 
     def hear(self, words: str) -> None:
         """Some more words."""
-        self._said += clean(words)
+        self._said.append(clean(words))
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(EVERY_S, self._tell)
 
     def _tell(self) -> None:
         self._due = None
-        kept = tail(self._said, limits.LIVE_TEXT_BYTES)
-        self._offset += len(self._said) - len(kept)
-        self._said = kept
+        said = "".join(self._said)
+        kept = tail(said, limits.LIVE_TEXT_BYTES)
+        self._offset += len(said) - len(kept)
+        self._said = [kept]
         self._beat(pack(LiveText(offset=self._offset, text=kept)))

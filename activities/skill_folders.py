@@ -19,6 +19,7 @@ from perdure.text import described, one_line
 
 _FENCE = "---"
 _FILES, _FILES_BYTES = 500, 8_000_000
+_FRONTMATTER_CHARACTERS = 16_000
 
 
 def read(agent: Agent) -> tuple[Skill, ...]:
@@ -87,10 +88,10 @@ def _split(text: str) -> tuple[str, str]:
 def _fields(frontmatter: str) -> Mapping[object, object]:
     if not frontmatter.strip():
         return {}
-    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own; only who has frontmatter waits for it
-
+    if len(frontmatter) > _FRONTMATTER_CHARACTERS:
+        raise ValueError(f"the frontmatter has {len(frontmatter)} characters, more than {_FRONTMATTER_CHARACTERS}; leave fields out")
     try:
-        found = yaml.safe_load(frontmatter)
+        found = _yaml(frontmatter)
     except Exception as error:  # PyYAML raises more than its own errors, such as ValueError for the 30th of February
         raise ValueError(f"the frontmatter is not valid YAML: {one_line(described(error), 300)}") from error
     if found is not None and not isinstance(found, dict):
@@ -98,10 +99,25 @@ def _fields(frontmatter: str) -> Mapping[object, object]:
     return found or {}
 
 
+def _yaml(text: str) -> object:
+    """YAML without aliases and merge keys: with them, 500 bytes can take all memory.
+
+    Raises:
+        ValueError: There is one.
+        yaml.YAMLError: It is no YAML.
+    """
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own; only who has frontmatter waits for it
+
+    for token in yaml.scan(text, yaml.SafeLoader):
+        if isinstance(token, yaml.AliasToken) or (isinstance(token, yaml.ScalarToken) and token.plain and token.value == "<<"):
+            raise ValueError(f"line {token.start_mark.line + 2} has an alias or a merge key; write the value out")
+    return yaml.safe_load(text)
+
+
 def _said(fields: Mapping[object, object], name: str) -> str:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} in the frontmatter must be text, not {value!r}; put it into quotes")
+        raise ValueError(f"{name} in the frontmatter must be text, not {type(value).__name__}; put it into quotes")
     return (value or "").strip()
 
 

@@ -62,7 +62,7 @@ STREAM_LINE_BYTES = 5 * 1000 * 1000
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
 SCHEMA_VALUES = 10_000
-"""JSON values of one schema, that of an answer or of a tool of an MCP server: about 2,500 fields. An answer's is counted as it comes and as it is sent."""
+"""JSON values of the schema of an answer, as it comes and as it is sent, or of a tool of an MCP server: about 2,500 fields."""
 SCHEMA_DEPTH = 64
 """So deep may a schema be nested."""
 CHECK_STEPS = 2_000_000

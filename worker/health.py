@@ -38,7 +38,7 @@ _TEMPORAL_S = 2.0
 _FRESH_S = 1.0
 """An answer of Temporal counts for so long, however often somebody asks."""
 
-_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[^ ?#]*)[^ ]* HTTP/1\.[01]\r?\n")
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[^ ?#]*+)[^ ]*+ HTTP/1\.[01]\r?\n")
 _READY, _STARTING, _DRAINING = "ready", "starting", "draining"
 
 

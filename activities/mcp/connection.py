@@ -178,6 +178,7 @@ class Connection:
         try:
             async with AsyncExitStack() as stack:
                 client = await stack.enter_async_context(await self._made(stack))
+                client.session.validate_tool_result = _taken_as_it_is  # type: ignore[method-assign]
                 self._client.set_result(client)
                 watch = asyncio.create_task(self._ended_or_closing())
                 await asyncio.wait({watch})
@@ -245,6 +246,10 @@ class Connection:
             if len(value) >= _SECRET_CHARACTERS:
                 text = text.replace(value, f"[{name}]")
         return text
+
+
+async def _taken_as_it_is(name: str, result: CallToolResult) -> None:
+    """In place of the library's check of a result by the schema that its own server sent, which can take any time."""
 
 
 def _heard(task: asyncio.Task[Any]) -> None:

@@ -20,6 +20,7 @@ from perdure.activities.models import Heard
 from perdure.activities.providers import reading
 from perdure.activities.providers.reading import items, joined, mapping, text
 
+_NAME_CHARACTERS = 1_000
 _WORDS = ("reasoning_content", "reasoning", "refusal")
 
 
@@ -121,10 +122,12 @@ class _Call:
     arguments: list[str] = field(default_factory=list)
 
     def take(self, item: dict[str, Any]) -> None:
+        """Add a piece. What is longer than the name of any tool does not grow on."""
         function = mapping(item.get("function"))
         name = text(function.get("name"))
         self.id = self.id or text(item.get("id"))
-        self.name += name if name != self.name else ""
+        if name != self.name and len(self.name) <= _NAME_CHARACTERS:
+            self.name += name
         if function.get("arguments") is not None:
             self.arguments.append(reading.arguments(function["arguments"]))
 

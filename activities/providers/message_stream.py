@@ -38,10 +38,10 @@ class MessageStream:
         if kind == "error" or event.get("error"):
             self._error = event.get("error") or event
         elif kind == "message_start":
-            self._message = mapping(event.get("message"))
+            self._message = {**mapping(event.get("message"))}
             self._usage = {**mapping(self._message.get("usage")), "output_tokens": None}
         elif kind == "message_delta":
-            self._message = {**self._message, **mapping(event.get("delta"))}
+            self._message |= mapping(event.get("delta"))
             self._usage |= {name: value for name, value in mapping(event.get("usage")).items() if value is not None}
         elif kind.startswith("content_block_"):
             self._build(kind, event)

@@ -35,6 +35,7 @@ _PART_BYTES = 28 * 1024
 """Twice as much, as JSON, is less than a tool result may be."""
 _TEXTS = ("text/", "application/json", "application/xml", "application/xhtml+xml", "application/javascript", "application/yaml")
 _TEXT_ENDINGS = ("+json", "+xml", "+yaml")
+_GZIP = b"\x1f\x8b"
 _HTML = ("text/html", "application/xhtml+xml")
 _CHARSET_NAMES = """
 ascii us-ascii utf-8 utf8 utf-16 utf-16le utf-16be big5 euc-jp euc-kr gb2312 gbk gb18030 koi8-r koi8-u shift_jis windows-1250 windows-1251
@@ -156,11 +157,13 @@ class Web:
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity", "gzip"):
             raise ValueError(f"the reply has the content encoding {one_line(encoding, 40)!r}, which was not asked for")
-        unpack = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+        unpack = _Gzip() if encoding == "gzip" else None
         body = bytearray()
+        received = 0
         async for chunk in response.aiter_raw():
-            body += unpack.decompress(chunk, self._max_bytes + 1 - len(body)) if unpack else chunk
-            if len(body) > self._max_bytes:
+            received += len(chunk)
+            body += unpack.feed(chunk, self._max_bytes + 1 - len(body)) if unpack else chunk
+            if len(body) > self._max_bytes or received > 2 * self._max_bytes:
                 raise ValueError(f"this is longer than {self._max_bytes} bytes")
         return bytes(body)
 
@@ -169,6 +172,30 @@ class Web:
         import httpx
 
         return httpx.create_ssl_context()
+
+
+class _Gzip:
+    """Unpacks a body of gzip, all of its members one after the other. What follows them and is none is left out."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+        self._begun = b""
+
+    def feed(self, chunk: bytes, most: int) -> bytes:
+        """What is in the next piece, at most so many bytes."""
+        found = bytearray()
+        chunk, self._begun = self._begun + chunk, b""
+        while chunk and len(found) < most:
+            if self._member.eof:
+                if len(chunk) < len(_GZIP):
+                    self._begun = chunk
+                    break
+                if not chunk.startswith(_GZIP):
+                    break
+                self._member = zlib.decompressobj(wbits=31)
+            found += self._member.decompress(chunk, most - len(found))
+            chunk = self._member.unused_data
+        return bytes(found)
 
 
 def _page(target: Target, response: httpx.Response, body: bytes, offset: int) -> Page:

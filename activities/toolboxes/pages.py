@@ -17,6 +17,8 @@ from perdure.text import one_line
 _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""")
 _BEGINNING = re.compile(r"<(?:!--|[a-zA-Z!?]|/[a-zA-Z])")
 _HREF = re.compile(r"""\shref\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)
+_ZEROS = re.compile(r"(&#[xX]?)0++(?=[0-9a-fA-F])")
+_NO_CHARACTER = re.compile(r"&#(?:[0-9]{8,}+|[xX][0-9a-fA-F]{8,}+);?")
 _ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style", "textarea", "title", "iframe", "noscript")}
 _SILENT = frozenset({"script", "style", "textarea", "iframe", "noscript"})
 _BLOCK_NAMES = """
@@ -93,9 +95,9 @@ def readable(page: str, base: str) -> Readable:
     found = _Page(base)
     for text, closes, name, attributes in _parts(page):
         if name == "title" and not closes:
-            found.title = found.title or one_line(html.unescape(text), _TITLE)
+            found.title = found.title or one_line(_unescaped(text), _TITLE)
             continue
-        found.say(html.unescape(text))
+        found.say(_unescaped(text))
         if closes:
             found.close(name)
         else:
@@ -134,10 +136,15 @@ def _behind_remark(page: str, begin: int) -> int:
     return page.find(">", begin) + 1 or -1 if page[begin + 1] in "!?" else -1
 
 
+def _unescaped(text: str) -> str:
+    """`text` with characters for its entities. Python reads no number of more than 4,300 digits, and raises."""
+    return html.unescape(_NO_CHARACTER.sub("\ufffd", _ZEROS.sub(r"\1", text)) if "&#" in text else text)
+
+
 def _target(base: str, attributes: str) -> str:
     found = _HREF.search(attributes)
     try:
-        link = urljoin(base, html.unescape(found[1] or found[2] or found[3] or "").strip()) if found else ""
+        link = urljoin(base, _unescaped(found[1] or found[2] or found[3] or "").strip()) if found else ""
         return link if urlsplit(link).scheme in ("http", "https") and len(link) <= _LINK and link.isprintable() and " " not in link else ""
     except ValueError:
         return ""

@@ -33,8 +33,10 @@ def tools() -> list[dict[str, Any]]:
     described = FOLDER / "description"
     said = described.read_text() if described.exists() else "Does what its name says."
     names = [name for name in DO if not (FOLDER / f"without-{name}").exists()]
-    hints = {"readOnlyHint": True}
-    return [{"name": name, "description": said, "inputSchema": TEXT, "annotations": hints} for name in names]
+    more: dict[str, Any] = {"annotations": {"readOnlyHint": True}}
+    if (result := FOLDER / "output-schema").exists():
+        more["outputSchema"] = json.loads(result.read_text())
+    return [{"name": name, "description": said, "inputSchema": TEXT, **more} for name in names]
 
 
 def texts(*items: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Tools of MCP servers in turns: found once, called as activities, and what becomes of servers that behave badly."""
 
+import json
 import sys
 import time
 from datetime import timedelta
@@ -242,3 +243,15 @@ async def test_turn_that_allows_none_of_its_tools_does_not_start_a_server(run: R
 
     assert report.outcome == Outcome.COMPLETED
     assert not pids(tmp_path)
+
+
+@pytest.mark.accepts("C5")
+@pytest.mark.parametrize("kind", ["doubles", "matches for ever"])
+async def test_result_is_not_held_to_the_schema_of_its_own_server(run: Run, tmp_path: Path, kind: str) -> None:
+    """Such a check would take years, on the loop that all servers share."""
+    levels = {f"L{level}": {"allOf": [{"$ref": f"#/$defs/L{level + 1}"}] * 2} for level in range(40)}
+    doubling = {"type": "object", "$defs": {**levels, "L40": {}}, "$ref": "#/$defs/L0"}
+    matching = {"type": "object", "patternProperties": {"(.+)+$(?!s)x": {}}, "properties": {"numbers": {"items": {"type": "string"}}}}
+    (tmp_path / "output-schema").write_text(json.dumps(doubling if kind == "doubles" else matching))
+
+    assert await results_of(run, notes(tmp_path), call("notes__numbers")) == [('two numbers\n\n{"numbers":[1,2]}', False)]

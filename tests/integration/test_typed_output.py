@@ -394,3 +394,56 @@ def test_example_runs() -> None:
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, timeout=100)
 
     assert (done.returncode, done.stdout) == (0, "120 2026-12-24 in 2 calls\nKind.INVOICE\n"), done.stderr
+
+
+def levels(count: int) -> dict[str, Any]:
+    """A schema of 3 KB that is written out as 2 to the power of `count` copies."""
+    two = {level: {name: {"$ref": f"#/$defs/L{level + 1}", "description": name} for name in "ab"} for level in range(count)}
+    made = {f"L{level}": {"type": "object", "properties": properties} for level, properties in two.items()}
+    return {"$defs": {**made, f"L{count}": {"type": "string"}}, "$ref": "#/$defs/L0"}
+
+
+LARGE = {
+    "copies of copies": levels(23),
+    "many fields": {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(9_000)}},
+    "deep references": {"$defs": {f"L{n}": {"type": "array", "items": {"$ref": f"#/$defs/L{n + 1}"}} for n in range(900)}, "$ref": "#/$defs/L0"},
+    "reference to itself": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+}
+
+
+@pytest.mark.accepts("C1")
+@pytest.mark.parametrize("schema", LARGE.values(), ids=LARGE.keys())
+async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_task(runtime: Runtime, schema: dict[str, Any]) -> None:
+    """No model is asked, no workflow task fails, and the next turn is served."""
+    model = ScriptedModel("fine")
+    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=model) as client:
+        with pytest.raises(errors.InvalidRequestError, match="output schema"):
+            await started_by_hand(client, output_schema=schema)
+        failed = [event async for event in client.temporal.get_workflow_handle(f"by-hand-0-{id(client)}").fetch_history_events()]
+
+        assert (await client.run("clerk", "go")).output == "fine"
+        assert not any(event.HasField("workflow_task_failed_event_attributes") for event in failed)
+    assert model.call_count == 1
+
+
+OTHER_BRANCH = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "type": "object", "anyOf": [{"type": "string"}], "properties": {"x": {"$ref": "#/$defs/a"}}}
+BOTH = {f"L{level}": {"type": "object", "allOf": [{"$ref": f"#/$defs/L{level + 1}"}] * 2} for level in range(30)}
+ALL_OF = {"$defs": {**BOTH, "L30": {}}, "type": "object", "properties": {}, "allOf": [{"$ref": "#/$defs/L0"}]}
+
+
+@pytest.mark.accepts("C2")
+@pytest.mark.parametrize("schema", [OTHER_BRANCH, ALL_OF], ids=["loop in another branch", "references that double"])
+async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(runtime: Runtime, schema: dict[str, Any]) -> None:
+    """Several at once, and a worker that goes on."""
+    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(*['{"x": 1}'] * 9)) as client:
+        handles = [
+            await client.temporal.start_workflow(
+                "AgentTurn", {"agent": "clerk", "task": "go", "output_schema": schema}, id=f"evil-{number}-{id(client)}", task_queue=client.task_queue
+            )
+            for number in range(8)
+        ]
+        for handle in handles:
+            with pytest.raises(errors.InvalidRequestError, match="the output schema cannot be used"):
+                await (await client.get(handle.id)).result()
+
+        assert (await client.run("clerk", "go")).output == '{"x": 1}'

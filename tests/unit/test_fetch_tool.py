@@ -483,9 +483,11 @@ async def test_circle_of_redirects_ends(site: Site) -> None:
         ({}, b"<p>no <b>type</b>", "no type"),
         (HTML, b"<title>Shop</title><h1>Tea</h1><p>3 &euro;", "# Tea\n\n3 €"),
         ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"packed"), "packed"),
+        ({**TEXT, "content-encoding": "gzip"}, b"".join(map(gzip.compress, (b"one ", b"", b"two ", b"three"))), "one two three"),
+        ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"packed") + bytes(20), "packed"),
         ({**TEXT, "content-encoding": "identity"}, b"plain", "plain"),
     ],
-    ids=range(14),  # gzip writes the time into a body
+    ids=range(16),  # gzip writes the time into a body
 )
 async def test_text_is_read_as_it_is_meant(site: Site, headers: Headers, body: bytes, text: str) -> None:
     """The named encoding, if it is one of texts; HTML as a person reads it."""
@@ -505,8 +507,10 @@ async def test_text_is_read_as_it_is_meant(site: Site, headers: Headers, body: b
         ({**TEXT, "content-encoding": "gzip"}, b"no gzip", "the reply cannot be read"),
         (TEXT, b"x" * 100_001, "longer than 100000 bytes"),
         ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"x" * 50_000_000), "longer than 100000 bytes"),
+        ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"x" * 60_000) * 2, "longer than 100000 bytes"),
+        ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"") * 20_000, "longer than 100000 bytes"),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 async def test_what_is_no_text_or_too_long_is_refused(site: Site, headers: Headers, body: bytes, reason: str) -> None:
     """The limit counts what comes out of the decompression."""
@@ -658,3 +662,21 @@ def test_hostile_page_is_read_promptly(piece: str) -> None:
     pages.readable(piece * (500_000 // len(piece)), "https://shop.test/")
 
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.accepts("C6")
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("&#" + "9" * 4_301 + ";", "\ufffd"),
+        ("&#x" + "f" * 100_000 + ";", "\ufffd"),
+        ("&#" + "0" * 5_000 + "65;", "A"),
+        ("&#x000041;&#65&#0;&#1114112;&amp;", "AA\ufffd\ufffd&"),
+    ],
+    ids=["decimal", "hexadecimal", "zeros", "usual"],
+)
+def test_number_of_a_character_may_have_any_length(written: str, read: str) -> None:
+    """A number that is no character is the one that says so, as in a browser, in the text, the title and a link."""
+    page = pages.readable(f"<title>{written}</title><p>a{written}b</p><a href='/{written}'>c</a>", "https://shop.test/")
+
+    assert (page.title, page.text.split("\n")[0]) == (read, f"a{read}b")

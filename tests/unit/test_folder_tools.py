@@ -458,3 +458,13 @@ def test_long_result_stays_json(root: Path) -> None:
 
     assert len(encode(found).encode()) < 64 * 1024
     assert Matches.model_validate_json(encode(found)) == found
+
+
+def test_pattern_and_path_have_a_length(root: Path) -> None:
+    """Python's translation of brackets takes quadratic time, and so does the resolution of a path."""
+    for tool, words in (
+        ("list_files", "a pattern has at most 500 characters, not 20000"),
+        ("read_file", "a path has at most 10000 characters, not 20000"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            run(root, tool, **{"pattern" if tool == "list_files" else "path": "[" * 20_000})

@@ -1,5 +1,6 @@
 """MCP servers as values: what is refused, what tools are called, and what a turn is pinned to."""
 
+import functools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -141,3 +142,21 @@ def test_arguments_that_are_no_object_are_not_sent(text: str, words: str) -> Non
         item.arguments.parse(text)
     assert item.arguments.parse("") == {"arguments": {}}
     assert item.arguments.parse('{"zone": "UTC"}') == {"arguments": {"zone": "UTC"}}
+
+
+@pytest.mark.accepts("C5")
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({f"f{number}": {"type": "string"} for number in range(9_000)}, "the schema of the tool 'read' .* more than 10000 values; .* allowed="),
+        (functools.reduce(lambda inner, _: {"x": inner}, range(200), dict[str, Any]()), "is nested more than 64 deep"),
+    ],
+    ids=["large", "deep"],
+)
+def test_tool_with_an_enormous_schema_is_refused(properties: dict[str, Any], words: str) -> None:
+    """It names the tool, so that it can be left out; one that is left out does not matter."""
+    items = [ListedTool("read", "", {"type": "object", "properties": properties}), ListedTool("echo", "", {"type": "object"})]
+
+    with pytest.raises(errors.ConfigurationError, match=words):
+        box_of(TIME, *items)
+    assert [item.name for item in box_of(MCPServer.stdio("time", ["x"], allowed=["echo"]), *items)] == ["time__echo"]

@@ -121,7 +121,13 @@ def test_frontmatter_is_read_as_people_write_it(tmp_path: Path, text: str, expec
     assert read(written(tmp_path / "x", {"SKILL.md": text})) == (expected,)
 
 
-@pytest.mark.accepts("S5")
+LAUGHS = "".join(f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 10)}]\n" for level in range(1, 10))
+ALIASES = f"---\nl0: &l0 [x]\n{LAUGHS}name: *l9\n---\nBody"
+MERGED = "".join(f"m{level}: &m{level} {{<<: [{', '.join([f'*m{level - 1}'] * 9)}]}}\n" for level in range(1, 9))
+MERGES = f"---\nm0: &m0 {{a: x}}\n{MERGED}---\nBody"
+
+
+@pytest.mark.accepts("S5", "C4")
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -131,8 +137,13 @@ def test_frontmatter_is_read_as_people_write_it(tmp_path: Path, text: str, expec
         ("---\nx: " + "[" * 5000 + "\n---\nBody", "the frontmatter is not valid YAML: "),
         ("---\nx: !!python/object/apply:os.getcwd []\n---\nBody", "the frontmatter is not valid YAML: "),
         ("---\njust text\n---\nBody", "the frontmatter must be fields with values"),
-        ("---\nname: 7\n---\nBody", "name in the frontmatter must be text, not 7; put it into quotes"),
-        ("---\ndescription: [a]\n---\nBody", "description in the frontmatter must be text, not ['a']"),
+        ("---\nname: 7\n---\nBody", "name in the frontmatter must be text, not int; put it into quotes"),
+        ("---\ndescription: [a]\n---\nBody", "description in the frontmatter must be text, not list"),
+        ("---\na: &a x\nb: *a\n---\nBody", "line 3 has an alias or a merge key; write the value out"),
+        ("---\n<<: {name: y}\n---\nBody", "line 2 has an alias or a merge key"),
+        (ALIASES, "has an alias or a merge key"),
+        (MERGES, "has an alias or a merge key"),
+        ("---\nx: " + "y" * 20_000 + "\n---\nBody", "the frontmatter has 20003 characters, more than 16000"),
         ("---\nname: " + "x" * 65 + "\n---\nBody", "skill name"),
         (b"\xff\xfe", "is not text in UTF-8"),
         (b"\0", "is a binary file"),

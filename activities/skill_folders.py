@@ -19,7 +19,7 @@ from perdure.text import described, one_line
 
 _FENCE = "---"
 _FILES, _FILES_BYTES = 500, 8_000_000
-_FRONTMATTER_CHARACTERS = 16_000
+_FRONTMATTER_CHARACTERS, _FLOW_DEPTH = 16_000, 20
 
 
 def read(agent: Agent) -> tuple[Skill, ...]:
@@ -103,12 +103,17 @@ def _yaml(text: str) -> object:
     """YAML without aliases and merge keys: with them, 500 bytes can take all memory.
 
     Raises:
-        ValueError: There is one.
+        ValueError: There is one, or brackets are nested deeply.
         yaml.YAMLError: It is no YAML.
     """
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own; only who has frontmatter waits for it
 
-    for token in yaml.scan(text, yaml.SafeLoader):
+    depth = 0
+    for token in yaml.scan(text, yaml.SafeLoader):  # takes quadratic time for brackets in brackets, but goes no further than it is asked
+        depth += isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken)
+        depth -= isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken)
+        if depth > _FLOW_DEPTH:
+            raise ValueError(f"line {token.start_mark.line + 2} has more than {_FLOW_DEPTH} brackets in one another")
         if isinstance(token, yaml.AliasToken) or (isinstance(token, yaml.ScalarToken) and token.plain and token.value == "<<"):
             raise ValueError(f"line {token.start_mark.line + 2} has an alias or a merge key; write the value out")
     return yaml.safe_load(text)

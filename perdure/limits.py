@@ -65,7 +65,7 @@ SCHEMA_VALUES = 10_000
 """JSON values of the schema of an answer, as it comes and as it is sent, or of a tool of an MCP server: about 2,500 fields."""
 SCHEMA_DEPTH = 64
 """So deep may a schema be nested."""
-CHECK_STEPS = 2_000_000
+CHECK_STEPS = 1_000_000
 """So much work may it be to hold an answer to the schema that a caller sent: some seconds, which a megabyte of usual JSON does not need."""
 
 PAYLOAD_BYTES = 1_500_000

@@ -8,6 +8,7 @@ The tools of MCP servers run under their names too, by the worker's one dynamic 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from perdure import limits
-from perdure.activities import failures, heartbeats, secrets
+from perdure import errors, limits
+from perdure.activities import conformity, failures, heartbeats, secrets
 from perdure.activities.agents import Agents
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.payloads import pack, raw_input, unpack
@@ -27,6 +28,7 @@ from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.facts import Key
 from perdure.mcp_servers import BETWEEN, MCPTool
+from perdure.schema import StatedArguments
 from perdure.text import clean, clip, described, one_line, size, words_of
 from perdure.tools import Tool, ToolContext, encode
 from perdure.wire import ToolOutput, ToolRun
@@ -35,6 +37,8 @@ Handler = Callable[..., Any]
 
 _AS_WORDS = "\n[The tool ran. This is its result as str() gives it: {error}]"
 _NOTE_BYTES = 500
+_ROOT = re.compile(r"(^|; )answer: ")
+"""What `conformity` calls the whole value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class _Ready:
 
     tool: Tool
     arguments: Mapping[str, Any]
+    stated: Mapping[str, Any] | None = None
+    """The arguments alone, which have to fit the schema that the tool was made from."""
 
 
 class ToolNames:
@@ -107,7 +113,7 @@ class ToolActivities:
 
     def _run_sync(self, run: ToolRun) -> RawValue:
         began = time.monotonic()
-        ready = self._prepared(run)
+        ready = _fitting(self._prepared(run))
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
@@ -117,6 +123,8 @@ class ToolActivities:
     async def _run_async(self, run: ToolRun) -> RawValue:
         began = time.monotonic()
         ready = self._prepared(run)
+        if isinstance(ready, _Ready) and ready.stated is not None:
+            ready = await asyncio.to_thread(_fitting, ready)  # it may take its time
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
@@ -139,9 +147,10 @@ class ToolActivities:
             arguments = item.arguments.parse(clean(run.arguments))
         except ValueError as error:
             return _error(f"{name} was not called, its arguments are not valid: {error}")
+        stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
         if item.context_parameter:
             arguments[item.context_parameter] = self._context(run, info, name)
-        return _Ready(item, arguments)
+        return _Ready(item, arguments, stated)
 
     def _context(self, run: ToolRun, info: activity.Info, name: str) -> ToolContext[Any]:
         key = Key.parse(info.activity_id) or Key(0)
@@ -164,6 +173,21 @@ class ToolActivities:
         if key is not None and info.workflow_run_id:
             self._transcripts.remember_result(info.workflow_run_id, key, run.call_id, output)
         return pack(output, f"the result of {run.tool or info.activity_type}")
+
+
+def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
+    """The same, or an error result where the arguments break the schema that the tool was made from."""
+    if isinstance(ready, ToolOutput) or ready.stated is None:
+        return ready
+    try:
+        conformity.validator(ready.tool.arguments.schema)(ready.stated)
+    except ValueError as error:
+        said = _ROOT.sub(r"\1arguments: ", str(error))
+    except errors.PerdureError as error:
+        said = error.message
+    else:
+        return ready
+    return _error(f"{ready.tool.name} was not called, its arguments are not valid: {said}")
 
 
 def _called(ready: _Ready) -> ToolOutput:

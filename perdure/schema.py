@@ -16,7 +16,7 @@ import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import ErrorDetails, from_json, to_json
 
 from perdure import errors
 
@@ -69,6 +69,42 @@ class GivenArguments(Arguments):
         return {"arguments": found}
 
 
+class StatedArguments(Arguments):
+    """Arguments by a schema that the author of a tool has written. They are checked where the tool is called."""
+
+    def __init__(self, schema: Mapping[str, JsonValue]) -> None:
+        self.schema = dict(schema)
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """Keyword arguments from JSON text, each a JSON value.
+
+        Raises:
+            ValueError: The text is no JSON object; the message is written for the model.
+        """
+        found: dict[str, Any] = GivenArguments(self.schema).parse(text)["arguments"]
+        return found
+
+
+def stated(who: str, parameters: Mapping[str, Any]) -> StatedArguments:
+    """The arguments that a schema describes.
+
+    Raises:
+        ConfigurationError: It is not JSON, not a schema, or not one of an object; the message begins with `who`.
+    """
+    import jsonschema  # type: ignore[import-untyped]  # here, because it takes 0.2 s, and few agents need it
+
+    try:
+        plain = from_json(to_json(parameters), allow_inf_nan=False)
+        jsonschema.Draft202012Validator.check_schema(plain)
+    except (ValueError, RecursionError) as error:
+        raise errors.ConfigurationError(f"{who}: parameters is not JSON: {error}") from None
+    except jsonschema.SchemaError as error:
+        raise errors.ConfigurationError(f"{who}: parameters is not a JSON schema: {error.message}") from None
+    if not isinstance(plain, dict) or plain.get("type") != "object":
+        raise errors.ConfigurationError(f'{who}: parameters is the schema of an object, {{"type": "object", "properties": …}}')
+    return StatedArguments(plain)
+
+
 def arguments_of(function: Callable[..., object], hidden: Collection[str] = ()) -> Arguments:
     """The arguments of `function`, without the `hidden` ones and without `self`.
 
@@ -110,6 +146,14 @@ def hints_of(function: Callable[..., object]) -> dict[str, Any]:
         raise errors.ConfigurationError(
             f"tool {function.__qualname__}: an annotation cannot be resolved ({error}); the type must be defined at module level"
         ) from error
+
+
+def hints_that_resolve(function: Callable[..., object]) -> dict[str, Any]:
+    """The annotations of any callable; names that cannot be resolved here stay names."""
+    try:
+        return hints_of(function)
+    except (TypeError, errors.ConfigurationError):
+        return dict(getattr(function, "__annotations__", {}))
 
 
 def _field(name: str, default: Any, description: str | None) -> Any:

@@ -34,8 +34,10 @@ else:
     P = ParamSpec("P")
     R = TypeVar("R")
 Deps = TypeVar("Deps")
+Result = TypeVar("Result")
 
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
+_CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 _KINDS = {
     "description": kinds.TEXT.optional(),
     "timeout": kinds.TIME,
@@ -116,7 +118,51 @@ class Tool(Generic[P, R]):
         self.timeout = timeout
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
-        functools.update_wrapper(self, function)
+        self._stated: schema.StatedArguments | None = None
+        functools.update_wrapper(self, function, updated=())  # its own attributes could be called as ours are
+
+    @staticmethod
+    def from_schema(
+        function: Callable[..., Result],
+        *,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        timeout: timedelta = limits.TOOL_CALL,
+        read_only: bool = False,
+        idempotent: bool = False,
+        requires_approval: bool = False,
+    ) -> Tool[..., Result]:
+        """A tool whose arguments are described by a JSON schema instead of the function's signature.
+
+        For functions that a signature does not describe: tools of other libraries, or functions with parameters that the model does not fill.
+        A call whose arguments break the schema does not reach the function. They are given to it by name, as the JSON values that
+        they are: nothing is converted to the types of annotations, and defaults of the schema are not filled in.
+
+        Args:
+            function: A sync or async function. It gets `ToolContext` too, if a parameter is annotated with it.
+            name: 1 to 64 of A-Z, a-z, 0-9, _ and -.
+            description: What the model reads.
+            parameters: The schema of an object, by JSON Schema 2020-12.
+            timeout: As for `tool`.
+            read_only: As for `tool`.
+            idempotent: As for `tool`.
+            requires_approval: As for `tool`.
+
+        Raises:
+            ConfigurationError: The schema, the name, the timeout or another value is not valid.
+        """
+        made: Tool[..., Result] = Tool(
+            function,
+            name=name,
+            description=description,
+            timeout=timeout,
+            read_only=read_only,
+            idempotent=idempotent,
+            requires_approval=requires_approval,
+        )
+        made._stated = schema.stated(f"tool {name}", parameters)
+        return made
 
     @functools.cached_property
     def description(self) -> str:
@@ -131,12 +177,14 @@ class Tool(Generic[P, R]):
     @functools.cached_property
     def context_parameter(self) -> str | None:
         """The parameter annotated with `ToolContext`, if any."""
-        hints = schema.hints_of(self.function)
+        hints = schema.hints_of(self.function) if self._stated is None else schema.hints_that_resolve(self.function)
         return next((name for name, hint in hints.items() if name != "return" and _is_context(hint)), None)
 
     @functools.cached_property
     def arguments(self) -> schema.Arguments:
         """The schema of the arguments and their parser."""
+        if self._stated is not None:
+            return self._stated
         hidden = {self.context_parameter} if self.context_parameter else set()
         if not isinstance(self.function, MethodType) and next(iter(inspect.signature(self.function).parameters), None) == "self":
             raise errors.ConfigurationError(f"tool {self.name} is a method: give the agent the bound one, as in tools=[thing.{self.name}]")
@@ -165,7 +213,7 @@ class Tool(Generic[P, R]):
         return self._copy(self.function, name)
 
     def _copy(self, function: Callable[..., R], name: str) -> Tool[..., R]:
-        return Tool(
+        made: Tool[..., R] = Tool(
             function,
             name=name,
             description=self._given_description,
@@ -174,6 +222,8 @@ class Tool(Generic[P, R]):
             idempotent=self.idempotent,
             requires_approval=self.requires_approval,
         )
+        made._stated = self._stated
+        return made
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r})"
@@ -317,4 +367,6 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _is_context(hint: object) -> bool:
+    if isinstance(hint, str):
+        return _CONTEXT_BY_NAME.match(hint) is not None
     return hint is ToolContext or typing.get_origin(hint) is ToolContext

@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-budgets bench-trees bench-peers screenshots acceptance lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
+.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-attacks bench-budgets bench-trees bench-peers screenshots acceptance lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -54,6 +54,9 @@ bench-peers: $(PEERS)/.ready  ## the same job on four other ways to build agents
 
 bench-budgets: $(READY)  ## does the bill stay within the budget? A model that never stops, and a provider that bills by its own counter
 	@$(BIN)/python -m benchmarks.budgets
+
+bench-attacks: $(READY)  ## does an honest turn notice what is done to its worker? Sixteen attacks, each on a worker of its own; a quarter of an hour
+	@$(BIN)/python -m benchmarks.attacks $(ARGS)
 
 bench-trees: $(READY)  ## the same for trees of agents, then what a delegation costs against child workflows started by hand; five minutes
 	@$(BIN)/python -m benchmarks.trees

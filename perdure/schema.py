@@ -6,6 +6,7 @@ parameter may be called `schema` or `_x`, which pydantic keeps for itself. Descr
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 import warnings
@@ -150,6 +151,8 @@ def hints_of(function: Callable[..., object]) -> dict[str, Any]:
 
 def hints_that_resolve(function: Callable[..., object]) -> dict[str, Any]:
     """The annotations of any callable; names that cannot be resolved here stay names."""
+    while isinstance(function, functools.partial):
+        function = function.func
     try:
         return hints_of(function)
     except (TypeError, errors.ConfigurationError):

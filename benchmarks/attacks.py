@@ -304,7 +304,7 @@ async def target_of(address: str, url: str, folder: Path) -> AsyncIterator[Targe
     queue = f"attacks-{secrets.token_hex(4)}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "perdure", "worker", "benchmarks.attacked:make", "--address", address, "--health-port", str(port)),
-        env={**os.environ, URL: url, FOLDER: str(folder), QUEUE: queue, "PERDURE_GRACE_S": "0"},
+        env={**os.environ, URL: url, FOLDER: str(folder), QUEUE: queue, "PERDURE_GRACE_S": "1"},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -12,7 +12,7 @@ from .conftest import Tell
 
 
 async def test_tools_run_as_the_page_says(tell: Tell) -> None:
-    """One with an idempotency key, a method, two at once, and one of an agent that a factory makes."""
+    """One with an idempotency key, a method, two at once, and one of an agent that a factory makes, and one from a schema."""
     bank = given.Bank()
 
     @contextlib.asynccontextmanager
@@ -24,18 +24,26 @@ async def test_tools_run_as_the_page_says(tell: Tell) -> None:
         payer = Agent(name="payer", model="main", tools=[await story.defining("pay")])
         library, buyer = await story.defining("agent"), await story.defining("buyer")
         registry: Registry = await story.defining("registry")
-        for agent in (payer, library, buyer):
+        teller = await story.defining("teller")
+        for agent in (payer, library, buyer, teller):
             registry.add(agent)
         model = ScriptedModel(
             *(calls(call("pay", invoice="17")), says("paid")),
             *(calls(call("add_book", title="Emma")), says("there")),
             *(calls(call("price", shop="north"), call("price", shop="south")), says("the same")),
             *(calls(call("prices", region="Oslo")), says("tolv")),
+            *(calls(call("send_money", recipient="Ada", euros=30)), says("sent")),
         )
         client = await story.works(AgentWorker(registry, lifespan=lifespan), model)
-        runs = [await client.run(name, "Go.", labels={"language": "Norwegian"}) for name in ("payer", "library", "buyer", "seller")]
+        runs = [await client.run(name, "Go.", labels={"language": "Norwegian"}) for name in ("payer", "library", "buyer", "seller", "teller")]
 
     told = [[result.content for result in report.steps[0].results] for report in runs]
-    assert told == [["paid, reference R-1"], ["1 books"], ["30 euros in the north", "30 euros in the south"], ["Oslo: 12"]]
-    assert model.requests[-1].system == "Answer in Norwegian."
+    assert told == [
+        ["paid, reference R-1"],
+        ["1 books"],
+        ["30 euros in the north", "30 euros in the south"],
+        ["Oslo: 12"],
+        ["30 euros to Ada, 70 are left"],
+    ]
+    assert model.requests[-3].system == "Answer in Norwegian."
     assert list(bank.paid.values()) == ["17"]

@@ -278,3 +278,6 @@ async def direct() -> None:
 
 
 any_tool: Tool[..., int] = add
+
+from_schema = Tool.from_schema(len, name="count", description="Count.", parameters={"type": "object"}, timeout=timedelta(seconds=5), read_only=True)
+assert_type(from_schema, Tool[..., int])

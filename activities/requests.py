@@ -77,9 +77,13 @@ def checked_id(turn_id: str) -> str:
 
 
 def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]:
-    """How a turn introduces itself in Temporal's lists: the options of its start. `trace` is the memo that says whose trace it goes on in."""
+    """The options of a turn's start: how it introduces itself in Temporal's lists, and how long its workflow tasks may take.
+
+    `trace` is the memo that says whose trace it goes on in.
+    """
     line = headline(request.task)
-    return {"static_summary": f"{request.agent}: {line}", "memo": {MEMO: {"agent": request.agent, "task": line}, **trace}}
+    memo = {MEMO: {"agent": request.agent, "task": line}, **trace}
+    return {"static_summary": f"{request.agent}: {line}", "memo": memo, "task_timeout": limits.TASK_TIMEOUT}
 
 
 def type_of(agent: Agent[Any] | str, output: Any) -> Any:

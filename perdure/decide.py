@@ -215,6 +215,21 @@ def _may_return(move: Act | Delegate) -> int:
     return len(move.errands) * (limits.CALL_BYTES + _ESCAPED * limits.SUMMARY_BYTES)
 
 
+def outgrows(events: int, task_timeout: timedelta) -> bool:
+    """Whether a replay of so many events may not fit into a workflow task on a busy machine."""
+    return events > limits.EVENTS_PER_TASK_SECOND * task_timeout.total_seconds()
+
+
+def too_long(events: int, task_timeout: timedelta) -> errors.TooLargeError:
+    """The error of a turn whose history outgrows its workflow tasks."""
+    seconds = task_timeout.total_seconds()
+    return errors.TooLargeError(
+        f"the turn's history has {events} events, and one more step could make it too long to be replayed within its workflow task timeout of "
+        f"{seconds:g} s; continue in a new turn, with the report's messages as its history",
+        context={"events": events, "limit": int(limits.EVENTS_PER_TASK_SECOND * seconds)},
+    )
+
+
 def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
     if agent.max_iterations is not None and len(state.steps) >= agent.max_iterations:
         raise errors.MaxIterationsError(

@@ -85,9 +85,8 @@ def _ended(state: TurnState, fact: ChildEnded) -> TurnState:
     state = replace(state, in_flight=state.without(fact.key), ledger=_settled(state.ledger, fact))
     if not fact.began and fact.key.attempt < STARTS:
         return replace(state, children=tuple(other for other in state.children if other.key != fact.key))
-    child = replace(
-        child, ended=True, summary=fact.summary, began=fact.began, waits_for="", reason=fact.reason, lease=child.lease if fact.began else NOTHING
-    )
+    lease = child.lease if fact.began else NOTHING
+    child = replace(child, ended=True, summary=fact.summary, waits_for="", reason=fact.reason, lease=lease, began=fact.began)
     return _answered(_with(state, child), fact.key)
 
 

@@ -82,6 +82,10 @@ COMMANDS_BYTES = 3_000_000
 SERVER_BYTES = 50_000_000
 """Where the server terminates it. Nothing is measured while calls run that were made at once, so
 what they may bring is counted before."""
+TASK_TIMEOUT = timedelta(seconds=20)
+"""So long one workflow task of a turn may take. A worker that takes a turn over replays its history in one."""
+EVENTS_PER_TASK_SECOND = 800
+"""A turn with more events for each second of that ends typed, so that a replay takes a third of the time on a machine that is not busy."""
 
 TRANSIENT_RETRIES = 1
 """How often one step asks the same model again after an error that may pass."""

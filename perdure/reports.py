@@ -107,8 +107,10 @@ class Step(Value):
 class ChildReport(Value):
     """How the turn of a delegate went, as its parent knows it.
 
-    `outcome` is None while it runs. `spent` is what it was charged with, its own delegates included, or all it was given where nobody can know;
-    `cost` is the money of that, None where nobody knows the price.
+    `outcome` is None while it runs. `spent` is what it was charged with, its own delegates included. Of one that
+    left no summary (it was terminated, or still ran when its parent ended) it is its lease, and so 0 in a
+    dimension without a limit: what it spent there is unknown. `cost` is the money of `spent`, None where the
+    price is unknown, or what was spent.
     """
 
     turn_id: str
@@ -134,8 +136,9 @@ class AgentReport(Value, Generic[T]):
         usage: Tokens of its own model calls; `spent` counts those of its delegates too.
         model_calls: Requests made by itself, repeated attempts included.
         tool_calls: Calls of its own that have a result, those included that were denied or not run.
-        cost: US dollars, attempts whose outcome is unknown at their upper bound included; None where nobody knows the price.
-        spent: What the budget was charged with.
+        cost: US dollars, attempts whose outcome is unknown at their upper bound included;
+            None where the price, or what a delegate spent, is unknown.
+        spent: What the budget was charged with; at least what was spent, where a delegate left no summary.
         children: The turns of its delegates, in the order they were started.
         unstopped: What was still running when the turn ended.
     """

@@ -41,7 +41,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The turn of a delegate. `waits_for` is set while it waits for somebody; `summary` is None until it is over, and where none came back."""
+    """The turn of a delegate. `waits_for` is set while it waits for somebody; `summary` is None until it is over, and where none came back.
+
+    `began` is False for one that could not be started, which costs nothing.
+    """
 
     key: Key
     turn_id: str
@@ -68,9 +71,10 @@ class Child:
 
     @property
     def cost(self) -> Decimal | None:
-        """That in US dollars; None where it asked a model whose price nobody knows."""
-        is_known = self.summary is None or self.summary.is_priced or not self.summary.spent.model_calls
-        return self.charged.usd if is_known else None
+        """That in US dollars; None where its model has no known price, or where it has no summary and no lease of money that bounds it."""
+        if self.summary is None:
+            return self.lease.usd if self.lease.usd or not self.began else None
+        return self.summary.spent.usd if self.summary.is_priced or not self.summary.spent.model_calls else None
 
     @property
     def report(self) -> ChildReport:

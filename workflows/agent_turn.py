@@ -21,7 +21,21 @@ from perdure.activities.payloads import NOTHING, pack, unpack
 from perdure.activities.signatures import ADD_BUDGET, ASK_POLICY, CALL_MODEL, CHILD_NEWS, DECIDE, RESOLVE_AGENT, TURN
 from perdure.approvals import Decision, ProposedCall
 from perdure.budgets import Budget
-from perdure.decide import Act, Ask, AwaitApproval, Consult, Delegate, Done, Move, check_batch, check_history, moves_at_once, next_move
+from perdure.decide import (
+    Act,
+    Ask,
+    AwaitApproval,
+    Consult,
+    Delegate,
+    Done,
+    Move,
+    check_batch,
+    check_history,
+    moves_at_once,
+    next_move,
+    outgrows,
+    too_long,
+)
 from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.facts import BudgetAdded, CallFailed, CancelRequested, Decided, Key, ModelAnswered, TurnStarted
@@ -39,6 +53,9 @@ from perdure.workflows.pipeline import Pipeline
 
 MARGIN = timedelta(seconds=10)
 """Between a model call's own deadline and the activity's, so that the typed error comes first."""
+
+REPLAYABLE = "replayable"
+"""The patch of turns that end before their history is too long to be replayed."""
 
 _OUTCOMES = {
     errors.TurnBudgetExceededError: Outcome.BUDGET_EXHAUSTED,
@@ -99,8 +116,7 @@ class AgentTurn:
 
     async def _loop(self, agent: AgentDefinition) -> Done:
         while True:
-            info = workflow.info()
-            check_history(info.get_current_history_size(), info.get_current_history_length())
+            _check_size()
             await self._pipeline.observe(agent)
             try:
                 move = next_move(self._board.state, agent, self._board.time_left, self._benched(agent))
@@ -296,6 +312,19 @@ class AgentTurn:
         if agent is not None and agent.observes:
             with contextlib.suppress(PerdureError):
                 await asyncio.shield(self._pipeline.observe(agent, outcome=outcome))
+
+
+def _check_size() -> None:
+    """End a turn typed before the server terminates it, and while its history can still be replayed. Older turns go on as they began.
+
+    Raises:
+        TooLargeError: Its history is too large, or too long.
+    """
+    info = workflow.info()
+    events = info.get_current_history_length()
+    check_history(info.get_current_history_size(), events)
+    if outgrows(events, info.task_timeout) and workflow.patched(REPLAYABLE):
+        raise too_long(events, info.task_timeout)
 
 
 async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:

@@ -107,10 +107,9 @@ class Step(Value):
 class ChildReport(Value):
     """How the turn of a delegate went, as its parent knows it.
 
-    `outcome` is None while it runs. `spent` is what it was charged with, its own delegates included. Of one that
-    left no summary (it was terminated, or still ran when its parent ended) it is its lease, and so 0 in a
-    dimension without a limit: what it spent there is unknown. `cost` is the money of `spent`, None where the
-    price is unknown, or what was spent.
+    `outcome` is None while it runs. `spent` is what it was charged with, its own delegates included. For one that left
+    no summary (it was terminated, or still ran when its parent ended) it is its lease, and so 0 in a dimension without
+    a limit: what it spent there is unknown. `cost` is the money of `spent`, None where that or the price is unknown.
     """
 
     turn_id: str

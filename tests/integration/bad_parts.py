@@ -205,7 +205,7 @@ PARTS = [
         fetch,
         *(call("fetch", what=what) for what in RAISED),
     ),
-    of_tool(52, "a result that cannot be written as JSON", Told("fetch "), fetch, *(call("fetch", what=what) for what in REFUSED)),
+    of_tool(52, "a result that cannot be written as JSON", Told("cannot be encoded"), fetch, *(call("fetch", what=what) for what in REFUSED)),
     of_tool(
         53,
         "a tool that ends its thread, or the program",

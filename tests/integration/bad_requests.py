@@ -30,7 +30,7 @@ from ..e2e.test_health import ALIVE, Probe
 from .bad_bench import BadInput, Bench, End, Fails, Refused, Responds, Told, all_of, end_of
 from .spending import Held
 from .test_approvals import pending, send
-from .test_bad_input import BIG, PROMPTLY_S, plain, raw
+from .test_bad_input import BIG, plain, raw
 from .test_mcp_http import free_port
 from .test_wrong_input import STARTS
 
@@ -245,7 +245,7 @@ async def paused(bench: Bench) -> list[End]:
     async def charge() -> str:
         began.append("charge")
         try:
-            await asyncio.sleep(PROMPTLY_S)
+            await asyncio.sleep(60)
         finally:
             stopped.append("charge")
         return "charged"

@@ -1,13 +1,46 @@
-"""The table of bad inputs: what comes in, from where, and what becomes of it. `docs/bad-input.md` shows it."""
+"""The table of bad inputs: what comes in, from where, and what becomes of it.
+
+`python -m tests.integration.bad_inputs` writes `docs/bad-input.md`, which shows it.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from .bad_bench import BadInput
 from .bad_parts import MODELS, PARTS
 from .bad_replies import REPLIES
 from .bad_requests import REQUESTS
 
+PAGE = Path(__file__).parents[2] / "docs/bad-input.md"
+
 CATALOGUE: list[BadInput] = sorted([*REPLIES, *REQUESTS, *MODELS, *PARTS], key=lambda row: row.number)
 
 AWAITED = {44, 47, 48, 50, 52, 57, 58, 59, 62, 63, 64, 69, 70, 72}
 """Rows that are skipped, because what they need is mended on another branch."""
+
+HEAD = f"""# Bad input
+
+Any input ends within seconds in a typed error, or in an error result that the model reads, and no other turn is affected. This page
+lists the {len(CATALOGUE)} kinds of bad input that the tests try, and the outcome of each.
+
+The tests use a real worker and a real Temporal server, and try several inputs at once. Other turns run beside them on the same worker.
+They complete, and they make no more model calls than usual. No workflow task fails. Provider replies, rows 1 to 34, are tried with all
+three APIs.
+
+*The turn fails* means that the error has the report of the turn. *The caller is refused* means that nothing was started or changed.
+[Errors](errors.md) says what each code means and what to do about it. `make bad-input` runs all rows and writes this page.
+
+| # | from | input | what happens |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The page of the documentation."""
+    rows = (f"| {row.number} | {row.source} | {row.words} | {row.outcome} |\n" for row in CATALOGUE)
+    return HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -108,13 +108,13 @@ async def path_out(bench: Bench) -> list[End]:
 
 
 async def odd_values(bench: Bench) -> list[End]:
-    """Values of Perdure's own types, and ids, that cannot be."""
+    """Values of Perdure's own types that cannot be."""
     wrong: list[Callable[[], object]] = [
         lambda: Budget(usd="x"),
         lambda: RequestOptions(max_output_tokens=0),
         lambda: MCPServer.http("s", 5),  # type: ignore[arg-type]  # that is the mistake
     ]
-    return [await end_of(made(one)) for one in wrong] + [await end_of(bench.client.get("\ud800"))]
+    return await all_of(*(end_of(made(one)) for one in wrong))
 
 
 async def made(value: Callable[[], object]) -> object:
@@ -156,7 +156,7 @@ MODELS = [
     BadInput(44, "model", "65, 1,000 or 20,000 calls in one answer", Fails(errors.LLMInvalidRequestError), many_calls),
     of_model(
         45,
-        "an answer of 3 MB: its text, a thought, arguments or an id",
+        "an answer of 3 MB: text, thought, arguments or call id",
         Fails(errors.TooLargeError),
         [says("x" * BIG)],
         [says("ok", thinking="x" * BIG)],
@@ -165,80 +165,80 @@ MODELS = [
     ),
     of_model(
         46,
-        "arguments that are no JSON, are no object, or do not fit the tool",
-        Told("add was not called, its arguments are not valid"),
+        "arguments that are not JSON, not an object, or do not match the schema",
+        Told("its arguments are not valid"),
         *([calls(ToolCall(id="a", name="add", arguments=odd))] for odd in ("", "{", "[1]", '{"a": 1}', '{"a": 1, "b": "x"}')),
         tools=[add],
     ),
     of_model(
         47,
-        "an id of a call with escapes of a terminal, or of 3 KB",
-        Answers("the call has an id of Perdure's own", has_plain_ids),
+        "a call id with terminal escapes, or of 3 KB",
+        Answers("the call gets another id", has_plain_ids),
         *([calls(ToolCall(id=odd, name="weigh"))] for odd in (f"{ESCAPES}refund-1", "x" * 3000)),
         tools=[weigh],
     ),
     of_model(
         48,
-        "a fence that is not closed before 100,000 spaces, or 20,000 actions, of an agent that calls tools in words",
-        Answers("the model is asked for what comes next", is_done),
+        "`react_text`: 100,000 spaces in an open fence, or 20,000 actions",
+        Answers("the model is asked again", is_done),
         *([says(odd), says(f"Final Answer: {DONE}")] for odd in (OPEN_FENCE, "Action:\n" * 20_000)),
         tools=[weigh],
         protocol="react_text",
     ),
     of_model(
         49,
-        "three answers in a row that are not of the type asked for",
+        "three answers in a row that do not have the output type",
         Fails(errors.OutputInvalidError),
         ["one", "two", "three"],
         [says("[" * 20_000)] * 3,
         output=list[int],
     ),
-    BadInput(50, "model", "a tree of more turns than `max_descendants`", Told("the tree of agents is limited"), large_tree),
+    BadInput(50, "model", "a tree with more turns than `max_descendants`", Told("the tree of agents is limited"), large_tree),
     BadInput(72, "model", "a pattern of 20,000 brackets for `list_files`", Told("list_files failed: ValueError"), odd_pattern),
 ]
 
 PARTS = [
     of_tool(
         51,
-        "an exception without words, of lone surrogates, or of a number of 5,000 digits",
-        Told("fetch failed: "),
+        "an exception without a message, or with lone surrogates or a number of 5,000 digits",
+        Told("fetch failed:"),
         fetch,
         *(call("fetch", what=what) for what in RAISED),
     ),
-    of_tool(52, "a result that cannot be written as JSON", Told("cannot be encoded"), fetch, *(call("fetch", what=what) for what in REFUSED)),
+    of_tool(52, "a result that cannot be encoded as JSON", Told("cannot be encoded"), fetch, *(call("fetch", what=what) for what in REFUSED)),
     of_tool(
         53,
-        "a tool that ends its thread, or the program",
-        Told("leave failed: "),
+        "`SystemExit`, `KeyboardInterrupt` or another `BaseException`",
+        Told("leave failed:"),
         leave,
         *(call("leave", how=how) for how in ("exit", "interrupt", "group")),
     ),
     of_server(
-        54, "a server that ends at once, says nothing, or writes what is no JSON-RPC", Fails(errors.ConfigurationError), "exit", "silent", "garbage"
+        54, "a server that exits at once, says nothing, or does not write JSON-RPC", Fails(errors.ConfigurationError), "exit", "silent", "garbage"
     ),
-    of_server(55, "a server that ends during a call", Told("it ended during the call; whether it took effect is unknown"), asked="die"),
-    of_server(56, "a server that floods its output during a call", Told("it writes what is no JSON-RPC to its standard output"), asked="flood"),
-    of_server(57, "an error that quotes the server's key", Told("the token [NOTES_KEY] is not accepted"), asked="quote"),
+    of_server(55, "a server that exits during a call", Told("it ended during the call; whether it took effect is unknown"), asked="die"),
+    of_server(56, "a server that floods its standard output during a call", Told("no JSON-RPC to its standard output"), asked="flood"),
+    of_server(57, "an error that quotes the key of the server", Told("the token [NOTES_KEY] is not accepted"), asked="quote"),
     BadInput(
         58,
         "MCP server",
-        "a description with escapes of a terminal, and letters that are not seen",
-        Answers("the model is offered it without them", is_done),
+        "a tool description with terminal escapes and invisible characters",
+        Answers("the model is not shown them", is_done),
         odd_description,
     ),
-    of_folder(59, "a frontmatter of 500 bytes whose aliases stand for 10,000,000,000 items", Fails(errors.ConfigurationError), ALIASES, MERGES),
+    of_folder(59, "YAML aliases and merge keys that expand to billions of values", Fails(errors.ConfigurationError), ALIASES, MERGES),
     of_folder(
         60,
-        "a SKILL.md that is no UTF-8, is binary, has more than 1 MB, or no valid frontmatter",
+        "a SKILL.md that is not UTF-8, is binary or over 1 MB, or has invalid frontmatter",
         Fails(errors.ConfigurationError),
         *(b"\xff\xfe", b"\0", b"x" * 1_000_001, b"---\nname: [\n---\nBody", b"---\nx: " + b"[" * 5000 + b"\n---\nBody"),
     ),
-    BadInput(61, "skill folder", "a file of a skill that is not in its folder", Told("the skill 'letters' has no file"), path_out),
+    BadInput(61, "skill folder", "a request for a file outside the folder", Told("the skill 'letters' has no file"), path_out),
     BadInput(
         63,
         "caller",
-        "values that no type takes: money that is none, an address that is a number, an id with a lone surrogate",
-        Refused(errors.InvalidRequestError),
+        "an invalid value for a budget, an option or an MCP server",
+        Refused(errors.ConfigurationError),
         odd_values,
     ),
 ]

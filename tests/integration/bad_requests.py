@@ -88,7 +88,7 @@ def bomb(levels: int) -> dict[str, Any]:
 
 
 CALLER = [
-    start(35, "an empty task, and values of a wrong type or out of range", Refused(INVALID), *(g for g, _ in STARTS)),
+    start(35, "an empty task, or an argument of the wrong type or out of range", Refused(INVALID), *(g for g, _ in STARTS)),
     start(
         36,
         "a lone surrogate in the task, a label, the context, the history or the id",
@@ -119,13 +119,13 @@ CALLER = [
 STARTED = [
     by_json(
         40,
-        "nothing, bytes, what is no JSON, or two inputs",
+        "no input, two inputs, bytes, or invalid JSON",
         INVALID,
         *([], [{}, {}], [None], [b"\x00\x01"], [raw(b"{")], [raw(b"")], [raw(b"{}", b"json/protobuf")]),
     ),
     by_json(
         41,
-        "JSON without an agent or a task, or with fields of a wrong type",
+        "JSON without an agent or a task, or with a field of the wrong type",
         INVALID,
         *([one] for one in ({}, 5, {"agent": NAME}, {"agent": 5, "task": "go"}, {"agent": NAME, "task": OTHER})),
         request(labels={"a": 1}),
@@ -140,20 +140,20 @@ STARTED = [
     ),
     by_json(
         62,
-        "an output schema that refers to itself, or grows to gigabytes",
+        "an output schema that refers to itself, or expands to gigabytes",
         INVALID,
         *(request(output_schema=schema) for schema in (ENDLESS, bomb(23))),
     ),
     by_json(
         64,
-        "a lineage, which only a turn that delegates may give",
+        "a `lineage`, which only a delegating turn may set",
         INVALID,
         request(lineage={"ancestors": []}),
         request(lineage={"ancestors": [{"turn_id": "x", "key": "step-1.call-1.child-1"}]}),
     ),
     by_json(
         65,
-        "an agent that the worker does not know, also with NUL in its name",
+        "an unknown agent, also with a NUL character in its name",
         errors.UnknownAgentError,
         *([{"agent": name, "task": "go"}] for name in ("nobody", "clerk\0", "x" * 64)),
     ),
@@ -222,18 +222,22 @@ async def first_event(turn: Turn[Any], cursor: str) -> object:
 
 
 PEOPLE = [
-    BadInput(39, "person", "a decision of another client that is none: no JSON, fields missing, two at once", Refused(INVALID), odd_decisions),
+    BadInput(39, "person", "an invalid decision from another client: not JSON, incomplete, or two at once", Refused(INVALID), odd_decisions),
     BadInput(
         66,
         "person",
-        "an approval with arguments that the tool does not take",
-        Told("its arguments are not valid: to: Field required"),
+        "an approval with arguments that the tool does not accept",
+        Told("arguments are not valid: to: Field required"),
         wrong_arguments,
     ),
     BadInput(
-        67, "person", "an approval of other arguments than those that wait, or a second answer", Refused(errors.ApprovalConflictError), late_decisions
+        67,
+        "person",
+        "an approval for other arguments than the pending ones, or a second decision",
+        Refused(errors.ApprovalConflictError),
+        late_decisions,
     ),
-    BadInput(68, "caller", "a cursor that is none, or of another turn", Refused(INVALID), odd_cursors),
+    BadInput(68, "caller", "an invalid cursor, or one of another turn", Refused(INVALID), odd_cursors),
 ]
 
 
@@ -310,28 +314,28 @@ OPERATION = [
     BadInput(
         43,
         "environment",
-        "a probe that is no HTTP, or has a request line of 100 KB",
+        "a probe that is not HTTP, or has a request line of 100 KB",
         Responds(400),
         odd_probes,
     ),
     BadInput(
         69,
         "operator",
-        "a tool call that is paused while it runs, and goes on: Temporal hands it out twice",
+        "pausing and unpausing a running tool call, which Temporal then hands out again",
         Told("whether it took effect is unknown"),
         paused,
     ),
     BadInput(
         70,
         "operator",
-        "a model call that is failed by hand while it runs",
+        "`temporal activity fail` on a running model call",
         Fails(errors.PerdureError),
         failed,
     ),
     BadInput(
         71,
         "environment",
-        "a provider's key that is missing, empty or no header value, or an address that is none",
+        "a provider key that is unset, empty or not a header value, or an invalid base URL",
         Fails(errors.ConfigurationError),
         odd_keys,
     ),

@@ -12,14 +12,17 @@ from perdure import AgentReport
 
 from ..conftest import Runtime
 from .bad_bench import BadInput, Bench, End, bench
-from .bad_inputs import AWAITED, CATALOGUE
+from .bad_inputs import AWAITED, CATALOGUE, PAGE, page
 
 PROMPTLY_S = 30.0
 """A row takes at most a few seconds, also on a machine that is very busy."""
 
 AT_ONCE = 9
 TRIED = [row for row in CATALOGUE if row.number not in AWAITED]
-BATCHES = [TRIED[first : first + AT_ONCE] for first in range(0, len(TRIED), AT_ONCE)]
+BATCHES = [pytest.param(TRIED[first : first + AT_ONCE]) for first in range(0, len(TRIED), AT_ONCE)]
+if AWAITED:
+    skipped = [row for row in CATALOGUE if row.number in AWAITED]
+    BATCHES.append(pytest.param(skipped, marks=pytest.mark.skip(reason="mended on another branch")))
 
 
 @pytest.mark.accepts("U30", "U31")
@@ -50,6 +53,12 @@ def told(end: End) -> str:
         return f"{end.code}: {end.message} (report: {end.report is not None})"
     results = [(result.content[:200], result.is_error) for step in end.steps for result in step.results]
     return f"the turn answers {end.output!r} after {results}"
+
+
+@pytest.mark.accepts("U32")
+def test_page_has_the_table() -> None:
+    """`make bad-input` writes it anew."""
+    assert PAGE.read_text(encoding="utf-8") == page()
 
 
 def test_table_has_72_rows() -> None:

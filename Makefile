@@ -17,7 +17,7 @@ test: $(READY)        ## every test but the slow suites
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 BY_EXAMPLE = tests/unit tests/e2e/test_tree_kills.py tests/integration/test_odd_bodies.py tests/integration/test_odd_results.py \
-  tests/integration/test_canary.py tests/integration/test_chaos.py
+  tests/integration/test_canary.py tests/integration/test_chaos.py tests/integration/test_bad_input_table.py
 
 test-slow: $(READY)   ## what `make test` leaves out: more kills, drains and resets, a server that is away, and all examples of the tests by example
 	@PERDURE_CRASH_SEEDS=30 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)

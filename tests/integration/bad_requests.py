@@ -88,7 +88,14 @@ def bomb(levels: int) -> dict[str, Any]:
 
 
 CALLER = [
-    start(35, "an empty task, or an argument of the wrong type or out of range", Refused(INVALID), *(g for g, _ in STARTS)),
+    start(
+        35,
+        "an empty task, or an argument of the wrong type or out of range",
+        Refused(INVALID),
+        *(given for given, _ in STARTS),
+        {"task": None},
+        {"id": "x" * 101},
+    ),
     start(
         36,
         "a lone surrogate in the task, a label, the context, the history or the id",
@@ -321,7 +328,7 @@ OPERATION = [
     BadInput(
         69,
         "operator",
-        "pausing and unpausing a running tool call, which Temporal then hands out again",
+        "a running tool call that is paused and unpaused",
         Told("whether it took effect is unknown"),
         paused,
     ),

@@ -16,7 +16,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from perdure import Agent, AgentReport, AssistantMessage, Outcome, Registry, Task, Text, ToolCall, TurnInfo, Usage, UserMessage, errors, limits, tool
+from perdure import Agent, AgentReport, AssistantMessage, Outcome, Registry, Text, ToolCall, TurnInfo, Usage, UserMessage, errors, limits, tool
 from perdure.activities.models import ModelRequest
 from perdure.clients import Turn
 from perdure.errors import PerdureError
@@ -228,50 +228,6 @@ async def test_task_over_a_mebibyte_fails_a_turn_that_was_started_past_the_clien
     assert type(error) is errors.TooLargeError
     assert error.context["limit"] == limits.TASK_BYTES
     assert model.call_count == 0
-
-
-@pytest.mark.accepts("Y9")
-@pytest.mark.parametrize(
-    "more",
-    [{"context": {"book": "x" * BIG}}, {"history": [UserMessage.of("x" * BIG)]}, {"labels": {"a": "x" * BIG}}],
-    ids=["context", "history", "label"],
-)
-async def test_start_that_does_not_fit_into_history_is_refused_at_the_client(runtime: Runtime, more: dict[str, Any]) -> None:
-    """Typed, before it reaches Temporal."""
-    async with runtime(CLERK, model=ScriptedModel()) as client:
-        with pytest.raises(errors.TooLargeError):
-            await client.start(CLERK, "go", **more)
-
-
-@pytest.mark.accepts("U6")
-@pytest.mark.parametrize(
-    ("task", "more"),
-    [
-        (None, {}),
-        (5, {}),
-        ("go", {"labels": {"a": 1}}),
-        ("go", {"context": {"a": 1}}),
-        ("go", {"history": ["hello"]}),
-        ("half \ud800", {}),
-        (Task(content=(Text(text="\ud800"),)), {}),
-        ("go", {"labels": {"a": "\ud800"}}),
-        ("go", {"context": {"a": "\ud800"}}),
-        ("go", {"history": [UserMessage.of("\ud800")]}),
-        ("go", {"id": ""}),
-        ("go", {"id": "x" * 101}),
-        ("go", {"id": "\ud800"}),
-    ],
-    ids=[
-        "none", "number", "label", "context", "history",
-        "surrogate in task", "in a part", "in label", "in context", "in history",
-        "empty id", "long id", "surrogate in id",
-    ],
-)  # fmt: skip
-async def test_start_that_is_not_valid_is_refused_at_the_client(runtime: Runtime, task: Any, more: dict[str, Any]) -> None:
-    """`InvalidRequestError`, as `start` promises, and not an error of a library below."""
-    async with runtime(CLERK, model=ScriptedModel()) as client:
-        with pytest.raises(errors.InvalidRequestError):
-            await client.start(CLERK, task, **more)
 
 
 @pytest.mark.accepts("U6")

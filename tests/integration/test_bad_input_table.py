@@ -14,10 +14,10 @@ from ..conftest import Runtime
 from .bad_bench import BadInput, Bench, End, bench
 from .bad_inputs import AWAITED, CATALOGUE, PAGE, page
 
-PROMPTLY_S = 30.0
-"""A row takes at most a few seconds, also on a machine that is very busy."""
+PROMPTLY_S = 60.0
+"""A row takes a few seconds, and ten times as long on a machine that is very busy."""
 
-AT_ONCE = 9
+AT_ONCE = 6
 TRIED = [row for row in CATALOGUE if row.number not in AWAITED]
 BATCHES = [pytest.param(TRIED[first : first + AT_ONCE]) for first in range(0, len(TRIED), AT_ONCE)]
 if AWAITED:
@@ -25,7 +25,7 @@ if AWAITED:
     BATCHES.append(pytest.param(skipped, marks=pytest.mark.skip(reason="mended on another branch")))
 
 
-@pytest.mark.accepts("U30", "U31")
+@pytest.mark.accepts("U30", "U31", "U6", "Y9")
 @pytest.mark.parametrize("rows", BATCHES, ids=lambda rows: f"{rows[0].number}-{rows[-1].number}")
 async def test_bad_inputs_have_their_outcomes_and_no_other_turn_notices(runtime: Runtime, tmp_path: Path, rows: list[BadInput]) -> None:
     """Some rows at once, beside two honest turns, which the bench looks at."""

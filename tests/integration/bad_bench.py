@@ -246,7 +246,7 @@ async def honest_turns(client: RecordingClient, edges: Edges) -> AsyncIterator[N
     """Two turns that want nothing: one is in a model call and one in a tool while the block runs. Both notice nothing of it."""
     gate = threading.Event()
 
-    @tool(timeout=timedelta(minutes=2))
+    @tool(read_only=True, timeout=timedelta(minutes=2))
     def rest() -> str:
         """Rest until the others are done."""
         gate.wait()

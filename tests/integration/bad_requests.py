@@ -67,12 +67,7 @@ def request(**fields: Any) -> list[object]:
 HALF = "half \ud800"
 OTHER = {"content": [{"type": "song"}]}
 
-ENDLESS = {
-    "$defs": {"a": {"$ref": "#/$defs/a"}},
-    "type": "object",
-    "anyOf": [{"type": "string"}],
-    "properties": {"x": {"$ref": "#/$defs/a"}},
-}
+ENDLESS = {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}}
 
 
 def bomb(levels: int) -> dict[str, Any]:

@@ -70,6 +70,15 @@ OTHER = {"content": [{"type": "song"}]}
 ENDLESS = {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}}
 
 
+UNCHECKED = {
+    "$defs": {"a": {"$ref": "#/$defs/a"}},
+    "type": "object",
+    "anyOf": [{"type": "string"}],
+    "properties": {"x": {"$ref": "#/$defs/a"}},
+}
+"""It refers to itself behind what a check might stop at."""
+
+
 def bomb(levels: int) -> dict[str, Any]:
     """A schema of few bytes that has twice as many nodes with each level."""
     grown = {
@@ -80,6 +89,16 @@ def bomb(levels: int) -> dict[str, Any]:
         for level in range(levels)
     }
     return {"$defs": {**grown, f"L{levels}": {"type": "string"}}, "$ref": "#/$defs/L0"}
+
+
+SCHEMAS = [ENDLESS, UNCHECKED, bomb(23)]
+
+
+async def odd_schemas(bench: Bench) -> list[End]:
+    """Schemas that other languages send, with a model that answers in JSON."""
+    names = [bench.agent(ScriptedModel(*[says('{"x": 1}')] * 3)) for _ in SCHEMAS]
+    starts = ({"agent": name, "task": "go", "output_schema": schema} for name, schema in zip(names, SCHEMAS, strict=True))
+    return await all_of(*(bench.started(plain(one)) for one in starts))
 
 
 CALLER = [
@@ -140,12 +159,7 @@ STARTED = [
         [raw(b'{"agent": "clerk", "task": "\\ud800"}')],
         *([raw(b'{"agent": ' + odd)] for odd in (b"9" * 5000 + b"}", b"[" * 100_000)),
     ),
-    by_json(
-        62,
-        "an output schema that refers to itself, or expands to gigabytes",
-        INVALID,
-        *(request(output_schema=schema) for schema in (ENDLESS, bomb(23))),
-    ),
+    BadInput(62, "start by JSON", "an output schema that refers to itself, or expands to gigabytes", Fails(INVALID), odd_schemas),
     by_json(
         64,
         "a `lineage`, which only a delegating turn may set",

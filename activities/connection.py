@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from temporalio.client import Client
-from temporalio.envconfig import ClientConfig
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from perdure import errors
+from perdure.activities import secrets
 
 TIMEOUT_S = 10.0
 LOCAL = "127.0.0.1:7233"
+_API_KEY = "TEMPORAL_API_KEY"
 
 
 async def connect_local(address: str) -> Client:
@@ -30,12 +33,9 @@ async def connect(address: str | None = None, *, namespace: str | None = None, t
 
     Raises:
         ServerUnreachableError: Nothing answers there within `timeout_s` seconds.
-        ConfigurationError: The profile cannot be read, or the address is none.
+        ConfigurationError: The profile cannot be read, the address is none, or the API key could not be one.
     """
-    try:
-        settings = ClientConfig.load_client_connect_config()
-    except Exception as error:
-        raise errors.ConfigurationError(f"Temporal's configuration cannot be read: {error}") from error
+    settings = _settings()
     target = address or settings.get("target_host") or LOCAL
     settings["target_host"] = target
     if namespace:
@@ -51,3 +51,29 @@ async def connect(address: str | None = None, *, namespace: str | None = None, t
             f"no Temporal server answers at {target}; start one with `perdure dev`, or say where it is with TEMPORAL_ADDRESS",
             context={"address": target},
         ) from error
+
+
+def _settings() -> ClientConnectConfig:
+    """What Temporal's environment and file say. Its library quotes what it cannot read, which may be a key, so that is not repeated.
+
+    Raises:
+        ConfigurationError: A variable or the file cannot be read.
+    """
+    if os.environ.get(_API_KEY):
+        secrets.read(_API_KEY)
+    unreadable = [name for name, value in os.environ.items() if name.startswith("TEMPORAL_") and not _is_unicode(value)]
+    if unreadable:
+        raise errors.ConfigurationError(f"the environment variable {unreadable[0]} is not UTF-8; set it again", context={"variable": unreadable[0]})
+    try:
+        return ClientConfig.load_client_connect_config()
+    except Exception as error:  # noqa: BLE001 - of Temporal's library; the first line says where, those below quote the file
+        where = str(error).partition("\n")[0]
+    raise errors.ConfigurationError(f"Temporal's configuration cannot be read: {where}")
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -13,6 +13,7 @@ from perdure.activities.signatures import MEMO
 from perdure.agents import Agent
 from perdure.messages import Media, Message
 from perdure.tasks import Context, Task, headline, opening
+from perdure.text import markdown, word
 from perdure.wire import TurnRequest
 
 
@@ -79,11 +80,14 @@ def checked_id(turn_id: str) -> str:
 def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a turn's start: how it introduces itself in Temporal's lists, and how long its workflow tasks may take.
 
-    `trace` is the memo that says whose trace it goes on in.
+    `trace` is the memo that says whose trace it goes on in. The web UI shows the summary as Markdown.
     """
     line = headline(request.task)
-    memo = {MEMO: {"agent": request.agent, "task": line}, **trace}
-    return {"static_summary": f"{request.agent}: {line}", "memo": memo, "task_timeout": limits.TASK_TIMEOUT}
+    return {
+        "static_summary": f"{markdown(word(request.agent))}: {markdown(line)}",
+        "memo": {MEMO: {"agent": request.agent, "task": line}, **trace},
+        "task_timeout": limits.TASK_TIMEOUT,
+    }
 
 
 def type_of(agent: Agent[Any] | str, output: Any) -> Any:

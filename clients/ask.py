@@ -20,10 +20,11 @@ from perdure.clients.agent_client import AgentClient
 from perdure.clients.follow import conclude, follower
 from perdure.clients.processes import Child, Server
 from perdure.clients.progress import address_in_ui
-from perdure.clients.screen import Paint, columns_of
+from perdure.clients.screen import Paint, columns_of, put
 from perdure.clients.turn import Turn
 from perdure.clients.watch import note
 from perdure.clients.widths import wrapped
+from perdure.text import harmless, word
 
 APP = "perdure.worker.librarian:make"
 AGENT = "librarian"
@@ -113,7 +114,7 @@ async def cancelled_if_interrupted(turn: Turn) -> AsyncIterator[None]:
     try:
         yield
     except (asyncio.CancelledError, errors.ConfigurationError):
-        note(f"turn {turn.id} is cancelled: nobody would serve it any more")
+        note(f"turn {word(turn.id)} is cancelled: nobody would serve it any more")
         with contextlib.suppress(errors.PerdureError, TimeoutError):
             await turn.cancel("the command that asked was interrupted")
             await asyncio.wait_for(turn.result(), _GOODBYE_S)
@@ -136,23 +137,23 @@ def _interruptible() -> Iterator[None]:
 def introduce(folder: Path, model: str, out: TextIO) -> None:
     """Say what is about to happen."""
     say = Paint(out)
-    print(f"{say('bold', 'documents')}  {folder}\n{say('bold', 'model')}      {model}", file=out)
+    put(f"{say('bold', 'documents')}  {harmless(str(folder))}\n{say('bold', 'model')}      {harmless(model)}", out)
     if model.startswith("offline:"):
         indented = f"{' ' * _INDENT}{NOT_A_LANGUAGE_MODEL}"
-        print(say("dim", wrapped(indented, columns_of(out) or len(indented), _INDENT)), file=out)
+        put(say("dim", wrapped(indented, columns_of(out) or len(indented), _INDENT)), out)
     out.flush()
 
 
 def introduce_server(server: Server, out: TextIO) -> None:
     """Say which server is used, when it is there."""
     say = Paint(out)
-    print(f"{say('bold', 'server')}     {server.binary or server.address}\n", file=out, flush=True)
+    put(f"{say('bold', 'server')}     {harmless(str(server.binary or server.address))}\n", out)
 
 
 def say_where(turn_id: str, server: Server, out: TextIO) -> None:
     """Say where the turn can be looked at."""
     say = Paint(out)
     if server.ui:
-        print(say("dim", f"turn {turn_id}: {address_in_ui(server.ui, 'default', turn_id)}"), file=out)
+        put(say("dim", f"turn {word(turn_id)}: {address_in_ui(server.ui, 'default', turn_id)}"), out)
         if server.child is not None:
-            print(say("dim", "The server stops now; `perdure dev` in this folder serves the turn again."), file=out)
+            put(say("dim", "The server stops now; `perdure dev` in this folder serves the turn again."), out)

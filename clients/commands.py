@@ -12,8 +12,9 @@ from typing import Any
 from perdure import errors
 from perdure.clients import amounts, decisions, options
 from perdure.clients.arguments import examples, whole_number
+from perdure.clients.screen import put
 from perdure.reports import Outcome
-from perdure.text import one_line
+from perdure.text import harmless, one_line, word
 
 STATE = Path(".perdure")
 _STATES = ("running", "waiting", "paused", "ended")
@@ -176,6 +177,7 @@ async def show_turn(arguments: argparse.Namespace) -> int:
 async def list_turns(arguments: argparse.Namespace) -> int:
     """`perdure list`."""
     from perdure.clients import table
+    from perdure.clients.json_lines import tell
 
     client = await _client(arguments)
     limit = arguments.limit
@@ -183,7 +185,7 @@ async def list_turns(arguments: argparse.Namespace) -> int:
     found = [entry async for entry in client.list(**asked, labels=dict(arguments.label), limit=limit + 1 if limit > 0 else limit)]
     if arguments.json:
         for entry in found[:limit]:
-            print(entry.model_dump_json())
+            tell(entry)
     elif found:
         table.show(found[:limit])
     else:
@@ -206,7 +208,7 @@ async def set_up(arguments: argparse.Namespace) -> int:
 
 
 def _found(what: str, found: str) -> None:
-    print(f"{what:<10} {found}", flush=True)
+    put(f"{what:<10} {harmless(found)}")
 
 
 def _found_as_json(what: str, found: str) -> None:
@@ -242,7 +244,7 @@ async def add_budget(arguments: argparse.Namespace) -> int:
     if arguments.json:
         tell({"turn": arguments.turn, "left": left})
     else:
-        _note(f"turn {arguments.turn} has left: {amounts.in_words(left)}")
+        _note(f"turn {word(arguments.turn)} has left: {amounts.in_words(left)}")
     return 0
 
 
@@ -256,7 +258,7 @@ async def cancel_turn(arguments: argparse.Namespace) -> int:
     if arguments.json:
         tell({"turn": turn.id, "asked": asked})
     else:
-        _note(f"asked turn {turn.id} to stop" if asked else f"turn {turn.id} is over already")
+        _note(f"asked turn {word(turn.id)} to stop" if asked else f"turn {word(turn.id)} is over already")
     return 0
 
 
@@ -294,4 +296,4 @@ def _settings(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr)
+    put(text, sys.stderr)

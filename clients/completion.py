@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure import errors
 from perdure.clients.arguments import examples
+from perdure.clients.screen import put
 
 SHELLS = ("bash", "zsh", "fish")
 _NOT_AN_OPTION = {"zsh": "_guard '^-*' ''"}
@@ -33,7 +34,7 @@ def register(subparsers: Any, parser: argparse.ArgumentParser) -> None:
 
 async def complete(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """`perdure completion SHELL`."""
-    print(script(parser, arguments.shell))
+    put(script(parser, arguments.shell))
     return 0
 
 

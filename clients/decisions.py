@@ -1,15 +1,15 @@
 """`perdure approvals`: what waits for a person, what exactly it would do, and what the person says.
 
-What a model wrote is shown with everything escaped that could move the cursor or turn the direction of writing: a person decides on what stands
-there.
+Arguments are shown as JSON of which every character can be seen, so that no field can pass for another and what is approved is exactly what runs.
+A list cuts long values, each with a note of its length; with the turn's id all of them are shown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
+import textwrap
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,13 +20,12 @@ from perdure.clients.amounts import time_in_words
 from perdure.clients.arguments import examples
 from perdure.clients.doing import Commands
 from perdure.clients.json_lines import tell
-from perdure.clients.screen import Paint, columns_of
+from perdure.clients.screen import Paint, columns_of, put
 from perdure.clients.turn import Turn
-from perdure.clients.widths import cut, width
-from perdure.text import arguments_in_words, harmless, one_line
+from perdure.clients.widths import wrapped
+from perdure.text import arguments_in_brief, arguments_indented, word
 
-_WORDS = 80
-_LEAST = 30
+_INDENT = 4
 
 
 def register(subparsers: Any, connecting: Any, run: Any) -> None:
@@ -75,7 +74,7 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
         if arguments.json:
             tell({"turn": turn.id, "call_id": one.call_id, "tool": one.tool, "decided": decided})
         else:
-            print(f"{decided}  {_row(one, arguments.arguments)}")
+            put(f"{decided}  {_row(one, arguments.arguments)}")
     return 0
 
 
@@ -84,7 +83,7 @@ async def _named(turn: Turn, calls: list[str]) -> list[PendingApproval]:
     waiting = {one.call_id: one for one in await turn.pending_approvals()}
     missing = [call for call in calls if call not in waiting]
     if missing:
-        names = ", ".join(waiting) or "none"
+        names = ", ".join(map(word, waiting)) or "none"
         raise errors.ApprovalConflictError(f"no call {missing[0]!r} of turn {turn.id!r} waits for approval (waiting: {names}); nothing was decided")
     return [waiting[call] for call in dict.fromkeys(calls)]
 
@@ -95,11 +94,11 @@ async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
     if arguments.json:
         return _tell([(entry.id, one) for entry, one in found])
     for entry, one in found:
-        print(_fitting(paint("bold", harmless(entry.id)), _row(one), left(one.expires_at - datetime.now(UTC))))
+        put(_fitting(f"{paint('bold', word(entry.id))}  {_row(one)}  {left(one.expires_at - datetime.now(UTC))}"))
     if found:
-        print(f"\nlook at one: {Commands(arguments.address).of('approvals', found[0][0].id)}", file=sys.stderr)
+        put(f"\nlook at one: {Commands(arguments.address).of('approvals', found[0][0].id)}", sys.stderr)
     else:
-        print("nothing waits for approval", file=sys.stderr)
+        put("nothing waits for approval", sys.stderr)
     return 0
 
 
@@ -114,34 +113,25 @@ def _look(arguments: argparse.Namespace, pending: tuple[PendingApproval, ...]) -
         return _tell([(arguments.turn, one) for one in pending])
     paint = Paint()
     for one in pending:
-        print(f"{paint('bold', harmless(one.call_id))}  {harmless(one.tool)}  {left(one.expires_at - datetime.now(UTC))}")
-        print(_indented(one.arguments))
+        put(f"{paint('bold', word(one.call_id))}  {word(one.tool)}  {left(one.expires_at - datetime.now(UTC))}")
+        put(textwrap.indent(arguments_indented(one.arguments), "    "))
     if pending:
-        command, call = Commands(arguments.address).of("approvals", arguments.turn), shlex.quote(pending[0].call_id)
-        print(f"\n{command} --approve {call}\n{command} --deny {call} --reason …", file=sys.stderr)
+        commands, call = Commands(arguments.address), pending[0].call_id
+        put(f"\n{commands.of('approvals', arguments.turn, approve=call)}", sys.stderr)
+        put(f"{commands.of('approvals', arguments.turn, deny=call)} --reason …", sys.stderr)
     else:
-        print(f"nothing of turn {arguments.turn} waits for approval", file=sys.stderr)
+        put(f"nothing of turn {word(arguments.turn)} waits for approval", sys.stderr)
     return 0
 
 
-def _fitting(turn_id: str, call: str, expires: str) -> str:
-    """A line in which a terminal that is too narrow cuts the arguments."""
+def _fitting(row: str) -> str:
+    """A row in as many lines as a terminal needs: nothing of a call is left out because it is narrow."""
     columns = columns_of(sys.stdout)
-    room = width(call) if columns is None else max(columns - width(turn_id + expires) - 4, _LEAST)
-    return f"{turn_id}  {cut(call, room)}  {expires}"
+    return row if columns is None else wrapped(row, columns, _INDENT)
 
 
 def _row(one: PendingApproval, edited: str | None = None) -> str:
-    words = one_line(arguments_in_words(one.arguments if edited is None else edited), _WORDS)
-    return f"{harmless(one.call_id)}  {harmless(one.tool)}  {harmless(words)}"
-
-
-def _indented(arguments: str) -> str:
-    try:
-        text = json.dumps(json.loads(arguments), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        text = arguments
-    return "\n".join(f"    {harmless(line)}" for line in text.split("\n"))
+    return f"{word(one.call_id)}  {word(one.tool)}  {arguments_in_brief(one.arguments if edited is None else edited)}"
 
 
 def left(time: timedelta) -> str:

@@ -18,7 +18,7 @@ from signal import SIGKILL, SIGTERM
 from perdure.clients.ask import AGENT, Session, cancelled_if_interrupted, first_of, gives_up, introduce, introduce_server, say_where, session
 from perdure.clients.processes import Child
 from perdure.clients.progress import Progress, figures
-from perdure.clients.screen import Paint
+from perdure.clients.screen import Paint, put, shown
 from perdure.clients.turn import Turn
 from perdure.facts import Key, ModelAnswered, ToolReturned
 from perdure.reports import AgentReport
@@ -38,7 +38,7 @@ async def demo(question: str, folder: Path, settings: Mapping[str, str], *, stat
             turn = await here.client.start(AGENT, question)
             recorded = await _follow_through_a_kill(here, turn, journal)
             report = await turn.result()
-            print(f"\n{report.output}\n\n{Paint()('dim', figures(report))}")
+            put(f"\n{shown(report.output, sys.stdout)}\n\n{Paint()('dim', figures(report))}")
             say_where(report.turn_id, here.server, sys.stdout)
         return _verdict(report, recorded, Counter(_lines(journal)))
 
@@ -70,10 +70,10 @@ async def _kill_in_the_middle(here: Session, workers: list[Child], journal: Path
         await asyncio.sleep(_POLL_S)
     first.process.send_signal(SIGKILL)
     await first.process.wait()
-    print(say("red", f"          ✗ the worker (process {first.pid}) was killed in the middle of {_KILL_IN_STEP}: kill -9"), flush=True)
+    put(say("red", f"          ✗ the worker (process {first.pid}) was killed in the middle of {_KILL_IN_STEP}: kill -9"))
     another = await here.worker()
     workers.append(another)
-    print(say("green", f"          ✓ another worker (process {another.pid}) was started"), flush=True)
+    put(say("green", f"          ✓ another worker (process {another.pid}) was started"))
     await gives_up(another)
 
 
@@ -90,9 +90,9 @@ def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) ->
         f"only {_KILL_IN_STEP}, which the kill cut off, was tried again": sum(journal.values()) == len(recorded) + 1,
         "the answer names a file that was read as its source": any(path in report.output for path in _files_read(report)),
     }
-    print()
+    put()
     for what, holds in checks.items():
-        print(f"{say('green', '✓') if holds else say('red', '✗')} {what}")
+        put(f"{say('green', '✓') if holds else say('red', '✗')} {what}")
     return 0 if all(checks.values()) else 1
 
 

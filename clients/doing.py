@@ -12,7 +12,7 @@ from perdure.clients.amounts import time_in_words
 from perdure.facts import Key
 from perdure.ledger import in_words
 from perdure.state import TurnState
-from perdure.text import harmless
+from perdure.text import exact, word
 
 PEOPLE = ("approval", "budget")
 """What a turn waits for that only a person can give."""
@@ -21,7 +21,7 @@ PEOPLE = ("approval", "budget")
 def doing(state: TurnState, gap: str = "  ") -> str:
     """What happens right now, without how long it has been so. `gap` stands between an activity's id and what it does."""
     if state.waiting is not None:
-        return "asks again in a moment" if state.waiting.kind == "retry" else f"waits for {state.waiting.kind}"
+        return "asks again in a moment" if state.waiting.kind == "retry" else f"waits for {word(state.waiting.kind)}"
     calls = [key for key in state.in_flight if not key.child]
     children = [child for child in state.children if not child.ended]
     words = [f"{calls[0]}{gap}{', '.join(_activity(state, key) for key in calls)}"] if calls else []
@@ -54,10 +54,11 @@ class Commands:
 
     address: str | None = None
 
-    def of(self, name: str, turn_id: str, *more: str) -> str:
-        """`perdure NAME TURN`."""
-        server = ["--address", self.address] if self.address else []
-        return " ".join([harmless(shlex.join(["perdure", name, turn_id, *server])), *more])
+    def of(self, name: str, turn_id: str, *more: str, **options: str) -> str:
+        """`perdure NAME TURN`, with options that are quoted as a shell needs it, and more words as they are."""
+        named = {"address": self.address, **options} if self.address else options
+        given = [part for option, value in named.items() for part in (f"--{option}", value)]
+        return " ".join([exact(shlex.join(["perdure", name, turn_id, *given])), *more])
 
     def that_help(self, turn_id: str, state: TurnState) -> str:
         """What lets a turn go on that waits for a person."""
@@ -77,8 +78,9 @@ def _activity(state: TurnState, key: Key) -> str:
     if not key.step:
         return "looks the agent up"
     if key.is_model_call:
-        return f"asks {dict(state.calling).get(key) or (state.agent.model if state.agent else 'the model')}"
-    name = state.calls[key.call - 1].name if key.call <= len(state.calls) else "a tool"
+        model = dict(state.calling).get(key) or (state.agent.model if state.agent else "")
+        return f"asks {word(model) if model else 'the model'}"
+    name = word(state.calls[key.call - 1].name) if key.call <= len(state.calls) else "a tool"
     return f"asks the policy about {name}" if key.is_policy else f"runs {name}"
 
 

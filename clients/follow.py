@@ -16,7 +16,7 @@ from perdure.clients.turn import Turn
 from perdure.clients.watch import Watch, note
 from perdure.errors import PerdureError
 from perdure.reports import AgentReport
-from perdure.text import harmless
+from perdure.text import word
 
 
 class Follower(Protocol):
@@ -54,7 +54,7 @@ async def follow(client: AgentClient, turn: Turn[Any], arguments: argparse.Names
     try:
         await telling.follow(turn, client.get)
     except asyncio.CancelledError:
-        note(f"turn {harmless(turn.id)} goes on; to follow it again:\n  {Commands(arguments.address).of('show', turn.id)}")
+        note(f"turn {word(turn.id)} goes on; to follow it again:\n  {Commands(arguments.address).of('show', turn.id)}")
         raise
     return await conclude(turn, telling)
 

@@ -14,12 +14,14 @@ from pydantic_core import to_json
 
 from perdure.clients.aloud import Aloud
 from perdure.clients.feed import Event
+from perdure.clients.screen import put
 from perdure.clients.speech import Said, TextBegins, TextVoid
 from perdure.clients.tree import Followed, Reach
 from perdure.clients.turn import Turn
 from perdure.errors import PerdureError
 from perdure.facts import Fact, Key
 from perdure.reports import AgentReport
+from perdure.text import exact
 
 
 class Told:
@@ -46,8 +48,8 @@ class Told:
 
 
 def tell(value: object) -> None:
-    """Print a line."""
-    print(to_json(value).decode(), flush=True)
+    """Print a line. What a terminal would obey is escaped, which changes no value."""
+    put(exact(to_json(value).decode()))
 
 
 def tell_error(error: PerdureError) -> None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from perdure import errors, kinds
 from perdure.budgets import Budget
 from perdure.clients.served import Served
-from perdure.text import harmless, one_line
+from perdure.text import arguments_exactly, arguments_in_brief, quoted, word
 
 Ctx = Context[Served, Any]
 
@@ -63,9 +63,10 @@ async def ask_to_run(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | E
     """Whether a call may run."""
     with as_tool_errors():
         pending = await served_by(ctx).waiting(turn, call, digest)
-    words = harmless(one_line(pending.arguments, _SHOWN_CHARACTERS))
-    more = f" (cut: {len(pending.arguments)} characters; `perdure approvals` shows all)" if len(pending.arguments) > _SHOWN_CHARACTERS else ""
-    return _ask(ctx, f"Turn {harmless(turn)} wants to call {harmless(pending.tool)} with {words}{more}. Let it run?")
+    words, more = arguments_exactly(pending.arguments), ""
+    if len(words) > _SHOWN_CHARACTERS:
+        words, more = arguments_in_brief(pending.arguments), " (cut; `perdure approvals` with the turn's id shows all)"
+    return _ask(ctx, f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {words}{more}. Let it run?")
 
 
 async def ask_to_add(turn: str, more: Amounts, ctx: Ctx) -> Consent | Elicit[Consent]:
@@ -74,8 +75,8 @@ async def ask_to_add(turn: str, more: Amounts, ctx: Ctx) -> Consent | Elicit[Con
         more.budget  # noqa: B018 - what is no budget is said before anybody is asked
         _, seen = await served_by(ctx).turn(turn)
     spent = "" if seen.cost_usd is None else f", which has spent ${seen.cost_usd:f}"
-    words = ", ".join(f"{name} {value}" for name, value in more.model_dump(exclude_none=True).items())
-    return _ask(ctx, f"Add to the budget of turn {harmless(turn)}{spent}: {harmless(words)}?")
+    words = ", ".join(f"{name} {word(str(value))}" for name, value in more.model_dump(exclude_none=True).items())
+    return _ask(ctx, f"Add to the budget of turn {quoted(turn)}{spent}: {words}?")
 
 
 LetsRun = Annotated[ElicitationResult[Consent], Resolve(ask_to_run)]

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from perdure.budgets import Remaining
 from perdure.clients import amounts
 from perdure.clients.feed import Event
-from perdure.clients.screen import Paint, columns_of, shown
+from perdure.clients.screen import Paint, columns_of, put, shown
 from perdure.clients.speech import Said, TextBegins, TextVoid
 from perdure.clients.widths import cut, wrapped
 from perdure.facts import (
@@ -37,7 +37,7 @@ from perdure.fold import apply
 from perdure.reports import AgentReport, Outcome
 from perdure.state import TurnState
 from perdure.tasks import headline
-from perdure.text import harmless, one_line
+from perdure.text import arguments_in_brief, harmless, one_line, word
 
 COLOURS = {Outcome.COMPLETED: "green", Outcome.TRUNCATED: "yellow", Outcome.CANCELLED: "yellow"}
 """Of how a turn ended; red for the others."""
@@ -87,14 +87,14 @@ class Progress:
             case TextBegins(step, attempt):
                 self._end_text()
                 self.said, self.is_speaking = "", True
-                print(f"{self._paint('dim', str(Key(step, attempt=attempt)))}  ", end="", file=self._out, flush=True)
+                put(f"{self._paint('dim', str(Key(step, attempt=attempt)))}  ", self._out, end="")
             case TextVoid(step, attempt):
                 self._end_text()
                 self.said = ""
-                print(self._paint("yellow", f"{Key(step, attempt=attempt)}  what was said does not count"), file=self._out, flush=True)
+                put(self._paint("yellow", f"{Key(step, attempt=attempt)}  what was said does not count"), self._out)
             case str():
                 self.said += said
-                print(shown(said, self._out), end="", file=self._out, flush=True)
+                put(shown(said, self._out), self._out, end="")
 
     def _time(self, at: datetime) -> str:
         seconds = max((at - (self._began or at)).total_seconds(), 0)
@@ -104,20 +104,20 @@ class Progress:
         columns = columns_of(self._out)
         if columns is not None:
             line = cut(line, columns) if is_short else wrapped(line, columns, min(_INDENT, columns // 3))
-        print(line, file=self._out, flush=True)
+        put(line, self._out)
 
     def _end_text(self) -> None:
         if self.is_speaking:
-            print(file=self._out, flush=True)
+            put("", self._out)
         self.is_speaking = False
 
     def _text(self, event: Event) -> str:
         paint = self._paint
         match event.fact:
             case TurnStarted(request):
-                return f"{paint('bold', request.agent)}: {headline(request.task)}"
+                return f"{paint('bold', word(request.agent))}: {headline(request.task)}"
             case AgentResolved(_, agent):
-                return paint("dim", f"asks {agent.model}{_and_tools(len(agent.tools))}")
+                return paint("dim", f"asks {word(agent.model)}{_and_tools(len(agent.tools))}")
             case ModelAnswered(key, answer):
                 return self._answered(key, answer.message.text)
             case CallFailed(key, error, lost):
@@ -127,7 +127,7 @@ class Progress:
             case ToolLost(key, loss, _):
                 return paint("yellow", f"{key}  {loss.value.replace('_', ' ')}")
             case ChildScheduled(key, turn_id, request):
-                return f"{key}  {paint('cyan', f'{turn_id} begins:')} {headline(request.task)}"
+                return f"{key}  {paint('cyan', f'{word(turn_id)} begins:')} {headline(request.task)}"
             case ChildEnded(key, summary, reason):
                 said = ": ".join(filter(None, (summary.outcome.value, one_line(summary.output, 60)))) if summary else reason
                 return f"{key}  {paint('dim', '→ ' + _all(said))}"
@@ -140,15 +140,15 @@ class Progress:
             case CancelRequested(reason):
                 return paint("yellow", f"cancel requested{': ' + _all(reason) if reason else ''}")
             case WaitBegan(kind, reason):
-                return paint("yellow", f"waits for {kind}: {_all(reason)}")
+                return paint("yellow", f"waits for {_all(kind)}: {_all(reason)}")
             case ChildTold(key, news) if news.waits_for:
-                return paint("yellow", f"{key}  waits for {news.waits_for}: {_all(news.reason)}")
+                return paint("yellow", f"{key}  waits for {_all(news.waits_for)}: {_all(news.reason)}")
             case WaitEnded():
                 return paint("dim", "goes on")
             case PolicyAnswered(key, ruling):
                 return paint("dim", f"{key}  {ruling.verdict.kind.replace('_', ' ')}")
             case Decided(decision):
-                said = f"{harmless(decision.call_id)} {'approved' if decision.approve else 'denied'}"
+                said = f"{word(decision.call_id)} {'approved' if decision.approve else 'denied'}"
                 return paint("green" if decision.approve else "yellow", said + (f": {_all(decision.reason)}" if decision.reason else ""))
             case BudgetAdded(more):
                 return paint("green", f"budget added: {amounts.in_words(Remaining(**dict(more)))}")
@@ -161,7 +161,7 @@ class Progress:
         calls = self._state.calls or (self._state.steps[-1].message.calls if self._state.steps else ())
         if not calls:
             return f"{key}  {self._paint('dim', 'answers')}"
-        asked = ", ".join(f"{harmless(call.name)} {one_line(call.arguments, 70)}" for call in calls)
+        asked = ", ".join(f"{word(call.name)} {arguments_in_brief(call.arguments)}" for call in calls)
         return f"{key}  {self._paint('cyan', asked)}" + (f"  {self._paint('dim', one_line(text, 60))}" if text not in ("", self.said) else "")
 
 

@@ -1,4 +1,4 @@
-"""What is drawn on a terminal: colours, and lines at its end that change."""
+"""What is drawn on a terminal: colours, lines, and lines at its end that change. Nothing else of the clients writes to one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TextIO
 
 from perdure.clients.widths import cut, width
-from perdure.text import harmless
+from perdure.text import harmless_lines
 
 _STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_COLOURED = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
 _TICK_S = 0.25
 
 
@@ -52,7 +54,18 @@ def columns_of(out: TextIO) -> int | None:
 
 def shown(text: str, out: TextIO) -> str:
     """Anybody's text of several lines: on a terminal with escapes in place of what would move its cursor, elsewhere as it is."""
-    return "".join(letter if letter in "\n\t" else harmless(letter) for letter in text) if out.isatty() else text
+    return harmless_lines(text) if out.isatty() else text
+
+
+def put(text: str = "", out: TextIO | None = None, *, end: str = "\n") -> None:
+    """Print text in which foreign parts have been made harmless.
+
+    On a terminal only line breaks, tabs and the colours of `Paint` pass in any case.
+    """
+    out = out or sys.stdout
+    if out.isatty():
+        text = "".join(piece if _COLOURED.fullmatch(piece) else harmless_lines(piece) for piece in _COLOURED.split(text))
+    print(text, end=end, file=out, flush=True)
 
 
 class Live:
@@ -93,7 +106,7 @@ class Live:
     def _replace(self, lines: list[str], *, end: str) -> None:
         if lines != self._drawn:
             self.erase()
-            print(*lines, sep="\n", end=end, file=self._out, flush=True)
+            put("\n".join(lines), self._out, end=end)
             self._drawn = lines
 
     @contextlib.asynccontextmanager
@@ -127,7 +140,7 @@ class Live:
         """Print them for good."""
         self.erase()
         for line in lines:
-            print(line, file=self._out, flush=True)
+            put(line, self._out)
 
 
 async def _every(tick: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from perdure.clients.turn import Turn
 from perdure.clients.turn_view import TurnView, needs_somebody, now, view
 from perdure.fold import apply
 from perdure.state import TurnState
-from perdure.text import one_line
+from perdure.text import one_line, word
 
 Tell = Callable[[float, float, str], Awaitable[None]]
 """Called with the seconds that have passed, those that there are, and what happens."""
@@ -79,7 +79,9 @@ class Served:
         pending = {one.call_id: one for one in await turn.pending_approvals()}
         found = pending.get(call)
         if found is None:
-            raise errors.ApprovalConflictError(f"no call {call!r} of turn {turn_id!r} waits for approval (waiting: {', '.join(pending) or 'none'})")
+            raise errors.ApprovalConflictError(
+                f"no call {call!r} of turn {turn_id!r} waits for approval (waiting: {', '.join(map(word, pending)) or 'none'})"
+            )
         if found.digest != digest:
             raise errors.ApprovalConflictError(f"call {call!r} has other arguments than those with digest {digest!r}; look at the turn again")
         return found

@@ -11,10 +11,10 @@ from perdure.activities.search import State
 from perdure.clients.amounts import UNITS
 from perdure.clients.entries import TurnEntry
 from perdure.clients.progress import COLOURS
-from perdure.clients.screen import Paint, columns_of
+from perdure.clients.screen import Paint, columns_of, put
 from perdure.clients.widths import cut, width
 from perdure.reports import Outcome
-from perdure.text import harmless
+from perdure.text import harmless, word
 
 _GAP = "  "
 _HEADER = ("ID", "AGENT", "STATE", "STEPS", "SPENT", "STARTED", "TASK")
@@ -31,10 +31,10 @@ def show(entries: Sequence[TurnEntry], *, out: TextIO | None = None, now: dateti
     rows = [_row(entry, now or datetime.now(UTC)) for entry in entries]
     widths = {name: max(width(row[name]) for row in (dict(zip(_HEADER, _HEADER, strict=True)), *rows)) for name in _HEADER}
     widths = _fitting(widths, columns_of(out))
-    print(paint("dim", _GAP.join(_fitted(name, name, columns) for name, columns in widths.items()).rstrip()), file=out)
+    put(paint("dim", _GAP.join(_fitted(name, name, columns) for name, columns in widths.items()).rstrip()), out)
     for entry, row in zip(entries, rows, strict=True):
         cells = {name: _fitted(row[name], name, columns) for name, columns in widths.items()}
-        print(_GAP.join(paint(_style(entry), cell) if name == "STATE" else cell for name, cell in cells.items()).rstrip(), file=out)
+        put(_GAP.join(paint(_style(entry), cell) if name == "STATE" else cell for name, cell in cells.items()).rstrip(), out)
 
 
 def _fitting(widths: dict[str, int], columns: int | None) -> dict[str, int]:
@@ -64,8 +64,8 @@ def ago(age: timedelta) -> str:
 
 def _row(entry: TurnEntry, now: datetime) -> dict[str, str]:
     cells = (
-        entry.id,
-        entry.agent or "–",
+        word(entry.id),
+        word(entry.agent) if entry.agent else "–",
         (entry.outcome or entry.state).value,
         "–" if entry.steps is None else str(entry.steps),
         "–" if entry.spent is None else f"${entry.spent:.4f}",

@@ -20,6 +20,7 @@ from perdure.fold import apply
 from perdure.ledger import in_words
 from perdure.state import Child, TurnState
 from perdure.tasks import headline
+from perdure.text import harmless, word
 
 _NUMBERS = 2
 """The columns from this one on are numbers."""
@@ -185,11 +186,15 @@ def _status(state: TurnState, known: Child | None) -> str:
 
 def lines(drawn: list[Row]) -> list[str]:
     """The tree as text: agent, state, steps, cost, time, task."""
-    cells = [
-        (row.branch + row.agent, row.status, f"{row.steps} step{'s' * (row.steps != 1)}", _cost(row.cost), _time(row.time), row.task) for row in drawn
-    ]
+    cells = [_cells(row) for row in drawn]
     widths = [max(width(line[column]) for line in cells) for column in range(5)]
     return ["  ".join([*(_fitted(line[column], widths[column], column) for column in range(5)), line[5]]).rstrip() for line in cells]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    agent = word(row.agent) if row.agent else ""
+    steps = f"{row.steps} step{'s' * (row.steps != 1)}"
+    return (row.branch + agent, harmless(row.status), steps, _cost(row.cost), _time(row.time), row.task)
 
 
 def _fitted(cell: str, columns: int, column: int) -> str:

@@ -11,13 +11,13 @@ from perdure.clients.amounts import time_in_words
 from perdure.clients.doing import PEOPLE, Commands, doing, spent
 from perdure.clients.feed import Event
 from perdure.clients.progress import Progress, figures
-from perdure.clients.screen import Live, Paint, columns_of, shown
+from perdure.clients.screen import Live, Paint, columns_of, put, shown
 from perdure.clients.speech import Said
 from perdure.clients.tree import Followed, Node, Reach, Tree, lines, rows
 from perdure.clients.turn import Turn
 from perdure.clients.widths import width
 from perdure.reports import AgentReport
-from perdure.text import harmless
+from perdure.text import word
 
 
 class Watch:
@@ -37,7 +37,7 @@ class Watch:
 
     def start(self, turn: Turn[Any]) -> None:
         """Say which turn it is."""
-        note(f"turn {harmless(turn.id)}")
+        note(f"turn {word(turn.id)}")
 
     async def follow(self, turn: Turn[Any], reach: Reach) -> None:
         """Show it to its end."""
@@ -55,7 +55,7 @@ class Watch:
         was_said = report.output == self._progress.said and not (is_apart and not (self._out.isatty() and sys.stdout.isatty()))
         is_alone = is_apart and not sys.stdout.isatty()
         answer = shown(str(report.output), sys.stdout)
-        print(answer if is_alone else "" if was_said else f"\n{answer}\n", flush=True)
+        put(answer if is_alone else "" if was_said else f"\n{answer}\n")
         self.fail(report)
 
     def fail(self, report: AgentReport[Any]) -> None:
@@ -105,4 +105,4 @@ class Watch:
 
 def note(text: str) -> None:
     """A line beside the result."""
-    print(text, file=sys.stderr, flush=True)
+    put(text, sys.stderr)

@@ -7,15 +7,19 @@ import contextlib
 import logging
 import os
 import sys
+import traceback
 from argparse import Namespace
 from collections.abc import Sequence
+from types import TracebackType
 
 from perdure.clients import commands as for_callers
 from perdure.clients import completion, exits
 from perdure.clients.arguments import Parser
+from perdure.clients.screen import put
 from perdure.errors import PerdureError, TurnNotFoundError
-from perdure.text import harmless
+from perdure.text import harmless, harmless_lines
 from perdure.worker import commands as for_workers
+from perdure.worker.logs import Lines
 
 EPILOG = f"""\
 Temporal is where its environment says (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …),
@@ -45,7 +49,9 @@ def run(argv: Sequence[str]) -> int:
         arguments = parser().parse_args(argv)
     except SystemExit as left:  # --help and mistakes
         return left.code if isinstance(left.code, int) else exits.USAGE
-    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines())
+    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, handlers=[handler])
     if arguments.run is None:
         parser().print_help()
         return exits.USAGE
@@ -60,23 +66,35 @@ def _run(arguments: Namespace) -> int:
         return int(asyncio.run(arguments.run(arguments)))
     except PerdureError as error:
         hint = f"; {HINTS[type(error)]}" if type(error) in HINTS else ""
-        print("perdure:", "\n".join(map(harmless, error.message.splitlines())) + hint, file=sys.stderr)
+        put(f"perdure: {_below(error.message)}{hint}", sys.stderr)
         if arguments.json:
             from perdure.clients.json_lines import tell_error
 
             tell_error(error)
         return exits.of_error(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("perdure: interrupted", file=sys.stderr)
+        put("perdure: interrupted", sys.stderr)
         return exits.INTERRUPTED
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else exits.FAILED
+
+
+def _below(message: str) -> str:
+    """A message of which all lines but the first are indented, so that none can pass for a line of the command's own."""
+    first, *more = message.splitlines() or [""]
+    return "\n".join([harmless(first), *(f"  {harmless(line)}" for line in more)])
+
+
+def _unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an exception that is a bug: it may quote anything."""
+    put(harmless_lines("".join(traceback.format_exception(kind, error, trace))), sys.stderr, end="")
 
 
 def main() -> None:
     """Run, then leave at once: Temporal's client may abort an interpreter that takes its time to end."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that knows few letters is no reason to fail
+    sys.excepthook = _unexpected
     code = run(sys.argv[1:])
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()

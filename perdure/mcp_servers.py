@@ -20,6 +20,7 @@ from pydantic_core import to_json
 
 from perdure import errors, kinds, limits, schema
 from perdure.strict import check_size
+from perdure.text import stripped, word
 from perdure.tools import NAME, Tool, Toolbox, ToolContext
 
 BETWEEN = "__"
@@ -29,6 +30,8 @@ _SERVER = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
 _SERVER_CHARACTERS = 32
 _ADDRESS = re.compile(r"https?://[^\s/@]+(/\S*)?")
 _HASH_CHARACTERS = 8
+_WORDS = ("title", "description", "$comment")
+_DATA = ("enum", "const", "default", "examples", "required", "pattern")
 
 Call = Callable[[ToolContext[Any], Mapping[str, JsonValue]], Awaitable[object]]
 
@@ -206,14 +209,14 @@ class MCPTool(Tool):
         super().__init__(
             function,
             name=name,
-            description=listed.description if listed else "",
+            description=stripped(listed.description) if listed else "",
             timeout=server.timeout,
             read_only=server.trusted and listed is not None and listed.read_only,
             idempotent=server.trusted and listed is not None and listed.idempotent,
             requires_approval=listed is not None and server.needs_approval(listed.own),
         )
         self._digest = digest
-        self._parameters = listed.parameters if listed else {}
+        self._parameters = readable(listed.parameters) if listed else {}
 
     @property
     def digest(self) -> str:
@@ -229,6 +232,23 @@ class MCPTool(Tool):
     def arguments(self) -> schema.Arguments:
         """The server's own schema."""
         return schema.GivenArguments(self._parameters)
+
+
+def readable(parameters: Any) -> Any:
+    """A schema whose words for people and models hold no invisible characters. What a value has to be, such as an `enum`, stays as it is."""
+    if isinstance(parameters, list):
+        return [readable(one) for one in parameters]
+    if not isinstance(parameters, dict):
+        return parameters
+    return {
+        name: stripped(value) if name in _WORDS and isinstance(value, str) else value if _is_data(name, value) else readable(value)
+        for name, value in parameters.items()
+    }
+
+
+def _is_data(name: str, value: Any) -> bool:
+    """Whether these are values and not schemas. A property may have one of the names, and is a schema then."""
+    return name in _DATA and not isinstance(value, dict)
 
 
 def name_of(server: str, own: str) -> str:
@@ -253,7 +273,9 @@ def toolbox(server: MCPServer, listed: Iterable[ListedTool], call_of: Callable[[
     items = {item.own: item for item in listed}
     missing = sorted({*(server.allowed or ()), *_named(server.requires_approval)} - set(items))
     if missing:
-        raise errors.ConfigurationError(f"the MCP server {server.name!r} has no tool named {missing[0]!r}; it has {', '.join(items) or 'none'}")
+        raise errors.ConfigurationError(
+            f"the MCP server {server.name!r} has no tool named {missing[0]!r}; it has {', '.join(map(word, items)) or 'none'}"
+        )
     wanted = [item for own, item in items.items() if server.allowed is None or own in server.allowed]
     odd = next((item.own for item in wanted if item.parameters.get("type") != "object"), None)
     if odd is not None:

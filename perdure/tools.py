@@ -58,7 +58,7 @@ class ToolContext(Generic[Deps]):
         labels: The labels given when the turn was started.
     """
 
-    deps: Deps
+    deps: Deps = field(repr=False)
     turn_id: str
     call_id: str
     idempotency_key: str

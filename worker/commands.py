@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perdure.text import harmless_lines
+
 if TYPE_CHECKING:
     from perdure.worker.dev_server import ServerAddress
 
@@ -143,4 +145,4 @@ def _stop_signals() -> Iterator[asyncio.Event]:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(harmless_lines(text), file=sys.stderr, flush=True)

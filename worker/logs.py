@@ -8,7 +8,9 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
-from perdure.text import harmless
+from perdure.text import exact
+
+_BELOW = "    "
 
 
 class JsonLines(logging.Formatter):
@@ -25,12 +27,21 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return harmless(json.dumps(line, default=str, ensure_ascii=False))
+        return exact(json.dumps(line, default=str, ensure_ascii=False))
+
+
+class Lines(logging.Formatter):
+    """A record as lines for people: its message, and below it, indented, what else it says. No line but the first can pass for a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The lines."""
+        first, *more = super().format(record).splitlines() or [""]
+        return "\n".join([exact(first), *(f"{_BELOW}{exact(line)}" for line in more)])
 
 
 def configure(style: str, out: TextIO = sys.stderr) -> None:
     """Show the records of turns, and whatever warns, in the `style` `lines` or `json`."""
     handler = logging.StreamHandler(out)
-    handler.setFormatter(JsonLines() if style == "json" else logging.Formatter("%(message)s"))
+    handler.setFormatter(JsonLines() if style == "json" else Lines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("perdure").setLevel(logging.INFO)

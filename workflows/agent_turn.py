@@ -43,7 +43,7 @@ from perdure.fold import ready_for
 from perdure.health import Health
 from perdure.reports import Outcome
 from perdure.retries import asked_pause_s, retry_delay
-from perdure.text import arguments_in_words, described
+from perdure.text import arguments_in_brief, described
 from perdure.wire import AgentCall, ModelCall, Summary, ToolRun, TurnRequest
 from perdure.workflows import ancestors, closing, records, waits
 from perdure.workflows.board import Board
@@ -207,7 +207,7 @@ class AgentTurn:
             run=info.first_execution_run_id[-8:] if tool.has_context else "",
             labels=request.labels if request else {},
         )
-        summary = f"{_label(move.key)}: {run.tool} {arguments_in_words(move.call.arguments)}"
+        summary = f"{_label(move.key)}: {run.tool} {arguments_in_brief(move.call.arguments)}"
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
     async def _consult(self, move: Consult, agent: AgentDefinition) -> None:

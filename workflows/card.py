@@ -10,7 +10,7 @@ from perdure.budgets import DIMENSIONS
 from perdure.ledger import in_words
 from perdure.state import TurnState, Waiting
 from perdure.tasks import headline
-from perdure.text import arguments_in_words, one_line
+from perdure.text import CUT, arguments_in_brief, markdown, markdown_of_arguments, one_line, word
 
 _GAP = "\u00a0\u00a0\u00a0"
 """The web UI draws tables without space between the columns, and formulas between dollar signs."""
@@ -26,7 +26,7 @@ def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) ->
     agent = state.request.agent if state.request else ""
     limit = state.agent.max_iterations if state.agent else None
     lines = [
-        f"**{agent}** — {_plain(now, 200)}",
+        f"**{markdown(word(agent)) if agent else ''}** — {_plain(now, 200)}",
         "",
         f"Task: {_plain(headline(state.request.task), 120) if state.request else ''}",
         "",
@@ -69,23 +69,25 @@ def _children(state: TurnState) -> list[str]:
         doing = f"waits for {child.waits_for}" if child.waits_for else "running"
         cost = "" if report.cost is None or report.outcome is None else f"{report.cost:f}"
         name = child.turn_id.rpartition("/")[2]
-        rows.append(f"| {_plain(name, 80)}{_GAP} | {report.outcome or doing}{_GAP} | {cost}{_GAP} | {_plain(report.task, 80)} |")
+        rows.append(f"| {_plain(name, 80)}{_GAP} | {_plain(report.outcome or doing, 80)}{_GAP} | {cost}{_GAP} | {_plain(report.task, 80)} |")
     return rows
 
 
 def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
     """Why nothing happens; of approvals, each call that may still be decided."""
     if not waiting.pending:
-        return [f"**Waits for {waiting.kind}:** {_plain(waiting.reason, 300)}"]
+        return [f"**Waits for {_plain(waiting.kind, 80)}:** {_plain(waiting.reason, 300)}"]
     calls = {call.id: call.arguments for call, _ in state.asked.calls}
     rows = [_asked(one, calls[one.call_id]) for one in waiting.pending if one.call_id in calls and at < one.expires_at]
     more = [f"- and {len(rows) - _MOST_CALLS} more"] if len(rows) > _MOST_CALLS else []
-    return ["**Waits for approval of:**", "", *rows[:_MOST_CALLS], *more] if rows else []
+    whole = ["", "`perdure approvals` with the id of this turn shows what is cut."] if more or any(CUT in row for row in rows) else []
+    return ["**Waits for approval of:**", "", *rows[:_MOST_CALLS], *more, *whole] if rows else []
 
 
 def _asked(pending: PendingApproval, arguments: str) -> str:
-    words = _plain(arguments_in_words(arguments), 300)
-    return f"- **{_plain(pending.tool, 80)}** ({_plain(pending.call_id, 80)}){words and f' {words}'}, until {_moment(pending.expires_at)}"
+    """A call with its arguments as a person approves them: no field can pass for another, and none is left out without a note."""
+    tool, call = markdown(word(pending.tool)), markdown(word(pending.call_id))
+    return f"- **{tool}** ({call}) {markdown_of_arguments(arguments_in_brief(arguments))}, until {_moment(pending.expires_at)}"
 
 
 def _moment(time: datetime) -> str:
@@ -98,5 +100,4 @@ def _short(limit: timedelta | None) -> str:
 
 def _plain(text: str, most: int) -> str:
     """Words that markdown takes as they are."""
-    words = one_line(text, most).replace("$", "USD ")
-    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in words)
+    return markdown(one_line(text, most))

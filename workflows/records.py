@@ -9,7 +9,6 @@ closes a turn is written when the server has taken it, so it is told once. A cra
 from __future__ import annotations
 
 import functools
-import json
 import logging
 from collections.abc import Callable
 from decimal import Decimal
@@ -22,7 +21,7 @@ from perdure.errors import PerdureError, Severity
 from perdure.facts import CallFailed, Fact, Key, ModelAnswered, PolicyAnswered, ToolLost, ToolReturned
 from perdure.messages import ToolResult
 from perdure.state import TurnState
-from perdure.text import harmless
+from perdure.text import word
 from perdure.wire import Summary
 
 logger = logging.getLogger("perdure.turns")
@@ -166,6 +165,4 @@ def _when_taken(write: Callable[[], None]) -> None:
 
 def _shown(value: Value) -> str:
     """A name or a value as it stands in a line: quoted where it could be taken for more than one, and without escapes a terminal would obey."""
-    text = f"{value:f}" if isinstance(value, Decimal) else str(value)
-    is_plain = text.isprintable() and not any(letter.isspace() or letter in '"=' for letter in text)
-    return text if text and is_plain else harmless(json.dumps(text, ensure_ascii=False))
+    return word(f"{value:f}" if isinstance(value, Decimal) else str(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -19,16 +19,20 @@ from perdure import errors, limits
 from perdure.activities import secrets
 from perdure.activities.mcp.http import http_client
 from perdure.activities.mcp.process import ServerProcess
+from perdure.activities.mcp.results import output_of
 from perdure.mcp_servers import ListedTool, MCPServer
 from perdure.text import described, one_line
+from perdure.wire import ToolOutput
 
 IDLE_S = 300.0
 """A connection that nobody used for so long is closed."""
 
 _PASSED_ON = ("PATH", "HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR")
 _PAGES = 50
-_CHARACTERS = 1_000
+_CHARACTERS = 2_000
 _SECRET_CHARACTERS = 4
+_CLOSED = ("Connection closed", "SSE stream ")
+"""How the library's own errors of the code `CONNECTION_CLOSED` begin."""
 _CANCEL_S = 1.0
 _CLOSE_S = 12.0
 """Longer than a process takes that does not want to end."""
@@ -40,6 +44,10 @@ class ServerDownError(Exception):
     def __init__(self, message: str, *, is_slow: bool = False) -> None:
         super().__init__(message)
         self.is_slow = is_slow
+
+
+class ServerRefusedError(Exception):
+    """A server answered a call with an error of its own. The message is what it said, without secrets."""
 
 
 class Connection:
@@ -77,26 +85,27 @@ class Connection:
                 await asyncio.wait({asking, stuck}, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
                     raise await self._down("it was ended, because a call of it had to be stopped")
-                return [_listed(item) for item in asking.result()]
+                return [_listed(item, self.without_secrets) for item in asking.result()]
             finally:
                 asking.add_done_callback(_heard)
                 asking.cancel()
                 stuck.cancel()
 
-    async def call(self, tool: str, arguments: Mapping[str, JsonValue], progress: ProgressFnT) -> CallToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, JsonValue], progress: ProgressFnT) -> ToolOutput:
         """Call a tool by the server's own name. A server of ours whose call is cancelled is ended, for nothing else is sure to stop the call.
 
         Raises:
             ServerDownError: The connection broke, or the answer is none.
-            MCPError: The server refused.
+            ServerRefusedError: The server refused.
         """
         async with self._used():
             client = await self._opened()
             try:
-                return await self._stoppable(client.call_tool(tool, dict(arguments), progress_callback=progress))
+                output = output_of(await self._stoppable(client.call_tool(tool, dict(arguments), progress_callback=progress)))
+                return output.model_copy(update={"content": self.without_secrets(output.content)})
             except MCPError as error:
-                if error.code != CONNECTION_CLOSED:
-                    raise
+                if not _is_closed(error):
+                    raise ServerRefusedError(self._words(error)) from None
                 raise await self._down("it ended during the call; whether it took effect is unknown") from None
             except Exception as error:  # noqa: BLE001 - of any library below; its text is cleaned
                 raise await self._down(self._words(error)) from None
@@ -232,20 +241,18 @@ class Connection:
             code = self._process.exit_code
             parts += [f"exit code {code}"] if code is not None else []
             parts += [self._process.complaint] if self._process.complaint else []
-            parts += [f"it said: {one_line(self._process.said, _CHARACTERS)}"] if self._process.said.strip() else []
-        return self._without_secrets("; ".join(parts))
+            parts += [f"it said: {one_line(self.without_secrets(self._process.said), _CHARACTERS)}"] if self._process.said.strip() else []
+        return self.without_secrets("; ".join(parts))
 
     def _words(self, error: BaseException) -> str:
         """What an exception says, or the first of a group."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        return one_line(self._without_secrets(str(error) if isinstance(error, MCPError) else described(error)), _CHARACTERS)
+        return one_line(self.without_secrets(str(error) if isinstance(error, MCPError) else described(error)), _CHARACTERS)
 
-    def _without_secrets(self, text: str) -> str:
-        for name, value in self._hidden.items():
-            if len(value) >= _SECRET_CHARACTERS:
-                text = text.replace(value, f"[{name}]")
-        return text
+    def without_secrets(self, text: str) -> str:
+        """Words of the server without the values that it was given by the environment."""
+        return secrets.without(text, {name: value for name, value in self._hidden.items() if len(value) >= _SECRET_CHARACTERS})
 
 
 async def _taken_as_it_is(name: str, result: CallToolResult) -> None:
@@ -258,15 +265,30 @@ def _heard(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def _listed(item: Tool) -> ListedTool:
+def _is_closed(error: MCPError) -> bool:
+    """Whether the connection ended. Servers use the same code for errors of their own, so the library is known by its words."""
+    return error.code == CONNECTION_CLOSED and error.message.startswith(_CLOSED)
+
+
+def _listed(item: Tool, without_secrets: Callable[[str], str]) -> ListedTool:
     hints: Any = item.annotations
+    parameters = {"type": "object", "properties": {}, **{name: value for name, value in item.input_schema.items() if name != "$schema"}}
     return ListedTool(
         own=item.name,
-        description=item.description or item.title or "",
-        parameters={"type": "object", "properties": {}, **{name: value for name, value in item.input_schema.items() if name != "$schema"}},
+        description=without_secrets(item.description or item.title or ""),
+        parameters=_mapped(parameters, without_secrets),
         read_only=bool(hints and hints.read_only_hint),
         idempotent=bool(hints and hints.idempotent_hint),
     )
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """JSON with each string in it changed."""
+    if isinstance(value, dict):
+        return {change(name): _mapped(one, change) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_mapped(one, change) for one in value]
+    return change(value) if isinstance(value, str) else value
 
 
 def _variable(server: MCPServer, name: str) -> str:

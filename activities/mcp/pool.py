@@ -8,17 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from mcp import MCPError
 from pydantic import JsonValue
 
 from perdure import errors
-from perdure.activities.mcp.connection import IDLE_S, Connection, ServerDownError
-from perdure.activities.mcp.results import output_of
+from perdure.activities.mcp.connection import IDLE_S, Connection, ServerDownError, ServerRefusedError
 from perdure.mcp_servers import ListedTool, MCPServer, name_of
-from perdure.text import head, one_line
+from perdure.text import head
 from perdure.tools import ToolContext
 from perdure.wire import ToolOutput
 
@@ -27,7 +25,6 @@ logger = logging.getLogger("perdure")
 _ATTEMPTS = 2
 _NOTE_EVERY_S = 0.5
 _NOTE_BYTES = 1_000
-_CHARACTERS = 2_000
 
 
 class Pool:
@@ -59,9 +56,9 @@ class Pool:
                 return _error(f"{name} was not called: the MCP server {server.name!r} does not offer it any more")
             if tool.digest != pinned:
                 return _error(f"{name} was not called: its description or its arguments have changed since this turn began, and nobody accepted that")
-            return output_of(await connection.call(tool.own, arguments, _notes(context)))
-        except MCPError as error:
-            return _error(f"{name} failed: the MCP server {server.name!r} refused: {one_line(error.message, _CHARACTERS)}")
+            return await connection.call(tool.own, arguments, _notes(context, connection.without_secrets))
+        except ServerRefusedError as error:
+            return _error(f"{name} failed: the MCP server {server.name!r} refused: {error}")
         except (ServerDownError, errors.ConfigurationError) as error:
             return _error(f"{name} failed: {error}")
 
@@ -91,7 +88,7 @@ class Pool:
         return found
 
 
-def _notes(context: ToolContext[Any]) -> Any:
+def _notes(context: ToolContext[Any], without_secrets: Callable[[str], str]) -> Any:
     """Progress of the server as heartbeats, a few a second at most."""
     last = 0.0
 
@@ -99,7 +96,7 @@ def _notes(context: ToolContext[Any]) -> Any:
         nonlocal last
         if time.monotonic() - last >= _NOTE_EVERY_S:
             last = time.monotonic()
-            context.heartbeat({"progress": progress, "total": total, "message": head(message or "", _NOTE_BYTES)})
+            context.heartbeat({"progress": progress, "total": total, "message": head(without_secrets(message or ""), _NOTE_BYTES)})
 
     return note
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure import errors
+from perdure.activities import secrets
 from perdure.activities.providers import reading
 from perdure.errors import LLMError
 from perdure.reports import Usage
@@ -62,12 +63,12 @@ def words_of(error: Any) -> str:
 
 
 def quoted(words: str, key: str | None) -> str:
-    """One line of a vendor's words with `key` cut out: some quote it.
+    """One line of a vendor's words with `key` cut out, encoded too: some quote it.
 
     A key of a few characters is a placeholder for a server that checks none, and may be a common word.
     """
     if key and len(key) >= SECRET_CHARACTERS:
-        words = words.replace(key, "[key]")
+        words = secrets.without(words, {"key": key})
     return one_line(words, MESSAGE_CHARACTERS)
 
 

@@ -119,8 +119,7 @@ class HttpClient:
 
         failure: errors.PerdureError
         try:
-            if not _is_address(self._base_url):
-                raise httpx.InvalidURL(self._base_url)
+            _check_address(self._base_url, self._name)
             return await self._post(path, body, headers, read)
         except httpx.ConnectTimeout:
             failure = errors.LLMTimeoutError(f"{self._name}: no connection within {CONNECT_TIMEOUT_S:g} s", context={"charged": False})
@@ -203,13 +202,23 @@ def _until(value: str | None) -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-def _is_address(url: str) -> bool:
-    """Whether httpx can take `url`; not all that is wrong with one ends in an exception of its own."""
+def _check_address(url: str, name: str) -> None:
+    """Refuse a base URL that httpx cannot take; not all that is wrong with one ends in an exception of its own.
+
+    Raises:
+        ConfigurationError: It is not an address, or it holds a user name or a password, which would replace the key and be logged by httpx.
+    """
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        return False
+        is_address = False
+    if not is_address:
+        raise errors.ConfigurationError(f"{name}: the base URL is no valid http or https address")
+    if "@" in parts.netloc:
+        raise errors.ConfigurationError(
+            f"{name}: the base URL holds a user name or a password, which would be sent instead of the key; remove it and what is before the @"
+        )
 
 
 def _client(name: str) -> httpx.AsyncClient:

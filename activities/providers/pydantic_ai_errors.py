@@ -26,6 +26,7 @@ from typing import Any
 from pydantic_ai import exceptions as theirs
 
 from perdure import errors
+from perdure.activities import secrets
 from perdure.activities.providers import faults, openai
 from perdure.activities.providers.http import LONGEST_WAIT_S
 from perdure.activities.providers.reading import mapping, parsed, text
@@ -109,5 +110,5 @@ def without_secrets(words: str) -> str:
     for name, value in os.environ.items():
         for secret in value.split() if _SECRET.search(name) else ():
             if len(secret) >= faults.SECRET_CHARACTERS:
-                words = words.replace(secret, "[key]")
+                words = secrets.without(words, {"key": secret})
     return faults.quoted(words, None)

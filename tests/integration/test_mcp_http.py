@@ -117,15 +117,15 @@ async def test_key_of_the_environment_is_sent_and_stands_nowhere(runtime: Runtim
     assert KEY not in history.to_json()
 
 
-async def test_key_reaches_the_server(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tool says what it was called with."""
+async def test_key_reaches_the_server_and_is_cut_out_of_its_result(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool says what it was called with, and the result names the variable instead."""
     monkeypatch.setenv("STOCK_KEY", KEY)
     async with serving() as served:
         report = await run(
             ScriptedModel(calls(call("stock__key")), says("done")), toolboxes=[stock(served, headers_env={"authorization": "STOCK_KEY"})]
         )
 
-    assert report.steps[0].results[0].content == f"Bearer {KEY}"
+    assert report.steps[0].results[0].content == "Bearer [STOCK_KEY]"
 
 
 @pytest.mark.accepts("T15")

@@ -135,7 +135,7 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
 
     (one,) = seen["waiting_calls"]
     assert (seen["state"], one["tool"], json.loads(one["arguments"])) == ("waiting", "send", {"to": "Ann"})
-    assert user.asked == [f'Turn {call_["turn"]} wants to call send with {{"to": "Ann"}}. Let it run?']
+    assert user.asked == [f'Turn "{call_["turn"]}" wants to call send with {{"to": "Ann"}}. Let it run?']
     assert (ended["output"], sent) == ("done", ["Ann"])
 
 
@@ -290,7 +290,7 @@ async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
     assert seen["state"] == "paused"
     assert seen["doing"].startswith("waits for budget: ")
     assert [said["error"].partition(":")[0] for said in (nothing, none)] == ["INVALID_REQUEST"] * 2
-    assert user.asked[1:] == [f"Add to the budget of turn {call_['turn']}, which has spent $0: minutes 5.0, model_calls 1?"]
+    assert user.asked[1:] == [f'Add to the budget of turn "{call_["turn"]}", which has spent $0: minutes 5.0, model_calls 1?']
     assert ended["output"] == "done"
 
 

@@ -65,7 +65,7 @@ async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
         report = await turn.result()
 
     assert left == ["bob", "cid"]
-    assert rows == ["**Waits for approval of:**", f"- **send** (cid) to=Cid, until {cid.expires_at:%Y-%m-%d %H:%M:%S} UTC"]
+    assert rows == ["**Waits for approval of:**", f'- **send** (cid) {{"to": "Cid"}}, until {cid.expires_at:%Y-%m-%d %H:%M:%S} UTC']
     contents = [result.content for result in report.steps[0].results]
     assert contents == [
         "This call was not run: nobody approved it within 0:00:01.",

@@ -85,15 +85,15 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
     assert rows == [
         "agent finder",
         "step 1: scripted:finder",
-        "step 1: where=here",
+        'step 1: {"where": "here"}',
         "step 2: scripted:finder",
         "before scripted:finder is asked again",
         "step 2, attempt 2: scripted:finder",
         "writer: Write it down",
         "step 3: scripted:finder",
-        "step 3: where=there",
+        'step 3: {"where": "there"}',
         "step 4: scripted:finder",
-        "step 4: where=up",
+        'step 4: {"where": "up"}',
         "step 5: scripted:finder",
     ]
 
@@ -110,7 +110,7 @@ def waiting_rows(card: str) -> list[str]:
 
 
 async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when(runtime: Runtime) -> None:
-    """As words that markdown leaves alone, clipped; a call that is decided is gone from the card while the other still waits."""
+    """As JSON that Markdown leaves alone, long values cut with their length; a call that is decided is gone from the card while the other still waits."""
     asked = calls(call("send", call_id="a", to="Ann", text="1 * 2 costs $3"), call("send", call_id="b", to="Bob", text="x" * 500))
     agent = Agent(name="clerk", model="scripted:clerk", tools=[send])
     async with runtime(agent, model=ScriptedModel(asked, says("done"))) as client:
@@ -123,10 +123,11 @@ async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when
         await turn.result()
 
     until_when = f"{bob.expires_at:%Y-%m-%d %H:%M:%S} UTC"
-    for_ann = rf"- **send** (a) to=Ann, text=1 \* 2 costs USD 3, until {until_when}"
-    for_bob = f"- **send** (b) {'to=Bob, text='.ljust(299, 'x')}…, until {until_when}"
+    for_ann = rf'- **send** (a) {{"to": "Ann", "text": "1 \* 2 costs \\u00243"}}, until {until_when}'
+    for_bob = f'- **send** (b) {{"to": "Bob", "text": "{"x" * 60}"… (500 characters)}}, until {until_when}'
     assert waiting_rows(both) == ["**Waits for approval of:**", for_ann, for_bob]
     assert waiting_rows(other) == ["**Waits for approval of:**", for_bob]
+    assert "`perdure approvals` with the id of this turn shows what is cut." in both
 
 
 async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime) -> None:

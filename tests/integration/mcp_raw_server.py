@@ -36,7 +36,8 @@ def tools() -> list[dict[str, Any]]:
     more: dict[str, Any] = {"annotations": {"readOnlyHint": True}}
     if (result := FOLDER / "output-schema").exists():
         more["outputSchema"] = json.loads(result.read_text())
-    return [{"name": name, "description": said, "inputSchema": TEXT, **more} for name in names]
+    schema = json.loads((FOLDER / "schema").read_text()) if (FOLDER / "schema").exists() else TEXT
+    return [{"name": name, "description": said, "inputSchema": schema, **more} for name in names]
 
 
 def texts(*items: str) -> dict[str, Any]:
@@ -93,6 +94,8 @@ def quote(*_: Any) -> dict[str, Any]:
 DO: dict[str, Callable[[str, Any], dict[str, Any] | None]] = {
     "echo": lambda text, _: texts(text),
     "fail": lambda text, _: {**texts(f"no such note: {text}"), "isError": True},
+    "quote": lambda text, _: texts(f"your key is {os.environ.get('NOTES_KEY', 'unset')}"),
+    "refuse": lambda text, _: None,
     "hang": lambda text, _: None,
     "freeze": freeze,
     "die": die,
@@ -117,6 +120,10 @@ def serve(line: str) -> None:
     elif method == "tools/list":
         send({"id": message["id"], "result": {"tools": tools()}})
     elif method == "tools/call":
+        if params["name"] == "refuse":
+            code, words = params["arguments"]["text"].split(maxsplit=1)
+            send({"id": message["id"], "error": {"code": int(code), "message": words.replace("KEY", os.environ.get("NOTES_KEY", "unset"))}})
+            return
         token = params.get("_meta", {}).get("progressToken")
         result = DO[params["name"]](params.get("arguments", {}).get("text", ""), token)
         if result is not None:

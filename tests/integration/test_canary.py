@@ -43,7 +43,9 @@ PLANTED = {
 
 def encodings(secret: str) -> Iterator[bytes]:
     """A secret in the forms that it could be written in."""
-    for text in (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], secret.replace("/", "\\/"), secret.encode().hex()):
+    spelled = "".join(f"\\u{ord(letter):04x}" for letter in secret)
+    escaped = (json.dumps(secret)[1:-1], secret.replace("/", "\\/"), spelled)
+    for text in (secret, quote(secret, safe=""), quote_plus(secret), *escaped, secret.encode().hex()):
         yield text.encode()
     for offset in range(3):  # how base64 reads depends on what stands before
         coded = base64.b64encode(b"x" * offset + secret.encode())[(0, 2, 3)[offset] :].rstrip(b"=")[:-1]
@@ -94,6 +96,12 @@ ECHOES: dict[str, list[Reply]] = {
     "in text": [error_body(403, f"Bearer {KEY} is not allowed")],
     "in details": [error_body(400, {"detail": [{"input": {"x-api-key": KEY, "authorization": f"Bearer {KEY}"}}]})],
     "escaped": [{"status": 401, "raw": json.dumps({"error": {"message": f"no {KEY}"}}).replace("/", "\\/")}],
+    "in percents": [error_body(400, f"bad url ?key={quote(KEY, safe='')}")],
+    "in base64": [error_body(400, f"Basic {base64.b64encode(f'me:{KEY}'.encode()).decode()} is wrong")],
+    "in base64 for urls": [error_body(400, f"{base64.urlsafe_b64encode(KEY.encode()).decode().rstrip('=')} is wrong")],
+    "in hexadecimal": [error_body(400, f"{KEY.encode().hex()} is wrong")],
+    "as JSON in JSON": [error_body(400, json.dumps({"authorization": f"Bearer {KEY}"}).replace("/", "\\/"))],
+    "as escapes in JSON": [error_body(400, "".join(f"\\u{ord(letter):04x}" for letter in KEY))],
     "page": [{"status": 502, "raw": f"<html>{KEY}</html>"}] * 2,
     "header": [{"status": 401, "raw": "{}", "headers": {"www-authenticate": f'Bearer realm="{KEY}"', "x-request-id": KEY}}],
     "redirect": [{"status": 302, "raw": "", "headers": {"location": f"http://127.0.0.1:9/?key={quote(KEY, safe='')}"}}],

@@ -19,6 +19,7 @@ from .mcp_raw_server import ODD
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
+KEY = "planted-secret/0123456789"
 RAW = str(Path(__file__).with_name("mcp_raw_server.py"))
 
 
@@ -255,3 +256,43 @@ async def test_result_is_not_held_to_the_schema_of_its_own_server(run: Run, tmp_
     (tmp_path / "output-schema").write_text(json.dumps(doubling if kind == "doubles" else matching))
 
     assert await results_of(run, notes(tmp_path), call("notes__numbers")) == [('two numbers\n\n{"numbers":[1,2]}', False)]
+
+
+@pytest.mark.accepts("G1", "T15")
+@pytest.mark.parametrize("code", [-32603, -32602, -32601, -32001, -32000, 7])
+async def test_key_that_a_server_quotes_in_an_error_or_a_result_is_cut_out(
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Whatever the code of the error; its other words are told, and the connection is used on."""
+    monkeypatch.setenv("NOTES_KEY", KEY)
+    asked = (call("notes__refuse", text=f"{code} the token Bearer KEY is not accepted"), call("notes__quote"), call("notes__echo", text="on"))
+    agent = Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path, env=["NOTES_KEY"])])
+
+    async with runtime(agent, model=ScriptedModel(calls(*asked), says("done"))) as client:
+        turn = await client.start(agent, "go")
+        report = await turn.result()
+        history = await client.history(turn)
+
+    refused, quoted, on = (result.content for result in report.steps[0].results)
+    assert refused == "notes__refuse failed: the MCP server 'notes' refused: the token Bearer [NOTES_KEY] is not accepted"
+    assert (quoted, on) == ("your key is [NOTES_KEY]", "on")
+    assert KEY not in history.to_json()
+    assert len(pids(tmp_path)) == 1
+
+
+@pytest.mark.accepts("G9")
+async def test_description_reaches_the_model_without_what_cannot_be_seen(run: Run, tmp_path: Path) -> None:
+    """The tool's own, and those in its schema; values that an argument has to have stay as they are, and so does the digest."""
+    hidden = "\x1b[2J\u202e" + "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    text = {"type": "string", "description": f"Words.{hidden}", "enum": ["👩\u200d💻"]}
+    (tmp_path / "description").write_text(f"Says it.{hidden}\n❤\ufe0f")
+    (tmp_path / "schema").write_text(json.dumps({"type": "object", "title": hidden, "properties": {"text": text, "default": text}}))
+    model = ScriptedModel(calls(call("notes__echo", text="👩\u200d💻")), says("done"))
+    report = await run(model, toolboxes=[notes(tmp_path, allowed=["echo"])])
+
+    (seen,) = model.requests[0].tools
+    assert seen.description == "Says it.[2J\n❤\ufe0f"
+    assert [seen.parameters["properties"][name]["description"] for name in ("text", "default")] == ["Words.[2J"] * 2
+    assert seen.parameters["properties"]["text"]["enum"] == ["👩\u200d💻"]
+    assert seen.parameters["title"] == "[2J"
+    assert report.steps[0].results[0].content == "👩\u200d💻"

@@ -110,7 +110,7 @@ def waiting_rows(card: str) -> list[str]:
 
 
 async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when(runtime: Runtime) -> None:
-    """As JSON that Markdown leaves alone, long values cut with their length; a call that is decided is gone from the card while the other still waits."""
+    """As JSON that Markdown leaves alone, cut with a note; a call that is decided is gone from the card while the other still waits."""
     asked = calls(call("send", call_id="a", to="Ann", text="1 * 2 costs $3"), call("send", call_id="b", to="Bob", text="x" * 500))
     agent = Agent(name="clerk", model="scripted:clerk", tools=[send])
     async with runtime(agent, model=ScriptedModel(asked, says("done"))) as client:

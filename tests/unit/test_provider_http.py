@@ -243,3 +243,12 @@ async def test_time_to_wait_is_in_an_error_that_waiting_mends(vendor: Vendor, re
     error = await vendor.failing(reply)
 
     assert error.context.get("retry_after_s") == wait
+
+
+@pytest.mark.accepts("G1")
+async def test_base_url_with_a_password_is_refused_without_showing_it(vendor: Vendor) -> None:
+    """It would be sent instead of the key, and httpx would log it."""
+    with pytest.raises(errors.ConfigurationError, match="holds a user name or a password") as caught:
+        await vendor.ask("http://me:planted-password@127.0.0.1:9/v1")
+
+    assert "planted" not in caught.value.message

@@ -1,5 +1,7 @@
 """Text at the boundary: cleaned, measured, cut."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +91,141 @@ def test_one_line_has_no_breaks_and_ends_with_an_ellipsis_where_it_is_cut() -> N
 def test_line_of_a_list_moves_no_cursor(said: str, line: str) -> None:
     """Nor does it turn what stands behind it; letters that are joined stay so."""
     assert text.one_line(said, 100) == line
+
+
+IGNORABLE = [
+    *(0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010)),
+    *(*range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0, *range(0xFFF0, 0xFFF9)),
+    *(*range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
+]
+"""Every code point with `Default_Ignorable_Code_Point` in Unicode's DerivedCoreProperties.txt."""
+PASS_FOR_PRINTABLE = [code for code in IGNORABLE if chr(code).isprintable()]
+ARGUMENTS = '{"ticket": "2, euros=3, note=small one", "euros": 3000}'
+
+
+@pytest.mark.accepts("G8")
+def test_every_character_that_cannot_be_seen_is_escaped() -> None:
+    """All 4,174 that Unicode calls ignorable, the 267 that Python calls printable among them, and those with an empty glyph."""
+    unseen = [*map(chr, IGNORABLE), "\u2800", "\U00016fe4", "\U0001d159", "\x1b", "\x9b", "\u3000", "\u00a0", "\ue000"]
+
+    assert (len(IGNORABLE), len(PASS_FOR_PRINTABLE) >= 267) == (4174, True)
+    assert [letter for letter in unseen if letter in text.exact(letter) or not text.exact(letter).isascii()] == []
+    assert [letter for letter in unseen if letter in text.arguments_exactly(json.dumps({"a": letter}, ensure_ascii=False))] == []
+    assert [letter for letter in unseen if letter in text.harmless(f"a{letter}b") or letter in text.stripped(f"a{letter}b")] == []
+
+
+@pytest.mark.accepts("G8")
+@given(st.dictionaries(ANY_TEXT, ANY_TEXT | st.integers() | st.lists(ANY_TEXT)))
+def test_arguments_that_are_shown_read_back_as_they_are(given_values: dict[str, object]) -> None:
+    """In one line and in several; each line has nothing that cannot be seen."""
+    arguments = json.dumps(given_values)
+    line, lines = text.arguments_exactly(arguments), text.arguments_indented(arguments)
+
+    assert json.loads(line) == json.loads(lines) == json.loads(arguments)
+    assert text.exact(line) == line
+    assert "  " not in line
+    assert text.exact(lines.replace("\n", "")) == lines.replace("\n", "")
+
+
+@pytest.mark.accepts("G8")
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (ARGUMENTS, ARGUMENTS),
+        ('{"a":  "x   y"}', '{"a": "x \\u0020\\u0020y"}'),
+        ('{"euros": 1.00000000000000000001, "big": 1e400}', '{"euros": 1.00000000000000000001, "big": 1e400}'),
+        ("", '"" (cannot be read as JSON)'),
+        ('{"euros": 3', '"{\\"euros\\": 3" (cannot be read as JSON)'),
+        ("[1, null, true, {}]", "[1, null, true, {}]"),
+    ],
+)
+def test_arguments_are_shown_as_they_run(arguments: str, shown: str) -> None:
+    """No field can pass for another, no digit is lost, and what is no JSON is quoted."""
+    assert text.arguments_exactly(arguments) == shown
+    assert text.arguments_in_brief(arguments) == shown
+
+
+@pytest.mark.accepts("G8")
+def test_long_values_are_cut_with_their_length_and_every_name_is_shown() -> None:
+    """The notes are outside of the quotes, so that no value can write one."""
+    arguments = json.dumps(
+        {"note": "x" * 80 + '"… (1 characters)', "items": [1] * 90, "more": {"a": "y" * 90}, "n" * 70: 1, "n" * 70 + "m": 2, "euros": 3000}
+    )
+
+    assert text.arguments_in_brief(arguments) == (
+        f'{{"note": "{"x" * 60}"… (97 characters), "items": []… (90 items), "more": {{}}… (1 fields), '
+        f'"{"n" * 60}"… (70 characters): 1, "{"n" * 60}"… (71 characters): 2, "euros": 3000}}'
+    )
+    assert text.arguments_in_brief(json.dumps({f"name {number}": number for number in range(1000)})).startswith("{}… (1000 fields, ")
+
+
+@pytest.mark.parametrize("depth", [100, 5_000, 200_000])
+def test_arguments_of_any_depth_are_shown(depth: int) -> None:
+    """Where Python's recursion ends, they are quoted as they are written."""
+    arguments = '{"a": ' + "[" * depth + "]" * depth + "}"
+
+    assert len(text.arguments_exactly(arguments)) >= len(arguments)
+    assert text.CUT in text.arguments_in_brief(arguments)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("👩\u200d💻 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3", "👩\u200d💻 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3"),
+        ("می\u200cخواهم क्\u200dष", "می\u200cخواهم क्\u200dष"),
+        ("a\u200db", "a\\u200db"),
+        ("漢\u200d\u200d漢\ufe0f\ufe0f", "漢\\u200d\\u200d漢\ufe0f\\ufe0f"),
+        ("\u200d\ufe0f", "\\u200d\\ufe0f"),
+    ],
+)
+def test_prose_keeps_the_joiners_that_draw_something(said: str, shown: str) -> None:
+    """One between two letters, as emoji, Persian and Hindi need it; more of them are a message that nobody sees."""
+    assert text.harmless(said) == shown
+    assert text.exact(said).isascii() or "\u200d" not in text.exact(said)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("call_1_1", "call_1_1"),
+        ("größe", "größe"),
+        ("two words", '"two words"'),
+        ("a=b", '"a=b"'),
+        ("", '""'),
+        ("x\u3164y", '"x\\u3164y"'),
+        ('t wants "x"', '"t wants \\"x\\""'),
+    ],
+)
+def test_name_that_could_pass_for_more_is_quoted(said: str, shown: str) -> None:
+    """In a line with other names."""
+    assert text.word(said) == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("[Approve](http://evil.invalid) *now* &lt; $5", r"\[Approve\](http://evil.invalid) \*now\* \&lt; USD 5"),
+        ("# title", r"\# title"),
+        ("- one", r"\- one"),
+        ("1. one", r"1\. one"),
+        ("~~no~~ a-b", r"\~\~no\~\~ a-b"),
+    ],
+)
+def test_markdown_shows_a_line_as_it_is(said: str, shown: str) -> None:
+    """No link, no list, no entity that becomes a quote."""
+    assert text.markdown(said) == shown
+
+
+def test_dollar_sign_of_an_argument_keeps_its_value_in_markdown() -> None:
+    """Spelled out it would be another argument."""
+    shown = text.markdown_of_arguments(text.arguments_exactly('{"price": "$5"}'))
+
+    assert shown == r'{"price": "\\u00245"}'
+    assert json.loads(shown.replace("\\\\", "\\")) == {"price": "$5"}
+
+
+def test_description_is_stripped_of_what_cannot_be_seen() -> None:
+    """Lines, tabs and emoji stay."""
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+
+    assert text.stripped(f"Reads.\r\n\tA \x1b[31mfile\u202e{hidden} ❤\ufe0f") == "Reads.\n\tA [31mfile ❤\ufe0f"

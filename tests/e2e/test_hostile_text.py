@@ -1,0 +1,137 @@
+"""Text of a model, a tool and a caller that is written for a terminal: no command lets a control or an invisible character of it through."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from perdure.text import exact
+
+from .command_line import CommandLine, wait_until
+from .terminal import terminal
+
+EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\x7f\u202e\u2066\u200b\U000e0041\ufe01\u3164\u034f\u2028"
+FORGED = f"{EVIL}\r\nFORGED line"
+AGENTS = f'''
+from perdure import Agent, ToolCall, tool
+from perdure.messages import AssistantMessage
+from perdure.testing import ScriptedModel, call, calls, says
+from perdure.worker import AgentWorker
+
+EVIL, FORGED = {EVIL!r}, {FORGED!r}
+
+@tool
+def look(what: str) -> str:
+    """Look."""
+    if what == "fail":
+        raise ValueError(FORGED)
+    return FORGED
+
+@tool(requires_approval=True)
+def refund(ticket: str, euros: int, note: str = "") -> str:
+    """Give money back."""
+    return FORGED
+
+REFUNDS = calls(
+    call("refund", call_id="refund-1" + FORGED, ticket="2, euros=3, note=small", euros=3000, note=FORGED),
+    call("refund", call_id="refund-1", ticket="3", euros=1),
+)
+LOOKS = calls(call("look", what="now" + FORGED), call("look", what="fail"), call("nothing" + FORGED), text=EVIL)
+
+class Model:
+    async def complete(self, request):
+        answers = sum(message.role == "assistant" for message in request.messages)
+        if request.messages[0].parts[0].text.startswith("Pay"):
+            return await ScriptedModel(REFUNDS if not answers else says("paid")).complete(request)
+        return await ScriptedModel(LOOKS if not answers else says("seen " + EVIL)).complete(request)
+
+    async def close(self):
+        pass
+
+app = AgentWorker(Agent(name="evil", model="stub:m", tools=[look, refund]), providers={{"stub": Model()}})
+'''
+OURS = re.compile(r"\x1b\[[0-9;]*m|\r?\x1b\[\d+A\x1b\[J|\r\n")
+
+
+@pytest.fixture(scope="module")
+def perdure(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """The command line beside a worker, which it needs no options to reach."""
+    here = CommandLine(tmp_path_factory.mktemp("hostile"))
+    (here.folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+    queue = f"test-{secrets.token_hex(6)}"
+    here.environment |= {"TEMPORAL_ADDRESS": perdure_server, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "1"}
+    with here.started("worker", "agents:app") as worker:
+        worker.wait_for(queue)
+        yield here
+
+
+def on_a_terminal(perdure: CommandLine, *arguments: str, columns: int = 100) -> str:
+    """What a command writes to a terminal, after a look that nothing in it was let through."""
+    command = [sys.executable, "-m", "perdure", *arguments]
+    with terminal(command, Path(perdure.folder), perdure.environment, columns=columns) as shown:
+        shown.end()
+    text = OURS.sub("\n", shown.raw.decode())
+    assert {letter for letter in text if letter != "\n" and exact(letter) != letter} == set(), ascii(text)
+    assert [line for line in text.split("\n") if line.startswith("FORGED")] == [], text
+    return text
+
+
+def start_raw(perdure: CommandLine, turn_id: str) -> None:
+    """Start a turn as whoever reaches Temporal can: with any name of an agent."""
+
+    async def start() -> None:
+        client = await Client.connect(perdure.environment["TEMPORAL_ADDRESS"])
+        queue = perdure.environment["PERDURE_TASK_QUEUE"]
+        await client.start_workflow("AgentTurn", {"agent": f"a{FORGED}", "task": FORGED}, id=turn_id, task_queue=queue)
+
+    asyncio.run(start())
+
+
+@pytest.mark.accepts("G7")
+def test_nothing_of_a_turn_reaches_a_terminal_raw(perdure: CommandLine) -> None:
+    """Task, arguments, calls, results, errors and answer, live and afterwards, in a line each and as JSON."""
+    turn = f"seen-{secrets.token_hex(4)}"
+    shown = [
+        on_a_terminal(perdure, "run", "evil", f"Look.{FORGED}", "--id", turn, "--stream"),
+        on_a_terminal(perdure, "show", turn),
+        on_a_terminal(perdure, "show", turn, "--json", columns=5000),
+        on_a_terminal(perdure, "list"),
+        on_a_terminal(perdure, "cancel", turn, "--reason", FORGED),
+        on_a_terminal(perdure, "show", f"nowhere{FORGED}"),
+    ]
+
+    assert all("\\u001b[2J" in one for one in (*shown[:3], shown[5]))
+
+
+@pytest.mark.accepts("G7")
+def test_agent_that_nobody_offers_cannot_write_with_its_name(perdure: CommandLine) -> None:
+    """A turn that was started by Temporal's own client shows its agent quoted."""
+    turn = f"raw-{secrets.token_hex(4)}"
+    start_raw(perdure, turn)
+
+    assert f'"a{exact(EVIL)}\\r\\nFORGED line"' in on_a_terminal(perdure, "show", turn, columns=1000)
+    on_a_terminal(perdure, "show", turn, "--json", columns=5000)
+    on_a_terminal(perdure, "list", columns=1000)
+
+
+@pytest.mark.accepts("G7", "G8")
+def test_call_that_waits_cannot_draw_another(perdure: CommandLine) -> None:
+    """An id that would clear the screen is escaped, in the hint too, and no argument can pass for another."""
+    turn = f"pay-{secrets.token_hex(4)}"
+    with perdure.started("run", "evil", "Pay.", "--id", turn):
+        wait_until(lambda: "refund" in perdure("approvals", turn).stdout, "the turn waits")
+        looked = on_a_terminal(perdure, "approvals", turn, columns=1000)
+        listed = on_a_terminal(perdure, "approvals", columns=1000)
+        narrow = on_a_terminal(perdure, "approvals", columns=40)
+        perdure("cancel", turn)
+
+    assert '      "ticket": "2, euros=3, note=small",\n      "euros": 3000,\n' in looked
+    assert '{"ticket": "2, euros=3, note=small", "euros": 3000, "note": "\\u001b[2J' in listed
+    assert '"euros": 3000' in re.sub(r"\s+", " ", narrow)

@@ -291,8 +291,9 @@ async def test_description_reaches_the_model_without_what_cannot_be_seen(run: Ru
     report = await run(model, toolboxes=[notes(tmp_path, allowed=["echo"])])
 
     (seen,) = model.requests[0].tools
+    schema: Any = seen.parameters
     assert seen.description == "Says it.[2J\n❤\ufe0f"
-    assert [seen.parameters["properties"][name]["description"] for name in ("text", "default")] == ["Words.[2J"] * 2
-    assert seen.parameters["properties"]["text"]["enum"] == ["👩\u200d💻"]
-    assert seen.parameters["title"] == "[2J"
+    assert [schema["properties"][name]["description"] for name in ("text", "default")] == ["Words.[2J"] * 2
+    assert schema["properties"]["text"]["enum"] == ["👩\u200d💻"]
+    assert schema["title"] == "[2J"
     assert report.steps[0].results[0].content == "👩\u200d💻"

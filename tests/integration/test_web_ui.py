@@ -158,3 +158,16 @@ async def test_timers_say_what_they_are_for(runtime: Runtime) -> None:
         rows = await rows_of(client.temporal, events)
 
     assert rows == ["the deadline of the turn", "the approval of look expires", "the deadline of the turn"]
+
+
+async def test_task_cannot_make_a_link_of_the_summary(runtime: Runtime) -> None:
+    """The web UI shows the summary of a turn as Markdown, and a delegate's task is written by a model."""
+    task = "[Approve here](http://evil.invalid/a) *now*"
+    script = {"go": ScriptedModel(delegate("writer", task), says("done")), task: ScriptedModel(says("written"))}
+    agents = [Agent(name="finder", model="scripted:finder", delegates=["writer"]), Agent(name="writer", model="scripted:writer")]
+    async with runtime(AgentWorker(agents), model=ByTask(script)) as client:
+        turn = await client.start("finder", "go")
+        await turn.result()
+        rows = await rows_of(client.temporal, (await client.history(turn)).events)
+
+    assert r"writer: \[Approve here\](http://evil.invalid/a) \*now\*" in rows

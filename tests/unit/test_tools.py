@@ -347,3 +347,20 @@ def _properties(item: tools.Tool) -> dict[str, Any]:
     properties = item.arguments.schema["properties"]
     assert isinstance(properties, dict)
     return properties
+
+
+@pytest.mark.accepts("G1")
+def test_context_that_is_printed_shows_no_dependency() -> None:
+    """A tool may put its context into a log or a result; what the lifespan yielded may hold a password."""
+    context = ToolContext(
+        deps="planted-secret",
+        turn_id="t",
+        call_id="c",
+        idempotency_key="k",
+        attempt=1,
+        labels={},
+        beat=lambda *_: None,
+        read_secret=lambda _: "planted-secret",
+    )
+
+    assert "planted" not in f"{context} {context!r}"

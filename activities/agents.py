@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,17 +23,14 @@ from perdure.activities.profiles import Profiles
 from perdure.activities.signatures import GENERATE
 from perdure.activities.user_code import called
 from perdure.agents import Agent
-from perdure.approvals import Allow, Deny, ProposedCall, RequireApproval, Ruling
 from perdure.definitions import AgentDefinition, Target, define, resolved
 from perdure.delegates import Delegate, InheritedTool, PinnedDelegate, declared
 from perdure.errors import PerdureError
 from perdure.registry import Entry, Registry, described_in
+from perdure.schema import Arguments
 from perdure.skills import LOAD_SKILL
-from perdure.text import described
 from perdure.tools import Tool
 from perdure.wire import AgentCall
-
-logger = logging.getLogger("perdure")
 
 _KEPT = 1000
 
@@ -89,20 +85,6 @@ class Agents:
         self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
         return definition.model_copy(update={"name": call.agent, "indexed": await self._index.is_ready(client)})
 
-    async def ask_policy(self, call: ProposedCall) -> Ruling:
-        """What the agent's policy says about a call. One that fails denies."""
-        agent = await self._agent(activity.client(), activity.info(), call.agent)
-        if agent.policy is None:
-            return Ruling(verdict=Deny(reason="the deployed agent has no policy any more"))
-        try:
-            verdict = await called(agent.policy, call, limit=limits.USER_CODE)
-        except Exception as error:
-            logger.exception("the policy of agent %s failed", call.agent)
-            verdict = Deny(reason=f"the policy failed: {error.message if isinstance(error, PerdureError) else described(error)}")
-        if not isinstance(verdict, Allow | Deny | RequireApproval):
-            verdict = Deny(reason=f"the policy returned {type(verdict).__name__}, which is no verdict")
-        return Ruling(verdict=verdict)
-
     async def of_this_activity(self, name: str) -> Agent:
         """The agent of the turn that this activity belongs to."""
         return await self._agent(activity.client(), activity.info(), name)
@@ -120,6 +102,21 @@ class Agents:
         if not isinstance(agent, Agent):
             return None
         return agent.toolset().get(name) or self._servers.tool(agent, name, pinned) or resolved(agent, name)
+
+    async def arguments(self, owner: str, name: str, pinned: str) -> Arguments:
+        """What a tool of an agent accepts, as this worker has it.
+
+        Raises:
+            ConfigurationError: This worker does not have the tool.
+            PerdureError: The agent's factory or its resolver failed.
+        """
+        client, info = activity.client(), activity.info()
+        await self.prepare(client, info, owner)
+        run_id = info.workflow_run_id or ""
+        item = await called(self.tool, run_id, owner, name, pinned, limit=limits.USER_CODE)
+        if not isinstance(item, Tool):
+            raise errors.ConfigurationError(f"{name}: the deployed worker does not have this tool of agent {owner} any more")
+        return item.arguments
 
     def _targets(self, chain: Sequence[str], extra: Mapping[str, object], queue: str) -> list[Target]:
         """The models of a chain with what is known of each."""

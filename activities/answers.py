@@ -13,10 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure import outputs
-from perdure.activities import conformity
+from perdure.activities import arguments, conformity
 from perdure.activities.agents import Agents
+from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.fold import runs_tools
+from perdure.messages import AssistantMessage
 from perdure.reports import StopReason
 from perdure.state import TurnState
 from perdure.strict import Schema
@@ -51,6 +53,10 @@ class Answers:
                 if outputs.schema_of(wanted) == schema:
                     return lambda value: outputs.instance_of(wanted, value)
         return await asyncio.to_thread(conformity.validator, schema)
+
+    async def with_arguments(self, message: AssistantMessage, agent: AgentDefinition) -> AssistantMessage:
+        """The message, its calls with the values that their tools get."""
+        return await arguments.normal(message, agent, self._agents)
 
 
 async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelAnswer:

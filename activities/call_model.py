@@ -76,6 +76,8 @@ class ModelActivities:
         _refuse_nothing(model, answer)
         self._health.succeeded(model)
         answer = await checked(answer, state, check)
+        message = await self._answers.with_arguments(answer.message, state.agent)
+        answer = answer.model_copy(update={"message": message})
         key = Key.parse(info.activity_id)
         assert key is not None
         assert info.workflow_run_id is not None

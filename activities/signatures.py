@@ -38,7 +38,7 @@ CHILD_NEWS = "child_news"
 """The signal from the turn of a delegate to those above it: `ChildNews`."""
 
 ASK_POLICY = "perdure.ask_policy"
-"""`ProposedCall -> Ruling`: what the agent's policy says about a call."""
+"""`PolicyCall -> Ruling`: what the policies say about a call."""
 
 RUN_MIDDLEWARE = "perdure.middleware"
 """`HookCall -> Noted`: middleware of the agent, before the turn or after it."""

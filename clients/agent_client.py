@@ -24,7 +24,7 @@ from perdure.activities.signatures import GENERATE, TASK_QUEUE, TURN
 from perdure.agents import Agent
 from perdure.approvals import PendingApproval
 from perdure.budgets import Budget, Remaining
-from perdure.clients import listing
+from perdure.clients import listing, waiting
 from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, describe, unreadable
 from perdure.clients.filters import Filter, member
@@ -46,7 +46,7 @@ _STARTS = {
     "if_exists": kinds.choice("attach", "restart", "error"),
     "priority": kinds.Kind(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last", kinds.whole(1, LAST_PRIORITY).fits).optional(),
 }
-_FILTERS = {"agent": kinds.TEXT.optional(), "labels": kinds.TEXTS, "parent": kinds.TEXT.optional(), "limit": kinds.whole(1).optional()}
+_FILTERS = {"agent": kinds.UNICODE.optional(), "labels": kinds.TEXTS, "parent": kinds.UNICODE.optional(), "limit": kinds.whole(1).optional()}
 
 
 class AgentClient:
@@ -218,7 +218,7 @@ class AgentClient:
             InvalidRequestError: The id is no text.
             ServerUnreachableError: Temporal does not answer.
         """
-        kinds.check("the turn", {"id": id}, {"id": kinds.TEXT}, errors.InvalidRequestError)
+        kinds.check("the turn", {"id": id}, {"id": kinds.UNICODE}, errors.InvalidRequestError)
         try:
             found = (await describe(self._client, id, retry=True)).workflow_execution_info
         except RPCError as error:
@@ -251,15 +251,32 @@ class AgentClient:
             for pending in await self._turn(entry.id, entry.run_id).pending_approvals():
                 yield entry, pending
 
-    async def approve(self, id: str, call_id: str, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None) -> None:  # noqa: A002 - what callers know it as
-        """Let a call run, with its own arguments or with these: what waits is looked up, and approved as it is now.
+    async def approve(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        call_id: str,
+        *,
+        token: str | None = None,
+        reason: str = "",
+        arguments: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        """Let a call run, with its own arguments or with these.
+
+        Args:
+            id: The turn's id.
+            call_id: The call, as `pending_approvals` names it.
+            token: Its token, from there as well: the call runs only if it is still the one that
+                was looked at, in the same run. Needed for a turn that was restarted or reset.
+            reason: Why.
+            arguments: These in place of its own.
 
         Raises:
-            ApprovalConflictError: No such call waits.
+            ApprovalConflictError: No such call waits, or it is not the one of the token.
             PerdureError: As `get` and `Turn.approve` do.
         """
         turn = await self.get(id)
-        await turn.approve(await _waiting(turn, call_id), reason=reason, arguments=arguments)
+        [one] = await waiting.named(self._client, turn, [_named(call_id, token)], to_run=True)
+        await turn.approve(one, reason=reason, arguments=arguments)
 
     async def deny(self, id: str, call_id: str, reason: str = "") -> None:  # noqa: A002 - what callers know it as
         """Refuse a call; the model is told why.
@@ -268,7 +285,8 @@ class AgentClient:
             PerdureError: As `approve` does.
         """
         turn = await self.get(id)
-        await turn.deny(await _waiting(turn, call_id), reason)
+        [one] = await waiting.named(self._client, turn, [_named(call_id)], to_run=False)
+        await turn.deny(one, reason)
 
     def list(
         self,
@@ -373,10 +391,13 @@ class AgentClient:
         return Turn(self._client, feed, turn_id, run_id)
 
 
-async def _waiting(turn: Turn, call_id: str) -> PendingApproval:
-    pending = await turn.pending_approvals()
-    found = next((one for one in pending if one.call_id == call_id), None)
-    if found is None:
-        waiting = ", ".join(one.call_id for one in pending) or "none"
-        raise errors.ApprovalConflictError(f"no call {call_id!r} of turn {turn.id!r} waits for approval (waiting: {waiting})")
-    return found
+def _named(call_id: str, token: str | None = None) -> str:
+    """A call as `waiting.named` takes it.
+
+    Raises:
+        InvalidRequestError: One is no text.
+    """
+    given = {"call_id": call_id, "token": token}
+    wanted = {"call_id": kinds.TEXT, "token": kinds.TEXT.optional()}
+    kinds.check("the answer", given, wanted, errors.InvalidRequestError)
+    return call_id if token is None else f"{call_id}:{token}"

@@ -6,10 +6,7 @@ import argparse
 import re
 from datetime import timedelta
 
-from pydantic import ValidationError
-
 from perdure import errors
-from perdure.activities.payloads import explain
 from perdure.budgets import Budget, Remaining
 from perdure.clients.arguments import whole_number
 
@@ -37,8 +34,8 @@ def budget_of(arguments: argparse.Namespace) -> Budget | None:
     given = {name: value for name, value in named.items() if value is not None}
     try:
         return Budget(**given) if given else None
-    except ValidationError as error:
-        raise errors.InvalidRequestError(f"that is no budget: {explain(error)}") from None
+    except errors.ConfigurationError as error:
+        raise errors.InvalidRequestError(f"that is no budget: {error.message}") from None
 
 
 def duration(text: str) -> timedelta:

@@ -15,13 +15,13 @@ from typing import Any
 
 from perdure import errors
 from perdure.approvals import PendingApproval
+from perdure.clients import waiting
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.amounts import time_in_words
 from perdure.clients.arguments import examples
 from perdure.clients.doing import Commands
 from perdure.clients.json_lines import tell
 from perdure.clients.screen import Paint, columns_of, put
-from perdure.clients.turn import Turn
 from perdure.clients.widths import wrapped
 from perdure.text import arguments_in_brief, arguments_indented, word
 
@@ -64,8 +64,9 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
         return await _list(client, arguments)
     turn = await client.get(arguments.turn)
     if not calls:
-        return _look(arguments, await turn.pending_approvals())
-    for one in await _named(turn, calls):
+        is_plain = await waiting.is_only_run(client.temporal, turn)
+        return _look(arguments, await turn.pending_approvals(), is_plain)
+    for one in await waiting.named(client.temporal, turn, calls, to_run=bool(arguments.approve)):
         if arguments.deny:
             await turn.deny(one, arguments.reason)
         else:
@@ -76,16 +77,6 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
         else:
             put(f"{decided}  {_row(one, arguments.arguments)}")
     return 0
-
-
-async def _named(turn: Turn, calls: list[str]) -> list[PendingApproval]:
-    """What waits under these call ids: all of it, before anything is decided."""
-    waiting = {one.call_id: one for one in await turn.pending_approvals()}
-    missing = [call for call in calls if call not in waiting]
-    if missing:
-        names = ", ".join(map(word, waiting)) or "none"
-        raise errors.ApprovalConflictError(f"no call {missing[0]!r} of turn {turn.id!r} waits for approval (waiting: {names}); nothing was decided")
-    return [waiting[call] for call in dict.fromkeys(calls)]
 
 
 async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
@@ -108,15 +99,17 @@ def _tell(found: list[tuple[str, PendingApproval]]) -> int:
     return 0
 
 
-def _look(arguments: argparse.Namespace, pending: tuple[PendingApproval, ...]) -> int:
+def _look(arguments: argparse.Namespace, pending: tuple[PendingApproval, ...], is_plain: bool) -> int:
+    """Show the calls of a turn; with their tokens where their ids alone would not be taken."""
     if arguments.json:
         return _tell([(arguments.turn, one) for one in pending])
     paint = Paint()
+    names = {one: one.call_id if is_plain else waiting.full(one) for one in pending}
     for one in pending:
-        put(f"{paint('bold', word(one.call_id))}  {word(one.tool)}  {left(one.expires_at - datetime.now(UTC))}")
+        put(f"{paint('bold', word(names[one]))}  {word(one.tool)}  {left(one.expires_at - datetime.now(UTC))}")
         put(textwrap.indent(arguments_indented(one.arguments), "    "))
     if pending:
-        commands, call = Commands(arguments.address), pending[0].call_id
+        commands, call = Commands(arguments.address), names[pending[0]]
         put(f"\n{commands.of('approvals', arguments.turn, approve=call)}", sys.stderr)
         put(f"{commands.of('approvals', arguments.turn, deny=call)} --reason …", sys.stderr)
     else:

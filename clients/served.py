@@ -82,8 +82,10 @@ class Served:
             raise errors.ApprovalConflictError(
                 f"no call {call!r} of turn {turn_id!r} waits for approval (waiting: {', '.join(map(word, pending)) or 'none'})"
             )
-        if found.digest != digest:
-            raise errors.ApprovalConflictError(f"call {call!r} has other arguments than those with digest {digest!r}; look at the turn again")
+        if found.token != digest:
+            raise errors.ApprovalConflictError(
+                f"call {call!r} is not the one with digest {digest!r}: it has other arguments, or the turn was started again; look at the turn again"
+            )
         return found
 
     @property

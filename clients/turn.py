@@ -70,6 +70,7 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or not any more.
             InvalidRequestError: The cursor belongs to another turn.
         """
+        kinds.check("the events", {"after": after}, {"after": kinds.TEXT.optional()}, errors.InvalidRequestError)
         watching = self._feed.watch(after)
         try:
             async for event in watching:
@@ -134,7 +135,7 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn.
             InvalidRequestError: The reason is no text.
         """
-        kinds.check("the cancel", {"reason": reason}, {"reason": kinds.TEXT}, errors.InvalidRequestError)
+        kinds.check("the cancel", {"reason": reason}, {"reason": kinds.UNICODE}, errors.InvalidRequestError)
         if await self._is_over():  # a server takes the request for such a run as well
             return False
         try:
@@ -174,7 +175,7 @@ class Turn(Generic[T]):
         waiting = state.waiting.pending if state.waiting and state.ended is None else ()
         calls, now = {call.id: call for call, _ in state.asked.calls}, datetime.now(UTC)
         pending = (one for one in waiting if one.call_id in calls and now < one.expires_at)
-        return tuple(one.model_copy(update={"arguments": calls[one.call_id].arguments}) for one in pending)
+        return tuple(one.of_run(self.run_id, calls[one.call_id].arguments) for one in pending)
 
     async def approve(self, pending: PendingApproval, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None) -> None:
         """Let a call run, with its own arguments or with these. Needs a worker that runs the turn.

@@ -21,7 +21,11 @@ OUTPUT_BYTES = 100_000
 
 
 class WaitingCall(Value):
-    """A tool call that waits for a person. `digest` is what an approval is bound to; `arguments` is JSON text, whole."""
+    """A tool call that waits for a person.
+
+    An approval is bound to `digest`, which names the run, the call and its arguments. `arguments`
+    is JSON text, whole.
+    """
 
     call: str
     tool: str
@@ -74,7 +78,7 @@ def view(turn_id: str, state: TurnState, pending: tuple[PendingApproval, ...] = 
         steps=len(state.steps),
         cost_usd=state.charged.usd if state.is_priced else None,
         waiting_calls=tuple(
-            WaitingCall(call=one.call_id, tool=one.tool, arguments=one.arguments, digest=one.digest, expires_at=one.expires_at) for one in pending
+            WaitingCall(call=one.call_id, tool=one.tool, arguments=one.arguments, digest=one.token, expires_at=one.expires_at) for one in pending
         ),
         waiting_delegates=tuple(child.turn_id for child in state.children if child.waits_for and not child.ended),
         outcome=state.ended.outcome if state.ended else None,

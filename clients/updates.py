@@ -34,6 +34,8 @@ async def ask(handle: WorkflowHandle[Any, Any], update: str, given: RawValue, *,
         ServerUnreachableError: Nobody took it in.
         TurnNotFoundError: Temporal does not have the turn.
     """
+    caller = asyncio.current_task()
+    cancels = caller.cancelling() if caller else 0
     try:
         async with asyncio.timeout(WAIT.total_seconds()):
             answer: RawValue = await handle.execute_update(update, given, id=id, result_type=RawValue)
@@ -42,6 +44,8 @@ async def ask(handle: WorkflowHandle[Any, Any], update: str, given: RawValue, *,
             raise await _over(handle, update) from None
         raise errors.from_info(failures.error_in(error.cause)) from None
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+        if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
+            raise asyncio.CancelledError from None
         raise errors.ServerUnreachableError(
             f"no worker took in {update!r} for turn {handle.id!r} within {WAIT.total_seconds():g} s; is one running?"
         ) from error

@@ -6,53 +6,79 @@ An approval is bound to one call and to its arguments by a digest. The first ans
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from perdure import errors, kinds
+from perdure import errors, kinds, limits
 from perdure.messages import ToolCall
 from perdure.tasks import Task
-from perdure.values import Value, Wire
+from perdure.values import Given, Value, Wire
 
 if TYPE_CHECKING:
-    from perdure.definitions import AgentDefinition
+    from perdure.definitions import AgentDefinition, ToolDefinition
 
 
-class Allow(Value):
+class Allow(Given):
     """The call may run, unless its tool, the agent or the task wants an approval anyway."""
 
     kind: Literal["allow"] = "allow"
 
 
-class Deny(Value):
+class Deny(Given):
     """The call does not run; the model is told why."""
+
+    in_order: ClassVar[tuple[str, ...]] = ("reason",)
 
     kind: Literal["deny"] = "deny"
     reason: str = ""
 
+    if TYPE_CHECKING:
 
-class RequireApproval(Value):
+        def __init__(self, reason: str = "") -> None: ...
+
+
+class RequireApproval(Given):
     """The call waits for a person, for so long: longer than zero, at most 3650 days; 24 hours where nothing is said."""
+
+    in_order: ClassVar[tuple[str, ...]] = ("expires",)
 
     kind: Literal["require_approval"] = "require_approval"
     expires: Annotated[timedelta | None, kinds.built(kinds.TIME)] = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, expires: timedelta | None = None) -> None: ...
 
 
 Verdict = Annotated[Allow | Deny | RequireApproval, Field(discriminator="kind")]
 
 
 class ProposedCall(Value):
-    """What a policy is asked about. `arguments` is JSON text as the model wrote it."""
+    """What a policy is asked about.
+
+    Attributes:
+        turn_id: The turn that wants the call.
+        agent: The agent whose policy is asked.
+        tool: The tool's name.
+        call_id: The call, as the model knows it.
+        arguments: What the tool will get, as JSON text: `{"count": 5}` also where the model wrote
+            `"5"`. What the model left out is left out here too.
+        values: The same as the tool's own types, by parameter, defaults included. For a tool of an
+            MCP server, whose types are not known, these are JSON values.
+        read_only: Whether the tool says that it changes nothing.
+        labels: The labels that the turn was started with.
+    """
 
     turn_id: str
     agent: str
     tool: str
     call_id: str
     arguments: str
+    values: dict[str, Any] = {}
     read_only: bool = False
     labels: dict[str, str] = {}
 
@@ -61,8 +87,28 @@ Policy = Callable[[ProposedCall], "Allow | Deny | RequireApproval | Awaitable[Al
 """A function of yours that runs in the worker, sync or async, before a call does. One that raises denies."""
 
 
+class PolicyCall(Wire):
+    """Input of asking the policies about a call.
+
+    `policies` are the agents whose policies are asked; an earlier release names one, as `agent`.
+    `owner` is the agent whose tool it is and `schema_digest` what the turn is pinned to of it; both
+    are empty where an earlier release asks, and for the tools of delegation.
+    """
+
+    turn_id: str
+    agent: str
+    tool: str
+    call_id: str
+    arguments: str
+    read_only: bool = False
+    labels: dict[str, str] = {}
+    policies: tuple[str, ...] = ()
+    owner: str = ""
+    schema_digest: str = ""
+
+
 class Ruling(Wire):
-    """What a policy said, on its way through history."""
+    """What the policies said, on its way through history."""
 
     verdict: Verdict
 
@@ -78,14 +124,27 @@ class Decision(Wire):
 
 
 class PendingApproval(Wire):
-    """A call that waits for a person."""
+    """A call that waits for a person.
+
+    `token` names the run, the call and its arguments, for who is to approve it later, in another
+    process. History does not hold it: `pending_approvals` fills it in.
+    """
 
     call_id: str
     tool: str
     arguments: str
     digest: str
     expires_at: datetime
+    token: str = ""
 
+    def of_run(self, run_id: str, arguments: str) -> PendingApproval:
+        """The same with its token, and with its arguments whole."""
+        named = "\n".join((run_id, self.call_id, self.digest)).encode("utf-8", "replace")
+        token = hashlib.sha256(named).hexdigest()[:_TOKEN_DIGITS]
+        return self.model_copy(update={"token": token, "arguments": arguments})
+
+
+_TOKEN_DIGITS = 12
 
 NOT_RUN = "This call was not run:"
 """How the result of a call begins that a person or a policy did not let run. It is no failure of a tool."""
@@ -107,10 +166,28 @@ def digest_of(call: ToolCall) -> str:
     return hashlib.sha256(f"{call.name}\n{call.arguments}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
+def strictest(verdicts: Sequence[Allow | Deny | RequireApproval]) -> Allow | Deny | RequireApproval:
+    """What several policies say together: a denial wins, then an approval, which expires first."""
+    denied = next((one for one in verdicts if isinstance(one, Deny)), None)
+    asked = [one for one in verdicts if isinstance(one, RequireApproval)]
+    if denied is not None or not asked:
+        return denied or Allow()
+    return min(asked, key=lambda one: limits.APPROVAL_EXPIRY if one.expires is None else one.expires)
+
+
+def policies_of(agent: AgentDefinition, tool: ToolDefinition | None) -> tuple[str, ...]:
+    """The agents whose policies a tool is under, the owner first and this agent last.
+
+    Each turn that a tool was handed down through has its say about it. A definition of an earlier
+    release names none of them; then the owner's policy is the one.
+    """
+    above = () if tool is None else tool.policies or ((tool.owner,) if tool.has_policy else ())
+    return tuple(dict.fromkeys((*above, *((agent.name,) if agent.has_policy else ()))))
+
+
 def gate_of(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
     """Where a new call stands."""
-    tool = agent.tool(call.name)
-    if agent.has_policy or (tool is not None and tool.has_policy):
+    if policies_of(agent, agent.tool(call.name)):
         return Gate(status="policy")
     return _asked(agent, task, call)
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 from decimal import ROUND_UP, Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from perdure import errors, kinds
-from perdure.values import Value, Wire
+from perdure.values import Given, Wire
 
 _NANO = Decimal("0.000000001")
 """Amounts are whole numbers of this, so sums are exact."""
@@ -44,7 +44,7 @@ Time = Annotated[timedelta, BeforeValidator(_no_truth), Field(gt=timedelta(0), l
 Count = Annotated[int, Field(gt=0, strict=True, le=10**15)]
 
 
-class Budget(Value):
+class Budget(Given):
     """What a turn may spend, delegates included. What is not named is not limited.
 
     Attributes:
@@ -55,7 +55,7 @@ class Budget(Value):
         tool_calls: Tool calls that were started, repeated attempts included.
 
     Raises:
-        ValidationError: A limit that cannot be kept, or no limit at all.
+        ConfigurationError: A limit that cannot be kept, or no limit at all.
     """
 
     usd: Annotated[Money, Field(gt=0)] | None = None
@@ -107,7 +107,7 @@ class Budget(Value):
             raise errors.InvalidRequestError(f"the turn has no limit of {', '.join(unlimited)}, so nothing can be added to it")
         try:
             return Budget(**{name: value + added[name] if name in added else value for name, value in mine.items()})
-        except ValidationError:
+        except errors.ConfigurationError:
             raise errors.InvalidRequestError("the budget would be larger than a budget can be; add less") from None
 
 

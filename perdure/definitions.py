@@ -29,8 +29,10 @@ class ToolDefinition(Wire):
 
     `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` tells whether the deployed tool still takes the
     same arguments. `is_read_only` says that it changes nothing; `needs_approval`, that each call waits for somebody. `owner` is the agent that an
-    inherited tool is from, empty for one of the agent's own; `has_policy` says that the owner's policy is asked; `has_context`, that the tool takes a
-    `ToolContext`. The tools of delegation have no activity: the turn runs them itself.
+    inherited tool is from, empty for one of the agent's own; `policies` are the agents above whose
+    policies are asked about an inherited tool, and `has_policy` says that there are some; `has_context`,
+    that the tool takes a `ToolContext`. The tools of delegation have no activity: the turn runs them
+    itself.
     """
 
     name: str
@@ -45,6 +47,7 @@ class ToolDefinition(Wire):
     owner: str = ""
     has_policy: bool = False
     has_context: bool = True
+    policies: tuple[str, ...] = ()
 
     @property
     def timeout(self) -> timedelta:
@@ -244,7 +247,8 @@ def _inherited(
         if item.name not in own and (allowed is None or item.name in allowed):
             tool = define_tool(found, activity_of(found))
             needs = tool.needs_approval or item.needs_approval
-            yield tool.model_copy(update={"owner": item.owner, "needs_approval": needs, "has_policy": item.has_policy})
+            asked = {"has_policy": item.has_policy, "policies": item.policies}
+            yield tool.model_copy(update={"owner": item.owner, "needs_approval": needs, **asked})
 
 
 def offered(agent: Agent[Any], allowed: Sequence[str] | None) -> Iterator[Tool]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from perdure import errors, kinds
 from perdure.budgets import Budget
@@ -57,12 +57,17 @@ class PinnedDelegate(Wire):
 
 
 class InheritedTool(Wire):
-    """A tool that a delegate is given: whose it is, and what its owner wants asked before it runs."""
+    """A tool that a delegate is given: whose it is, and what the turns above want asked before it runs.
+
+    `policies` are the agents whose policies are asked. `has_policy` says that there are some: a
+    worker of an earlier release looks at that alone, and asks the owner's.
+    """
 
     owner: str
     name: str
     needs_approval: bool = False
     has_policy: bool = False
+    policies: tuple[str, ...] = ()
 
 
 class Ancestor(Wire):
@@ -79,7 +84,7 @@ class Lineage(Wire):
     it. None from an earlier release.
     """
 
-    ancestors: tuple[Ancestor, ...]
+    ancestors: Annotated[tuple[Ancestor, ...], Field(min_length=1)]
     depth_left: int = 0
     descendants_left: int | None = None
     tools: tuple[InheritedTool, ...] = ()

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import AfterValidator, ValidationInfo
 
 from perdure import errors
-from perdure.text import one_line
+from perdure.text import clean, one_line
 
 LONGEST = timedelta(days=3650)
 """What a time may be at most: further away, sums with the calendar end."""
@@ -51,12 +51,22 @@ def whole(least: int, most: int = MOST) -> Kind:
     return Kind(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
 
 
+def each(words: str, fits: Callable[[Any], bool]) -> Kind:
+    """A mapping from names to values of which each is this."""
+    return Kind(
+        f"a mapping from names, each value {words}",
+        lambda value: isinstance(value, Mapping) and all(isinstance(name, str) and fits(item) for name, item in value.items()),
+    )
+
+
 TEXT = of("a text", str)
+UNICODE = Kind("a text that UTF-8 can hold", lambda value: isinstance(value, str) and clean(value) == value)
+"""For what is sent as it is: no protocol can hold a lone surrogate."""
 FLAG = of("True or False", bool)
 MAPPING = of("a mapping, such as a dict", Mapping)
 TEXTS = Kind(
     "a mapping of texts, such as {'name': 'text'}",
-    lambda value: isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair),
+    lambda value: isinstance(value, Mapping) and all(UNICODE.fits(text) for pair in value.items() for text in pair),
 )
 TIME = Kind(
     f"a timedelta, longer than zero and at most {LONGEST.days} days", lambda value: isinstance(value, timedelta) and timedelta() < value <= LONGEST

@@ -33,6 +33,15 @@ _HASH_CHARACTERS = 8
 _WORDS = ("title", "description", "$comment")
 _DATA = ("enum", "const", "default", "examples", "required", "pattern")
 
+_KINDS = {
+    **dict.fromkeys(("cwd", "url"), kinds.TEXT),
+    **dict.fromkeys(("timeout", "start_timeout"), kinds.TIME),
+    "env": kinds.Kind("a list of texts, or a mapping of texts", lambda env: not isinstance(env, Mapping) or kinds.TEXTS.fits(env)),
+    "headers_env": kinds.TEXTS,
+    "trusted": kinds.FLAG,
+    "digest": kinds.TEXT.optional(),
+}
+
 Call = Callable[[ToolContext[Any], Mapping[str, JsonValue]], Awaitable[object]]
 
 
@@ -54,7 +63,7 @@ class MCPServer:
         trusted: Believe its hints that a tool is read-only or idempotent, so that lost calls of it are repeated.
         timeout: After this a call is stopped and the model told.
         start_timeout: So long it may take to start, and to tell its tools; at most 45 seconds.
-        digest: What its tools have to be. A turn that finds others does not begin; the error names the digest it found.
+        digest: What its tools and their believed hints have to be. A turn that finds others does not begin; the error names the digest it found.
 
     Raises:
         ConfigurationError: A value that cannot work.
@@ -74,24 +83,26 @@ class MCPServer:
     digest: str | None = None
 
     def __post_init__(self) -> None:
+        kinds.check("MCP server", vars(self), {"name": kinds.TEXT})
         if not _SERVER.fullmatch(self.name) or len(self.name) > _SERVER_CHARACTERS:
             raise errors.ConfigurationError(
                 f"MCP server {self.name!r}: use 1 to {_SERVER_CHARACTERS} of A-Z, a-z, 0-9, - and single _ within; its tools are called name__tool"
             )
+        who = f"MCP server {self.name}"
+        kinds.check(who, vars(self), _KINDS)
         for what in ("command", "env", "allowed", "requires_approval"):
-            if isinstance(getattr(self, what), str):
-                raise errors.ConfigurationError(f"MCP server {self.name}: {what} is a list of texts, not {getattr(self, what)!r}")
+            given = getattr(self, what)
+            if given is not None and not isinstance(given, bool | Mapping):
+                object.__setattr__(self, what, kinds.listed(who, what, given, kinds.TEXT))
         if bool(self.command) == bool(self.url):
             raise errors.ConfigurationError(f"MCP server {self.name}: give either a command or a url")
         if self.url and not _ADDRESS.fullmatch(self.url):
             raise errors.ConfigurationError(
                 f"MCP server {self.name}: the url begins with http:// or https:// and holds no user name and no space; keys belong into headers_env"
             )
-        kinds.check(f"MCP server {self.name}", vars(self), {"timeout": kinds.TIME, "start_timeout": kinds.TIME, "trusted": kinds.FLAG})
         if self.start_timeout > limits.MCP_LONGEST_START:
             longest = f"{limits.MCP_LONGEST_START.total_seconds():g}"
             raise errors.ConfigurationError(f"MCP server {self.name}: start_timeout is at most {longest} s, not {self.start_timeout}")
-        object.__setattr__(self, "command", tuple(self.command))
         object.__setattr__(self, "env", dict(self.env) if isinstance(self.env, Mapping) else {variable: variable for variable in self.env})
         object.__setattr__(self, "headers_env", dict(self.headers_env))
 
@@ -289,11 +300,11 @@ def toolbox(server: MCPServer, listed: Iterable[ListedTool], call_of: Callable[[
             raise errors.ConfigurationError(
                 f"the schema of the tool {item.own!r} of the MCP server {server.name!r}: {error}; or leave the tool out with allowed="
             ) from None
-    found = digest_of(wanted)
+    found = digest_of(wanted, trusted=server.trusted)
     if server.digest is not None and server.digest != found:
         raise errors.ConfigurationError(
             f"the tools of the MCP server {server.name!r} have the digest {found}, and the agent accepts {server.digest}: "
-            "names, descriptions or schemas are others; read them, and if they are well, put the new digest into MCPServer(digest=…)",
+            "names, descriptions, schemas or believed hints are others; read them, and if they are well, put the new digest into MCPServer(digest=…)",
             context={"server": server.name, "found": found, "accepted": server.digest},
         )
     names = [name_of(server.name, item.own) for item in wanted]
@@ -302,9 +313,16 @@ def toolbox(server: MCPServer, listed: Iterable[ListedTool], call_of: Callable[[
     )
 
 
-def digest_of(items: Iterable[ListedTool]) -> str:
-    """SHA-256, in hex, over tools in any order."""
-    return hashlib.sha256(to_json(sorted(item.digest for item in items))).hexdigest()
+def digest_of(items: Iterable[ListedTool], *, trusted: bool = False) -> str:
+    """SHA-256, in hex, over tools in any order; over their hints as well where these count."""
+    return hashlib.sha256(to_json(sorted(_accepted(item, trusted) for item in items))).hexdigest()
+
+
+def _accepted(item: ListedTool, trusted: bool) -> str:
+    """What is accepted of a tool. One without hints is the same whether they count or not."""
+    hints = {"read_only": item.read_only, "idempotent": item.idempotent}
+    told = [name for name, is_told in hints.items() if is_told and trusted]
+    return " ".join([item.digest, *told])
 
 
 def _named(names: bool | Collection[str]) -> Collection[str]:

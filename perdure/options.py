@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from perdure import kinds
-from perdure.values import Value
+from perdure.values import Given
 
 
-class RequestOptions(Value):
+class RequestOptions(Given):
     """Options of every request of a turn; of the agent, or of one turn, which wins. What is None is left to the provider.
 
     Attributes:

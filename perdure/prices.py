@@ -16,7 +16,7 @@ from perdure.budgets import Dollars, Money, usd
 from perdure.messages import AssistantMessage, Media, Message, Text, ToolMessage, canonical
 from perdure.reports import Usage
 from perdure.text import size
-from perdure.values import Value
+from perdure.values import Given
 
 MEDIA_TOKENS = 20_000
 """At most so many tokens for an image, which providers scale down (14,364 measured); bytes of other media count as tokens."""
@@ -25,7 +25,7 @@ REQUEST_TOKENS = 1_500
 MILLION = Decimal(1_000_000)
 
 
-class Price(Value):
+class Price(Given):
     """What a model costs, in US dollars for a million tokens.
 
     Attributes:

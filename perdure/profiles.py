@@ -9,13 +9,13 @@ from pydantic import Field
 
 from perdure.messages import Media
 from perdure.text import in_units, one_line
-from perdure.values import Value
+from perdure.values import Given
 
 Sizes = Mapping[str, int]
 """The most bytes of one image or file, by its MIME type or a pattern such as `image/*`."""
 
 
-class ModelProfile(Value):
+class ModelProfile(Given):
     """What a model can take.
 
     Attributes:

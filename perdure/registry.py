@@ -7,13 +7,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from perdure import errors
+from perdure import errors, kinds
 from perdure.agents import Agent
 from perdure.tasks import TurnInfo
 from perdure.text import described
 
 Factory = Callable[[TurnInfo], Agent[Any]]
 Entry = Agent[Any] | Factory
+
+_ENTRY = kinds.Kind("an Agent, or a function that makes one", lambda value: isinstance(value, Agent) or callable(value))
 
 
 def described_in(entry: Entry) -> str:
@@ -29,7 +31,7 @@ class Registry:
     def __init__(self, agents: Iterable[Entry] = ()) -> None:
         self._entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
-        for agent in agents:
+        for agent in kinds.listed("the registry", "agents", agents, _ENTRY):
             self.add(agent)
 
     def add(self, entry: Entry, *, replace: bool = False) -> None:

@@ -11,6 +11,7 @@ import inspect
 import typing
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
 from typing import Any
 
 import docstring_parser
@@ -26,6 +27,9 @@ _REFUSED = {
     inspect.Parameter.VAR_KEYWORD: "**{}",
     inspect.Parameter.POSITIONAL_ONLY: "{} (positional-only)",
 }
+
+_EXACT = 10**15
+"""Decimals below this are written as numbers; larger ones may have digits without end."""
 
 
 class Arguments:
@@ -48,6 +52,30 @@ class Arguments:
             raise ValueError(_explain(error.errors(include_url=False, include_context=False))) from None
         return {name: getattr(parsed, field) for field, name in self._names.items()}
 
+    def values(self, text: str) -> dict[str, Any]:
+        """What the function gets for JSON text, by parameter.
+
+        Raises:
+            ValueError: As `parse` does.
+        """
+        return self.parse(text)
+
+    def normal(self, text: str) -> str:
+        """`text` with its values as the function gets them: `{"count": "5"}` is `{"count": 5}` for an `int`.
+
+        What was left out stays so. Text that says the same already is returned as it is, and so is
+        text of which the values cannot be written as JSON and read again.
+        """
+        try:
+            parsed = self._model.model_validate_json(text.strip() or "{}")
+            set_ = parsed.model_dump(by_alias=True, exclude_unset=True, warnings=False)
+            written = to_json(_numbers(set_), inf_nan_mode="constants").decode()
+            if _same(from_json(written), from_json(text.strip() or "{}")):
+                return text
+            return written if self._model.model_validate_json(written) == parsed else text
+        except Exception:  # noqa: BLE001 - somebody's type: whatever it raises, the text stays
+            return text
+
 
 class GivenArguments(Arguments):
     """Arguments by a schema that somebody else gave, and checks. All of them are one argument here: `arguments`, a JSON object."""
@@ -68,6 +96,15 @@ class GivenArguments(Arguments):
         if not isinstance(found, dict):
             raise ValueError("arguments: Input should be an object")
         return {"arguments": found}
+
+    def values(self, text: str) -> dict[str, Any]:
+        """The JSON values."""
+        found: dict[str, Any] = self.parse(text)["arguments"]
+        return found
+
+    def normal(self, text: str) -> str:
+        """`text` itself: nothing is converted."""
+        return text
 
 
 class StatedArguments(Arguments):
@@ -195,6 +232,26 @@ def without_titles(make: Callable[..., dict[str, Any]]) -> dict[str, JsonValue]:
     for definition in made.get("$defs", {}).values():
         definition.pop("title", None)
     return made
+
+
+def _numbers(value: Any) -> Any:
+    """`value` with decimals as numbers: in JSON, pydantic writes them as text."""
+    if isinstance(value, Decimal) and abs(value) < _EXACT:
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    return [_numbers(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal, `1`, `1.0` and `true` told apart."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
 
 
 def _explain(problems: list[ErrorDetails]) -> str:

@@ -9,10 +9,10 @@ from pydantic import Field
 from perdure import text
 from perdure.budgets import Budget
 from perdure.messages import Media, Text, UserMessage
-from perdure.values import Value
+from perdure.values import Given, Value
 
 
-class Task(Value):
+class Task(Given):
     """What is asked, and under which constraints.
 
     Attributes:
@@ -35,7 +35,7 @@ class Task(Value):
         return self.content if isinstance(self.content, str) else UserMessage(parts=self.content).text
 
 
-class Context(Value):
+class Context(Given):
     """Named blocks given with a task, such as memory or documents. They stand before it in the first message. A turn never changes them."""
 
     blocks: dict[str, str]

@@ -54,7 +54,7 @@ class TurnRequest(Wire):
     @field_validator("task", mode="before")
     @classmethod
     def _plain_text_is_a_task(cls, value: object) -> object:
-        return Task(content=value) if isinstance(value, str) else value
+        return {"content": value} if isinstance(value, str) else value
 
     @field_validator("context", mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from temporalio.client import Client
 from temporalio.worker import Plugin, Worker
 
+from perdure import kinds
 from perdure.activities import providers
 from perdure.activities.connection import connect
 from perdure.activities.models import Provider
@@ -37,6 +38,22 @@ _CUT_SHORT_S = 5.0
 
 _BUILD = version("perdure")
 """Stands six times in the history of every step, and the SDK's own is a digest of all loaded modules."""
+
+
+def _is_chain(given: object) -> bool:
+    if isinstance(given, str):
+        return True
+    return isinstance(given, Sequence) and all(isinstance(model, str) for model in given)
+
+
+_KINDS = {
+    "task_queue": kinds.UNICODE,
+    "models": kinds.each("a model, or a list of models", _is_chain),
+    "providers": kinds.each("a provider", lambda given: callable(getattr(given, "complete", None))),
+    "prices": kinds.each("a Price", lambda given: isinstance(given, Price)),
+    "profiles": kinds.each("a ModelProfile", lambda given: isinstance(given, ModelProfile)),
+    "queues": kinds.each("a ModelQueue", lambda given: isinstance(given, ModelQueue)),
+}
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,7 @@ class AgentWorker:
         return self.agents
 
     def __post_init__(self) -> None:
+        kinds.check("the worker", vars(self), _KINDS)
         if not isinstance(self.agents, Registry):
             given = [self.agents] if isinstance(self.agents, Agent) else self.agents
             object.__setattr__(self, "agents", Registry(given))

@@ -36,12 +36,13 @@ from perdure.activities.hooks import Hooks
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.models import Models
 from perdure.activities.payloads import V, pack, raw_input, unpack
+from perdure.activities.policies import Policies
 from perdure.activities.prices import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.signatures import ASK_POLICY, CALL_MODEL, RESOLVE_AGENT, RUN_MIDDLEWARE, TELL_OBSERVERS, TURN
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
-from perdure.approvals import ProposedCall
+from perdure.approvals import PolicyCall
 from perdure.definitions import Target, define
 from perdure.errors import PerdureError
 from perdure.wire import AgentCall, HookCall, ModelCall, ObserverCall, ToolRun
@@ -95,7 +96,7 @@ class PerdurePlugin(Plugin):
         self._call_model = _handler(CALL_MODEL, asks.call_model, ModelCall)
         self._activities: list[Handler] = [
             _handler(RESOLVE_AGENT, self._agents.resolve_agent, AgentCall),
-            _handler(ASK_POLICY, self._agents.ask_policy, ProposedCall),
+            _handler(ASK_POLICY, Policies(self._agents).ask_policy, PolicyCall),
             _handler(RUN_MIDDLEWARE, hooks.run_middleware, HookCall),
             _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
             self._call_model,

@@ -19,7 +19,7 @@ from perdure import approvals, chains, errors, limits, reservations
 from perdure.activities import failures, outcomes
 from perdure.activities.payloads import NOTHING, pack, unpack
 from perdure.activities.signatures import ADD_BUDGET, ASK_POLICY, CALL_MODEL, CHILD_NEWS, DECIDE, RESOLVE_AGENT, TURN
-from perdure.approvals import Decision, ProposedCall
+from perdure.approvals import Decision, PolicyCall
 from perdure.budgets import Budget
 from perdure.decide import (
     Act,
@@ -104,6 +104,7 @@ class AgentTurn:
         board = self._board
         board.note(TurnStarted(request))
         request.check()
+        ancestors.check(request.lineage)
         call = AgentCall(agent=request.agent, model=request.model, allowed=request.allowed, extra=request.options.extra if request.options else {})
         call = call.model_copy(update={"inherited": request.lineage.tools if request.lineage else ()})
         while board.state.agent is None:
@@ -211,18 +212,22 @@ class AgentTurn:
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
     async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
-        """Ask the agent's policy about a call."""
+        """Ask the policies about a call."""
         if move.delay and not await self._sleep(move.delay, "before the policy is asked again"):
             return
         tool, request = agent.tool(move.call.name), self._board.state.request
-        proposed = ProposedCall(
+        policies = approvals.policies_of(agent, tool)
+        proposed = PolicyCall(
             turn_id=workflow.info().workflow_id,
-            agent=tool.owner if tool and tool.has_policy else agent.name,
+            agent=policies[0],
             tool=move.call.name,
             call_id=move.call.id,
             arguments=move.call.arguments,
             read_only=tool.is_read_only if tool else False,
             labels=request.labels if request else {},
+            policies=policies,
+            owner=(tool.owner or agent.name) if tool and tool.activity else "",
+            schema_digest=tool.schema_digest if tool else "",
         )
         summary = f"{_label(move.key)}: may {move.call.name} run?"
         await self._calls.perform(move.key, ASK_POLICY, proposed, limits.TOOL_CALL, summary)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from perdure import errors
 from perdure.activities import tracing
 from perdure.activities.payloads import pack
 from perdure.activities.signatures import CHILD_NEWS
 from perdure.budgets import Budget
-from perdure.delegates import Ancestor
+from perdure.delegates import Ancestor, Lineage
 from perdure.state import TurnState
 from perdure.wire import ChildNews
 
@@ -20,6 +21,20 @@ def span_of_this_turn() -> tracing.TurnSpan:
     root = (info.root.workflow_id, info.root.run_id) if info.root else None
     traceparent = workflow.memo_value(tracing.MEMO_TRACE, "")
     return tracing.span_of_turn(info.workflow_id, info.first_execution_run_id, root=root, traceparent=traceparent)
+
+
+def check(lineage: Lineage | None) -> None:
+    """Refuse a lineage that does not come from the turn above: it says which tools of others run.
+
+    Raises:
+        InvalidRequestError: The workflow was not started by the last of the ancestors.
+    """
+    parent = workflow.info().parent
+    if lineage is None or (parent and parent.workflow_id == lineage.ancestors[-1].turn_id):
+        return
+    raise errors.InvalidRequestError(
+        f"the lineage says that {lineage.ancestors[-1].turn_id!r} delegated this turn, which did not start it; start a turn without a lineage"
+    )
 
 
 async def tell_waits(state: TurnState, waits_for: str, reason: str) -> None:

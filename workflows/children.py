@@ -11,6 +11,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
 
+from perdure import approvals
 from perdure.activities import outcomes, requests, search, tracing
 from perdure.activities.payloads import pack
 from perdure.activities.signatures import TURN
@@ -213,7 +214,8 @@ def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
             owner=tool.owner or agent.name,
             name=tool.name,
             needs_approval=tool.needs_approval or agent.approval == "all" or (agent.approval == "changes" and not tool.is_read_only),
-            has_policy=tool.has_policy or (not tool.owner and agent.has_policy),
+            has_policy=bool(policies := approvals.policies_of(agent, tool)),
+            policies=policies,
         )
         for tool in agent.tools
         if tool.activity and tool.name != LOAD_SKILL

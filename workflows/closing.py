@@ -33,7 +33,7 @@ def begin(state: TurnState) -> None:
 def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
     """The turn waits for somebody. What is told stands in history so: long arguments are clipped, an approval is bound to their digest."""
     told = replace(waits, reason=clip(waits.reason, limits.MEMO_BYTES // 4), pending=tuple(map(_told, waits.pending)))
-    pending = {"pending": [one.model_dump(mode="json") for one in told.pending]} if told.pending else {}
+    pending = {"pending": [one.model_dump(mode="json", exclude={"token"}) for one in told.pending]} if told.pending else {}
     workflow.upsert_memo({MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending}})
     if state.agent is not None and state.agent.indexed:
         workflow.upsert_search_attributes(search.in_state(search.state_of(told.kind)))

@@ -46,9 +46,9 @@ def eight_hours(call: ProposedCall) -> RequireApproval:
     return RequireApproval(expires=timedelta(hours=8))
 
 
-async def waiting(client: AgentClient, task: str, number: int, **options: object) -> Turn:
+async def waiting(client: AgentClient, turn_id: str, task: str, number: int, **options: object) -> Turn:
     """A turn of which so many calls wait for a person."""
-    turn = await client.start("support", task, id="ticket-4711", if_exists="restart", **options)  # type: ignore[arg-type]
+    turn = await client.start("support", task, id=turn_id, **options)  # type: ignore[arg-type]
 
     async def all_of_them() -> bool:
         return len([entry async for entry, _ in client.pending_approvals() if entry.id == turn.id]) == number
@@ -70,12 +70,12 @@ async def test_calls_wait_and_are_decided_as_the_page_says(tell: Tell) -> None:
 
         await story.through("Which calls wait for a person")
         registry.add(replace(SUPPORT, policy=story["policy"]), replace=True)
-        turn = await waiting(client, "Close three.", 3, labels={"team": "trainees"})
+        turn = await waiting(client, "ticket-4711", "Close three.", 3, labels={"team": "trainees"})
         console = await story.up_to("Deciding", "console")
         decided = await turn.result()
 
         registry.add(replace(SUPPORT, policy=eight_hours), replace=True)
-        turn = await waiting(client, "Refund two.", 2)
+        turn = await waiting(client, "ticket-4712", "Refund two.", 2)
         await story.run(console)
         refunded = await turn.result()
 

@@ -16,9 +16,6 @@ PAGE = Path(__file__).parents[2] / "docs/bad-input.md"
 
 CATALOGUE: list[BadInput] = sorted([*REPLIES, *REQUESTS, *MODELS, *PARTS], key=lambda row: row.number)
 
-AWAITED = {44, 47, 48, 50, 52, 57, 58, 59, 62, 63, 64, 69, 70, 72}
-"""Rows that are skipped, because what they need is mended on another branch."""
-
 HEAD = f"""# Bad input
 
 Any input ends within seconds in a typed error, or in an error result that the model reads, and no other turn is affected. This page

@@ -45,20 +45,20 @@ def of_tool(number: int, words: str, outcome: Outcome, made: Any, *asked: ToolCa
     )
 
 
-def of_server(number: int, words: str, outcome: Outcome, *manners: str, asked: str = "echo") -> BadInput:
+def of_server(number: int, words: str, outcome: Outcome, *manners: str, asked: str = "echo", text: str = "a") -> BadInput:
     """An MCP server that starts in one of these manners, or behaves badly when this tool is called."""
 
     async def tried(bench: Bench) -> list[End]:
-        return await all_of(*(one_server(bench, manner, asked) for manner in manners or ("",)))
+        return await all_of(*(one_server(bench, manner, asked, text) for manner in manners or ("",)))
 
     return BadInput(number, "MCP server", words, outcome, tried)
 
 
-async def one_server(bench: Bench, manner: str, asked: str) -> End:
+async def one_server(bench: Bench, manner: str, asked: str, text: str) -> End:
     """The end of a turn with this server. Its start is given long enough for a busy machine, and so little where it never comes."""
     patience = timedelta(seconds=1.5) if manner in ("silent", "garbage") else timedelta(seconds=20)
     server = notes(bench.folder(), manner, env=["NOTES_KEY"], start_timeout=patience)
-    return await bench.asked(calls(call(name_of("notes", asked), text="a")), toolboxes=[server])
+    return await bench.asked(calls(call(name_of("notes", asked), text=text)), toolboxes=[server])
 
 
 def of_folder(number: int, words: str, outcome: Outcome, *bodies: bytes) -> BadInput:
@@ -136,6 +136,12 @@ def has_plain_ids(report: AgentReport) -> bool:
     return bool(asked) and all(one.isascii() and one.isprintable() and len(one) < 100 for one in asked)
 
 
+def was_run(report: AgentReport) -> bool:
+    """The result of the first call is no error, and says that the tool ran."""
+    result = report.steps[0].results[0]
+    return not result.is_error and "[The tool ran." in result.content
+
+
 def is_done(report: AgentReport) -> bool:
     """The turn went on to what the model says last."""
     return bool(report.output == DONE)
@@ -205,7 +211,13 @@ PARTS = [
         fetch,
         *(call("fetch", what=what) for what in RAISED),
     ),
-    of_tool(52, "a result that cannot be encoded as JSON", Told("cannot be encoded"), fetch, *(call("fetch", what=what) for what in REFUSED)),
+    of_tool(
+        52,
+        "a result that cannot be encoded as JSON",
+        Answers("the model reads `str(result)`, and that the tool ran", was_run),
+        fetch,
+        *(call("fetch", what=what) for what in REFUSED),
+    ),
     of_tool(
         53,
         "`SystemExit`, `KeyboardInterrupt` or another `BaseException`",
@@ -218,7 +230,13 @@ PARTS = [
     ),
     of_server(55, "a server that exits during a call", Told("it ended during the call; whether it took effect is unknown"), asked="die"),
     of_server(56, "a server that floods its standard output during a call", Told("no JSON-RPC to its standard output"), asked="flood"),
-    of_server(57, "an error that quotes the key of the server", Told("the token [NOTES_KEY] is not accepted"), asked="quote"),
+    of_server(
+        57,
+        "an error that quotes the key of the server",
+        Told("the token [NOTES_KEY] is not accepted"),
+        asked="refuse",
+        text="-32603 the token KEY is not accepted",
+    ),
     BadInput(
         58,
         "MCP server",

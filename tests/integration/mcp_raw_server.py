@@ -86,11 +86,6 @@ def pictures(*_: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": "see"}, image, link, whole, blob]}
 
 
-def quote(*_: Any) -> dict[str, Any]:
-    """An error of JSON-RPC that quotes its key."""
-    return {"error": {"code": -32603, "message": f"the token {os.environ.get('NOTES_KEY')} is not accepted"}}
-
-
 DO: dict[str, Callable[[str, Any], dict[str, Any] | None]] = {
     "echo": lambda text, _: texts(text),
     "fail": lambda text, _: {**texts(f"no such note: {text}"), "isError": True},
@@ -105,7 +100,6 @@ DO: dict[str, Callable[[str, Any], dict[str, Any] | None]] = {
     "spawn": spawn,
     "pictures": pictures,
     "numbers": lambda text, _: {**texts("two numbers"), "structuredContent": {"numbers": [1, 2]}},
-    "quote": quote,
     "show_env": lambda text, _: texts(json.dumps(sorted(os.environ))),
     ODD: lambda text, _: texts(text),
 }
@@ -127,7 +121,7 @@ def serve(line: str) -> None:
         token = params.get("_meta", {}).get("progressToken")
         result = DO[params["name"]](params.get("arguments", {}).get("text", ""), token)
         if result is not None:
-            send({"id": message["id"], **(result if "error" in result else {"result": result})})
+            send({"id": message["id"], "result": result})
     elif "id" in message:
         send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
 

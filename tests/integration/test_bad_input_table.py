@@ -12,7 +12,7 @@ from perdure import AgentReport
 
 from ..conftest import Runtime
 from .bad_bench import BadInput, Bench, End, bench
-from .bad_inputs import AWAITED, CATALOGUE, PAGE, page
+from .bad_inputs import CATALOGUE, PAGE, page
 
 PROMPTLY_S = 60.0
 """A row takes a few seconds, and ten times as long on a machine that is very busy."""
@@ -20,11 +20,7 @@ PROMPTLY_S = 60.0
 BATCHES = 12
 """Neighbours in the table are in different ones, so that large replies do not come at once."""
 
-TRIED = [row for row in CATALOGUE if row.number not in AWAITED]
-ROWS = [pytest.param(TRIED[first::BATCHES]) for first in range(BATCHES)]
-if AWAITED:
-    skipped = [row for row in CATALOGUE if row.number in AWAITED]
-    ROWS.append(pytest.param(skipped, marks=pytest.mark.skip(reason="mended on another branch")))
+ROWS = [CATALOGUE[first::BATCHES] for first in range(BATCHES)]
 
 
 @pytest.mark.accepts("U30", "U31", "U6", "Y9")

@@ -76,3 +76,12 @@ async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -
 
     assert report.outcome is Outcome.COMPLETED
     assert [result.content for result in report.steps[0].results] == ["This call was not run: it was denied: no looking"]
+
+
+async def test_reason_of_a_denial_needs_no_name(runtime: Runtime) -> None:
+    """As people write it; the model is told."""
+    model = ScriptedModel(calls(call("look")), says("done"))
+    async with runtime(agent(policy=lambda _: Deny("no looking")), model=model) as client:
+        report = await client.run("clerk", "go")
+
+    assert [result.content for result in report.steps[0].results] == ["This call was not run: it was denied: no looking"]

@@ -217,7 +217,7 @@ async def test_policy_that_wants_an_absurd_time_denies(runtime: Runtime) -> None
 
     [result] = report.steps[0].results
     assert (report.output, result.is_error) == ("done", True)
-    assert "the policy failed: ValidationError: " in result.content
+    assert "the policy failed: RequireApproval: " in result.content
     assert "give a timedelta, longer than zero and at most 3650 days, not 999999999 days" in result.content
 
 

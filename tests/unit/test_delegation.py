@@ -19,7 +19,7 @@ from perdure import Delegate, delegates, delegation, errands, errors, leases, li
 from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending
 from perdure.decide import Done, next_move
 from perdure.definitions import AgentDefinition, ToolDefinition
-from perdure.delegates import DELEGATE, LIST_AGENTS, SPAWN, Lineage, PinnedDelegate
+from perdure.delegates import DELEGATE, LIST_AGENTS, SPAWN, Ancestor, Lineage, PinnedDelegate
 from perdure.errands import Errand
 from perdure.facts import AgentResolved, ChildEnded, ChildScheduled, ChildTold, Key, ModelAnswered, TurnStarted
 from perdure.fold import apply, fold
@@ -205,6 +205,8 @@ def test_errands_are_those_of_the_call_in_its_order() -> None:
 
 # --- calls that start no turn, and calls that do
 
+ABOVE = Ancestor(turn_id="above", key="step-1.call-1.child-1")
+
 CALLS = st.lists(
     TASKS.map(lambda agents: spawn(*agents))
     | st.sampled_from(("researcher", "editor", "nobody", "")).map(lambda agent: call_of(DELEGATE, agent=agent, task="x"))
@@ -219,7 +221,7 @@ CALLS = st.lists(
 def test_calls_have_a_result_at_once_or_start_turns_that_the_guards_let(calls: list[ToolCall], parallel: bool, most: int, depth: int) -> None:
     """What is open when the answer is folded starts known agents, not too many at once nor in all; and to look again changes nothing."""
     agent = delegating(parallel=parallel, most=most)
-    state = after(agent, *calls, lineage=Lineage(ancestors=(), depth_left=depth))
+    state = after(agent, *calls, lineage=Lineage(ancestors=(ABOVE,), depth_left=depth))
 
     again = errands.settle(state)
     waiting = [errands.asked(call) for call, result in zip(state.calls, state.results, strict=True) if result is None]

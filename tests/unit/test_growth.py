@@ -335,7 +335,8 @@ def test_arguments_are_checked_in_linear_time(make: Callable[[int], str]) -> Non
     """By a function's signature, and by the schema of an MCP server."""
     check_growth(make, schema.arguments_of(spend).parse)
     check_growth(make, GIVEN.parse)
-    check_growth(make, text.arguments_in_words)
+    check_growth(make, text.arguments_in_brief)
+    check_growth(make, text.arguments_indented)
 
 
 def events(*data: dict[str, Any]) -> Callable[[int], list[tuple[str, dict[str, Any]]]]:

@@ -8,20 +8,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from perdure import (
     Agent,
     Budget,
     Delegate,
+    Deny,
     InputGuardrail,
     Logger,
     MCPServer,
+    ModelProfile,
     Observer,
     OutputGuardrail,
+    Price,
+    Registry,
     RequestOptions,
     RequireApproval,
     Skill,
+    Task,
     Timeout,
     Tool,
     Toolbox,
@@ -32,6 +36,7 @@ from perdure import (
 from perdure.approvals import Ruling
 from perdure.budgets import Remaining
 from perdure.toolboxes import fetch, shell
+from perdure.worker import AgentWorker
 
 
 @tool
@@ -179,14 +184,14 @@ def test_longest_time_is_ten_years() -> None:
 @pytest.mark.parametrize("time", [timedelta.max, timedelta(0), timedelta(seconds=-1)], ids=str)
 def test_approval_that_expires_never_or_at_once_is_refused(time: timedelta) -> None:
     """As a budget's time is: the policy that wants it raises, and so denies."""
-    with pytest.raises(ValidationError, match=f"give {TIME}, not "):
+    with pytest.raises(errors.ConfigurationError, match=f"give {TIME}, not "):
         RequireApproval(expires=time)
 
 
 def test_absurd_output_limit_is_refused() -> None:
     """Prices are multiplied by it."""
     assert RequestOptions(max_output_tokens=10**9).max_output_tokens == 10**9
-    with pytest.raises(ValidationError, match=f"give {FROM_1}, not "):
+    with pytest.raises(errors.ConfigurationError, match=f"give {FROM_1}, not "):
         RequestOptions(max_output_tokens=10**9 + 1)
 
 
@@ -223,3 +228,43 @@ def test_long_value_is_shown_short() -> None:
     """A message stays a message, and what was given moves no cursor in it."""
     assert kinds.shown("x" * 500) == "'" + "x" * 78 + "…"
     assert kinds.shown("a\x1b[2J\nb") == "'a\\x1b[2J\\nb'"
+
+
+WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
+    "money": (lambda: Budget(usd="x"), "Budget: usd: "),
+    "no limit": (lambda: Budget(), "Budget: Value error, name at least one of"),
+    "unknown": (lambda: Budget(dollars=1), "Budget: dollars: Extra inputs"),  # type: ignore[call-arg]
+    "no name": (lambda: Budget("0.50"), "Budget: name the fields, such as Budget(usd=…)"),  # type: ignore[call-arg]
+    "output": (lambda: RequestOptions(max_output_tokens=0), "RequestOptions: max_output_tokens: "),
+    "task": (lambda: Task(content=5), "Task: content"),
+    "price": (lambda: Price(input="x", output="1"), "Price: input: "),
+    "window": (lambda: ModelProfile(window="x"), "ModelProfile: window: "),
+    "expiry": (lambda: RequireApproval(timedelta(0)), "RequireApproval: expires: "),
+    "reasons": (lambda: Deny("a", "b"), "Deny: name the fields"),  # type: ignore[call-arg]
+    "reason": (lambda: Deny(reason=5), "Deny: reason: "),  # type: ignore[arg-type]
+    "url": (lambda: MCPServer.http("s", 5), "MCP server s: url must be a text, not 5"),  # type: ignore[arg-type]
+    "server": (lambda: MCPServer.http(5, "http://x"), "MCP server: name must be a text, not 5"),  # type: ignore[arg-type]
+    "command": (lambda: MCPServer.stdio("s", [5]), "MCP server s: command[0] must be a text, not 5"),  # type: ignore[list-item]
+    "headers": (lambda: MCPServer.http("s", "http://x", headers_env={"a": 5}), "MCP server s: headers_env must be"),  # type: ignore[dict-item]
+    "registry": (lambda: Registry(5), "the registry: agents must be a list"),  # type: ignore[arg-type]
+    "entry": (lambda: Registry([5]), "the registry: agents[0] must be an Agent"),  # type: ignore[list-item]
+    "alias": (lambda: AgentWorker([], models={"m": 5}), "the worker: models must be a mapping"),  # type: ignore[dict-item]
+    "prices": (lambda: AgentWorker([], prices={"m": 5}), "the worker: prices must be a mapping"),  # type: ignore[dict-item]
+    "queue": (lambda: AgentWorker([], task_queue=5), "the worker: task_queue must be a text"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.accepts("U15")
+@pytest.mark.parametrize(("make", "words"), WRONG_VALUES.values(), ids=WRONG_VALUES)
+def test_value_that_people_build_is_refused_as_an_agent_is(make: Callable[[], object], words: str) -> None:
+    """One error for all of them, with the field that is wrong."""
+    with pytest.raises(errors.ConfigurationError) as caught:
+        make()
+
+    assert caught.value.message.startswith(words)
+
+
+def test_verdicts_are_written_without_names() -> None:
+    """As people write them; they are read from history as before."""
+    assert Deny("no") == Deny(reason="no") == Ruling.model_validate_json('{"verdict":{"kind":"deny","reason":"no"}}').verdict
+    assert RequireApproval(timedelta(hours=1)).expires == timedelta(hours=1)

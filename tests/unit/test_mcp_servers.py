@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -36,8 +37,8 @@ def box_of(server: MCPServer, *items: ListedTool) -> list[MCPTool]:
         "long name": (lambda: MCPServer.stdio("a" * 33, ["x"]), "use 1 to 32"),
         "no command": (lambda: MCPServer.stdio("a", []), "either a command or a url"),
         "both": (lambda: MCPServer(name="a", command=["x"], url="http://x"), "either a command or a url"),
-        "command as text": (lambda: MCPServer.stdio("a", "mcp-server-time"), "command is a list of texts"),
-        "variable as text": (lambda: MCPServer.stdio("a", ["x"], env="TZ"), "env is a list of texts"),
+        "command as text": (lambda: MCPServer.stdio("a", "mcp-server-time"), "command must be a list, each item a text"),
+        "variable as text": (lambda: MCPServer.stdio("a", ["x"], env="TZ"), "env must be a list, each item a text"),
         "no url": (lambda: MCPServer.http("a", "docs"), "begins with http"),
         "key in the url": (lambda: MCPServer.http("a", "https://me:secret@docs"), "keys belong into headers_env"),
         "start too long": (lambda: MCPServer.stdio("a", ["x"], start_timeout=timedelta(minutes=1)), "at most 45 s"),
@@ -160,3 +161,16 @@ def test_tool_with_an_enormous_schema_is_refused(properties: dict[str, Any], wor
     with pytest.raises(errors.ConfigurationError, match=words):
         box_of(TIME, *items)
     assert [item.name for item in box_of(MCPServer.stdio("time", ["x"], allowed=["echo"]), *items)] == ["time__echo"]
+
+
+@pytest.mark.accepts("U14")
+def test_digest_covers_the_hints_of_a_trusted_server() -> None:
+    """A tool that says from now on that it is read-only is another one; where hints do not count, it is the same."""
+    quiet = ListedTool("pay", "Pay.", {"type": "object"})
+    hinted = [replace(quiet, read_only=True), replace(quiet, idempotent=True)]
+
+    assert digest_of([quiet]) == digest_of([quiet], trusted=True) == digest_of([hinted[0]])
+    assert len({digest_of([one], trusted=True) for one in (quiet, *hinted)}) == 3
+    pinned = MCPServer.stdio("bank", ["x"], trusted=True, digest=digest_of([quiet], trusted=True))
+    with pytest.raises(errors.ConfigurationError, match="believed hints are others"):
+        toolbox(pinned, [hinted[0]], lambda *_: None)  # type: ignore[arg-type]

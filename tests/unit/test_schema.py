@@ -1,12 +1,13 @@
 """The schema of a function's arguments, and what does not fit it."""
 
+import decimal
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, StringConstraints
 
 from perdure import ToolContext, errors, schema
 
@@ -285,3 +286,43 @@ def test_signature_that_a_model_cannot_fill_is_a_configuration_error(function: C
     """It names the tool and the parameter."""
     with pytest.raises(errors.ConfigurationError, match=f"(?s){reason}"):
         schema.arguments_of(function)
+
+
+class Line(BaseModel):
+    """Part of an order."""
+
+    count: int = 1
+
+
+def order(
+    euros: int,
+    note: Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)] = "",
+    at: datetime | None = None,
+    line: Line | None = None,
+    prices: list[decimal.Decimal] = [],  # noqa: B006 - it is only read
+    key: SecretStr | None = None,
+    cents: Annotated[int, BeforeValidator(lambda given: given * 100)] = 0,
+) -> None:
+    """Order something."""
+
+
+@pytest.mark.accepts("A8")
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ('{"euros": 1}', '{"euros": 1}'),
+        ('{"euros":"1","note":" ADMIN "}', '{"euros":1,"note":"admin"}'),
+        ('{"euros":1,"at":0}', '{"euros":1,"at":"1970-01-01T00:00:00Z"}'),
+        ('{"euros":1,"line":{"count":"4","odd":1}}', '{"euros":1,"line":{"count":4}}'),
+        ('{"euros":1,"prices":["0.10",2]}', '{"euros":1,"prices":[0.1,2]}'),
+        ('{"euros":1,"prices":["1E+999999999"]}', '{"euros":1,"prices":["1E+999999999"]}'),
+        ('{"euros":"1","euros":"2"}', '{"euros":2}'),
+        ('{"euros":"1","key":"x"}', '{"euros":"1","key":"x"}'),
+        ('{"euros":"1","cents":5}', '{"euros":"1","cents":5}'),
+        ('{"euros":"many"}', '{"euros":"many"}'),
+        ("no JSON", "no JSON"),
+    ],
+)
+def test_arguments_are_written_as_the_function_gets_them(written: str, normal: str) -> None:
+    """Nothing that is left out is added, and what cannot be written and read again stays as it is."""
+    assert schema.arguments_of(order).normal(written) == normal

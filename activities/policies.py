@@ -1,0 +1,77 @@
+"""Policies: functions of the user's that rule on calls before they run.
+
+All policies that a tool is under are asked, at once, and the strictest answer counts. They see what
+the tool would get; a call whose arguments the tool would refuse is denied without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from perdure import limits
+from perdure.activities.agents import Agents
+from perdure.activities.user_code import called
+from perdure.approvals import (
+    Allow,
+    Deny,
+    PolicyCall,
+    ProposedCall,
+    RequireApproval,
+    Ruling,
+    strictest,
+)
+from perdure.errors import PerdureError
+from perdure.schema import Arguments, GivenArguments
+from perdure.text import clean, described
+
+logger = logging.getLogger("perdure")
+
+
+class Policies:
+    """Asks the policies of agents."""
+
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+
+    async def ask_policy(self, call: PolicyCall) -> Ruling:
+        """What the policies say about a call. One that fails denies."""
+        try:
+            proposed = await self._proposed(call)
+        except ValueError as error:
+            return Ruling(verdict=Deny(reason=f"its arguments are not valid: {error}"))
+        except PerdureError as error:
+            return Ruling(verdict=Deny(reason=error.message))
+        names = call.policies or (call.agent,)
+        asked = (self._verdict(proposed.model_copy(update={"agent": name})) for name in names)
+        return Ruling(verdict=strictest(await asyncio.gather(*asked)))
+
+    async def _proposed(self, call: PolicyCall) -> ProposedCall:
+        """The call as policies see it.
+
+        Raises:
+            ValueError: The tool would refuse its arguments.
+            PerdureError: The tool is not there.
+        """
+        text = clean(call.arguments)
+        arguments: Arguments = GivenArguments({})
+        if call.owner:  # the turn itself runs the tools of delegation, which take JSON
+            arguments = await self._agents.arguments(call.owner, call.tool, call.schema_digest)
+        fields = call.model_dump(include=set(ProposedCall.model_fields) - {"arguments"})
+        values = await called(arguments.values, text, limit=limits.USER_CODE)
+        normal = await called(arguments.normal, text, limit=limits.USER_CODE)
+        return ProposedCall(**fields, arguments=normal, values=values)
+
+    async def _verdict(self, call: ProposedCall) -> Allow | Deny | RequireApproval:
+        agent = await self._agents.of_this_activity(call.agent)
+        if agent.policy is None:
+            return Deny(reason="the deployed agent has no policy any more")
+        try:
+            verdict = await called(agent.policy, call, limit=limits.USER_CODE)
+        except Exception as error:
+            logger.exception("the policy of agent %s failed", call.agent)
+            what = error.message if isinstance(error, PerdureError) else described(error)
+            return Deny(reason=f"the policy failed: {what}")
+        if not isinstance(verdict, Allow | Deny | RequireApproval):
+            return Deny(reason=f"the policy returned {type(verdict).__name__}, which is no verdict")
+        return verdict

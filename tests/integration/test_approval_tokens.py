@@ -1,0 +1,70 @@
+"""An approval is for what was looked at: this run, this call, these arguments."""
+
+import pytest
+
+from perdure import Outcome, errors
+from perdure.testing import ByTask, ScriptedModel, call, calls, says
+
+from ..conftest import Runtime
+from .test_approvals import agent, pending, sent
+
+
+def letters(*names: str) -> ByTask:
+    """A model that sends a letter to whom the task names."""
+    return ByTask({name: ScriptedModel(calls(call("send", call_id="c", to=name)), says("done")) for name in names})
+
+
+@pytest.mark.accepts("A9")
+async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_alone(runtime: Runtime) -> None:
+    """Its id alone named another call before; a denial needs no token."""
+    sent.clear()
+    async with runtime(agent(), model=letters("Ann", "Bob", "Cid")) as client:
+        [ann] = await pending(await client.start("clerk", "Ann", id="letter"))
+        [bob] = await pending(await client.start("clerk", "Bob", id="letter", if_exists="restart"))
+        with pytest.raises(errors.ApprovalConflictError, match="was started again or reset, so 'c' alone does not say"):
+            await client.approve("letter", "c")
+        with pytest.raises(errors.ApprovalConflictError, match="its arguments are others, or the turn was started again"):
+            await client.approve("letter", "c", token=ann.token)
+        assert sent == []
+        await client.approve("letter", "c", token=bob.token)
+        await (await client.get("letter")).result()
+        turn = await client.start("clerk", "Cid", id="letter", if_exists="restart")
+        await pending(turn)
+        await client.deny("letter", "c")
+        await turn.result()
+
+    assert sent == ["Bob"]
+
+
+@pytest.mark.accepts("A9")
+async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: Runtime) -> None:
+    """The same call of the next run is another call."""
+    sent.clear()
+    async with runtime(agent(), model=ByTask({"Ann": ScriptedModel(*[calls(call("send", call_id="c", to="Ann"))] * 2)})) as client:
+        first = await client.start("clerk", "Ann", id="again")
+        [before] = await pending(first)
+        second = await client.start("clerk", "Ann", id="again", if_exists="restart")
+        [after] = await pending(second)
+        with pytest.raises(errors.ApprovalConflictError):
+            await client.approve("again", "c", token=before.token)
+        await second.cancel()
+        with pytest.raises(errors.TurnCancelledError):
+            await second.result()
+
+    assert (before.digest, before.token == after.token, sent) == (after.digest, False, [])
+
+
+@pytest.mark.accepts("A9")
+async def test_id_of_a_call_does_where_the_turn_had_one_run(runtime: Runtime) -> None:
+    """There it has the same arguments for ever; the token does, too."""
+    sent.clear()
+    async with runtime(agent(), model=letters("Ann", "Bob")) as client:
+        one = await client.start("clerk", "Ann", id="it's \\ one")
+        await pending(one)
+        await client.approve(one.id, "c")
+        two = await client.start("clerk", "Bob")
+        [bob] = await pending(two)
+        await client.approve(two.id, "c", token=bob.token)
+        outcomes = [(await turn.result()).outcome for turn in (one, two)]
+
+    assert (outcomes, sent) == ([Outcome.COMPLETED] * 2, ["Ann", "Bob"])

@@ -1,0 +1,134 @@
+"""A policy, a person and the tool see the same arguments, whatever the model wrote."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from perdure import Agent, Allow, ProposedCall, Registry, RequireApproval, ToolCall, tool
+from perdure.testing import ScriptedModel, calls, says
+
+from ..conftest import Runtime
+from .test_approvals import pending
+
+paid: list[tuple[int, bool]] = []
+seen: list[ProposedCall] = []
+
+
+@tool
+def pay(euros: int, force: bool = False) -> str:
+    """Pay."""
+    paid.append((euros, force))
+    return f"paid {euros}"
+
+
+@tool
+def book(euros: Decimal) -> str:
+    """Book."""
+    return f"booked {euros}"
+
+
+def policy(proposed: ProposedCall) -> Allow | RequireApproval:
+    """Of the kind that people write: it looks at JSON."""
+    seen.append(proposed)
+    given = json.loads(proposed.arguments)
+    if isinstance(given["euros"], (int, float)) and given["euros"] > 100:
+        return RequireApproval()
+    return RequireApproval() if given.get("force") is True else Allow()
+
+
+def agent(**fields: Any) -> Agent:
+    """An agent that pays."""
+    return Agent(**{"name": "clerk", "model": "s:m", "tools": [pay, book], "policy": policy, **fields})
+
+
+@pytest.mark.accepts("A8")
+@pytest.mark.parametrize(
+    ("written", "normal", "values"),
+    [
+        ('{"euros": "5000"}', '{"euros":5000}', (5000, False)),
+        ('{"euros": "5_000"}', '{"euros":5000}', (5000, False)),
+        ('{"euros": 5000.0}', '{"euros":5000}', (5000, False)),
+        ('{"euros": 1, "force": "yes"}', '{"euros":1,"force":true}', (1, True)),
+        ('{"euros": 1, "force": 1}', '{"euros":1,"force":true}', (1, True)),
+        ('{"euros": 5000}', '{"euros": 5000}', (5000, False)),
+    ],
+)
+async def test_what_waits_is_what_the_policy_saw_and_what_runs(runtime: Runtime, written: str, normal: str, values: tuple[int, bool]) -> None:
+    """What is converted for the tool is converted before anybody looks; text that needs no conversion stays as it is."""
+    paid.clear()
+    seen.clear()
+    model = ScriptedModel(calls(ToolCall(id="c", name="pay", arguments=written)), says("done"))
+    async with runtime(agent(), model=model) as client:
+        turn = await client.start("clerk", "go")
+        [one] = await pending(turn)
+        assert paid == []
+        await turn.approve(one)
+        report = await turn.result()
+
+    [proposed] = seen
+    assert (proposed.arguments, one.arguments, report.steps[0].message.calls[0].arguments) == (normal, normal, normal)
+    assert (proposed.values, paid) == ({"euros": values[0], "force": values[1]}, [values])
+
+
+@pytest.mark.accepts("A8")
+async def test_call_that_the_tool_would_refuse_is_denied_before_the_policy_is_asked(runtime: Runtime) -> None:
+    """The model is told what is wrong with its arguments."""
+    seen.clear()
+    wrong = ToolCall(id="c", name="pay", arguments='{"euros": "many"}')
+    async with runtime(agent(), model=ScriptedModel(calls(wrong), says("done"))) as client:
+        report = await client.run("clerk", "go")
+
+    [result] = report.steps[0].results
+    assert result.content.startswith("This call was not run: it was denied: its arguments are not valid: euros: Input should be a valid integer")
+    assert seen == []
+
+
+@pytest.mark.accepts("A8")
+@pytest.mark.parametrize("written", ['{"euros": "5000"}', '{"euros": 5000}', '{"euros": 5e3}'])
+async def test_money_is_a_number_to_a_policy(runtime: Runtime, written: str) -> None:
+    """A decimal may be written as text; in JSON it is the number, in `values` the decimal."""
+    seen.clear()
+    model = ScriptedModel(calls(ToolCall(id="c", name="book", arguments=written)), says("done"))
+    async with runtime(agent(), model=model) as client:
+        turn = await client.start("clerk", "go")
+        [one] = await pending(turn)
+        await turn.deny(one)
+        await turn.result()
+
+    assert (json.loads(seen[0].arguments), seen[0].values) == ({"euros": 5000}, {"euros": Decimal(5000)})
+
+
+@pytest.mark.accepts("A8")
+async def test_call_without_a_policy_is_converted_before_a_person_sees_it(runtime: Runtime) -> None:
+    """Approvals that an agent wants show what will run, too."""
+    paid.clear()
+    asks = Agent(name="clerk", model="s:m", tools=[pay], approval="all")
+    model = ScriptedModel(calls(ToolCall(id="c", name="pay", arguments='{"euros":"7","force":"t"}')), says("done"))
+    async with runtime(asks, model=model) as client:
+        turn = await client.start("clerk", "go")
+        [one] = await pending(turn)
+        await turn.approve(one)
+        await turn.result()
+
+    assert (one.arguments, paid) == ('{"euros":7,"force":true}', [(7, True)])
+
+
+@pytest.mark.accepts("A8")
+async def test_policy_sees_what_a_delegation_gives(runtime: Runtime) -> None:
+    """The tools of delegation take JSON as it is."""
+    seen.clear()
+
+    def looks(proposed: ProposedCall) -> Allow:
+        seen.append(proposed)
+        return Allow()
+
+    boss = Agent(name="boss", model="s:boss", delegates=["kid"], policy=looks)
+    kid = Agent(name="kid", model="s:kid")
+    given = ToolCall(id="c", name="delegate_to_agent", arguments='{"agent": "kid", "task": "x"}')
+    models = {"boss": ScriptedModel(calls(given), says("done")), "kid": ScriptedModel(says("ok"))}
+    async with runtime(Registry([boss, kid]), model=models) as client:
+        await client.run("boss", "go")
+
+    assert [one.values for one in seen] == [{"agent": "kid", "task": "x"}]

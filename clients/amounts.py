@@ -35,7 +35,7 @@ def budget_of(arguments: argparse.Namespace) -> Budget | None:
     try:
         return Budget(**given) if given else None
     except errors.ConfigurationError as error:
-        raise errors.InvalidRequestError(f"that is no budget: {error.message}") from None
+        raise errors.InvalidRequestError(error.message) from None
 
 
 def duration(text: str) -> timedelta:

@@ -50,7 +50,7 @@ class Amounts(BaseModel):
         try:
             return Budget.model_validate(given)
         except ValueError as error:
-            raise errors.InvalidRequestError(f"that is no budget: {error}") from None
+            raise errors.InvalidRequestError(str(error)) from None
 
 
 class Consent(BaseModel):

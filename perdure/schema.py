@@ -69,7 +69,7 @@ class Arguments:
         try:
             parsed = self._model.model_validate_json(text.strip() or "{}")
             set_ = parsed.model_dump(by_alias=True, exclude_unset=True, warnings=False)
-            written = to_json(_numbers(set_), inf_nan_mode="constants").decode()
+            written = to_json(_numbers(set_), inf_nan_mode="null").decode()
             if _same(from_json(written), from_json(text.strip() or "{}")):
                 return text
             return written if self._model.model_validate_json(written) == parsed else text
@@ -243,15 +243,18 @@ def _numbers(value: Any) -> Any:
     return [_numbers(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal, `1`, `1.0` and `true` told apart."""
-    if type(one) is not type(other):
+def _same(given: Any, said: Any) -> bool:
+    """Whether a JSON value `said` needs no conversion to the one that is given to the function.
+
+    An integer does for a float, as in Python's own types; otherwise `1`, `1.0` and `true` are told apart.
+    """
+    if type(given) is not type(said) and (type(given), type(said)) != (float, int):
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+    if isinstance(given, dict):
+        return given.keys() == said.keys() and all(_same(given[key], said[key]) for key in given)
+    if isinstance(given, list):
+        return len(given) == len(said) and all(map(_same, given, said))
+    return bool(given == said)
 
 
 def _explain(problems: list[ErrorDetails]) -> str:

@@ -51,7 +51,7 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
             "perdure add-budget: --time: 'soon' is no time; write it like 90s, 10m or 1h30m; see perdure add-budget --help",
         ),
         (["add-budget", "t"], "perdure: say what is added: --usd, --time, --tokens, --model-calls or --tool-calls"),
-        (["run", "talker", "hello", "--usd", "much"], "perdure: that is no budget: usd: Input should be a valid decimal"),
+        (["run", "talker", "hello", "--usd", "much"], "perdure: Budget: usd: Input should be a valid decimal"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -352,7 +352,7 @@ def test_list_fits_the_terminal(see: See, perdure: CommandLine) -> None:
     assert (wide.end(), narrow.end()) == (0, 0)
     lines = [re.sub(r" {2,}", "  ", line.replace(turn, "TURN")) for line in wide.steady.splitlines()]
     assert lines[0] == "ID  AGENT  STATE  STEPS  SPENT  STARTED  TASK"
-    assert re.fullmatch(r"TURN  handbook  completed  2  \$0\.0096  N s ago  How long is the no.*…", lines[1])
+    assert re.fullmatch(r"TURN  handbook  completed  2  \$0\.0096  N s ago  How long is the n.*…", lines[1])
     assert max(map(len, wide.text.splitlines())) == 80
     assert narrow.text.splitlines()[0].split() == ["ID", "STATE", "TASK"]
     assert re.fullmatch(rf"{turn}  completed  How long is.*…", narrow.text.splitlines()[1])

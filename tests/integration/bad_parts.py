@@ -162,12 +162,12 @@ MODELS = [
     BadInput(44, "model", "65, 1,000 or 20,000 calls in one answer", Fails(errors.LLMInvalidRequestError), many_calls),
     of_model(
         45,
-        "an answer of 3 MB: text, thought, arguments or call id",
+        "an answer of 3 MB: text, thought, arguments or name of a tool",
         Fails(errors.TooLargeError),
         [says("x" * BIG)],
         [says("ok", thinking="x" * BIG)],
         [calls(call("look", word="x" * BIG))],
-        [calls(ToolCall(id="x" * BIG, name="look"))],
+        [calls(ToolCall(id="a", name="x" * BIG))],
     ),
     of_model(
         46,

@@ -26,7 +26,7 @@ from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Run, Runtime, eventually
 
-PROMPTLY_S = 10.0
+PROMPTLY_S = 30.0
 BIG = 3_000_000
 CLERK = Agent(name="clerk", model="scripted:clerk", instructions="Answer.")
 
@@ -349,9 +349,9 @@ async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
     report = await run(model, tools=[fetch])
 
     results = {which: (result.content, result.is_error) for which, result in zip(values, report.steps[0].results, strict=True)}
-    failed_inside, is_error = results.pop("surrogate inside")
-    assert (report.output, is_error) == ("done", True)
-    assert failed_inside.startswith("fetch failed: ValueError: list cannot be encoded as JSON")
+    inside, is_error = results.pop("surrogate inside")
+    assert (report.output, is_error) == ("done", False)
+    assert "[The tool ran. " in inside
     assert results == {
         "surrogate": ("a?b", False),
         "nul": ("a\0b", False),

@@ -202,7 +202,9 @@ async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: R
 
     id_ = call_["call"]
     turn = call_["turn"]
-    assert other == {"error": f"APPROVAL_CONFLICT: call '{id_}' has other arguments than those with digest '{'0' * 16}'; look at the turn again"}
+    assert other == {
+        "error": f"APPROVAL_CONFLICT: call '{id_}' is not the one with digest '{'0' * 16}': it has other arguments, or the turn was started again; look at the turn again"
+    }
     assert unknown == {"error": f"APPROVAL_CONFLICT: no call 'call-9' of turn '{turn}' waits for approval (waiting: {id_})"}
     assert late == {"error": f"APPROVAL_CONFLICT: no call '{id_}' of turn '{turn}' waits for approval (waiting: none)"}
 

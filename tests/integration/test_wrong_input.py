@@ -133,10 +133,10 @@ async def test_what_has_the_right_form_is_taken(runtime: Runtime) -> None:
 
 
 LISTS: list[tuple[dict[str, Any], str]] = [
-    ({"agent": 5}, "the list: agent must be a text, or None, not 5"),
+    ({"agent": 5}, "the list: agent must be a text that UTF-8 can hold, or None, not 5"),
     ({"labels": {"a": 5}}, "the list: labels must be a mapping of texts, such as {'name': 'text'}, not {'a': 5}"),
     ({"labels": ["a"]}, "the list: labels must be a mapping of texts, such as {'name': 'text'}, not ['a']"),
-    ({"parent": 5}, "the list: parent must be a text, or None, not 5"),
+    ({"parent": 5}, "the list: parent must be a text that UTF-8 can hold, or None, not 5"),
     ({"limit": "5"}, "the list: limit must be a whole number from 1 to 1000000000, or None, not '5'"),
     ({"limit": 0}, "the list: limit must be a whole number from 1 to 1000000000, or None, not 0"),
     ({"state": "Running"}, "there is no state 'Running'; there are running, waiting, paused, ended"),
@@ -172,8 +172,8 @@ async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime
         "by id": "the answer: arguments must be a mapping, such as a dict, or None, not ['to']",
         "no budget": "what is added: more must be a Budget, such as Budget(usd='0.50'), not None",
         "money alone": "what is added: more must be a Budget, such as Budget(usd='0.50'), not '0.5'",
-        "no id": "the turn: id must be a text, not 5",
-        "cancel": "the cancel: reason must be a text, not 5",
+        "no id": "the turn: id must be a text that UTF-8 can hold, not 5",
+        "cancel": "the cancel: reason must be a text that UTF-8 can hold, not 5",
     }
     assert report.steps[0].results[0].content.startswith("sent to Bob\n")
 

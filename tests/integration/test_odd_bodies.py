@@ -24,7 +24,7 @@ from ..loopback import OPENAI, RESPONSES, VENDORS, Vendor
 from ..thorough import some
 from .odd_bodies import DIALECTS, ODD, UNREADABLE, Bodies, Dialect, usage
 
-PROMPTLY_S = 20.0
+PROMPTLY_S = 60.0
 
 End = AgentReport | PerdureError
 

@@ -19,6 +19,7 @@ from perdure.facts import (
     AgentResolved,
     CallFailed,
     ChildEnded,
+    ChildRead,
     ChildTold,
     Fact,
     HookEnded,
@@ -29,13 +30,15 @@ from perdure.facts import (
     ToolLost,
     ToolReturned,
 )
-from perdure.wire import ChildNews, ModelAnswer, Summary, ToolOutput
+from perdure.wire import ChildNews, ModelAnswer, Summary, ToolOutput, TurnRead
 
 
 def completed(key: Key, result: RawValue) -> Fact:
     """The fact of an activity that returned."""
     if key.hook:
         return HookEnded(key)
+    if key.is_read:
+        return _read(key, result)
     try:
         if key.is_policy:
             return PolicyAnswered(key, unpack(result, Ruling))
@@ -57,7 +60,17 @@ def failed(key: Key, failure: BaseException) -> Fact:
     if key.hook:
         ended = _call_failed(key, failure)
         return HookEnded(key, ended.error, ended.lost)
+    if key.is_read:
+        return ChildRead(key)
     return _tool_lost(key, failure) if key.is_tool_call else _call_failed(key, failure)
+
+
+def _read(key: Key, result: RawValue) -> ChildRead:
+    try:
+        read = unpack(result, TurnRead)
+    except PerdureError:
+        return ChildRead(key)
+    return ChildRead(key, read.summary, read.is_over)
 
 
 def _tool_lost(key: Key, failure: BaseException) -> ToolLost:

@@ -34,6 +34,9 @@ MEMO_WAIT = "perdure_waits_for"
 DECIDE = "decide"
 """The update by which a person approves or denies a call: `Decision -> nothing`."""
 
+READ_CHILD = "perdure.read_child"
+"""`ChildRun -> TurnRead`: what a delegate's turn that left no summary did, by its history."""
+
 CHILD_NEWS = "child_news"
 """The signal from the turn of a delegate to those above it: `ChildNews`."""
 

@@ -8,17 +8,18 @@ from dataclasses import replace
 from pydantic_core import to_json
 
 from perdure import gates, limits, steps
-from perdure.budgets import NOTHING, Budget, Spending
+from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending
 from perdure.delegates import SPAWN
 from perdure.errands import asked
 from perdure.errors import InvalidRequestError
-from perdure.facts import ChildEnded, ChildScheduled, ChildTold, Key
+from perdure.facts import ChildEnded, ChildRead, ChildScheduled, ChildTold, Key
 from perdure.leases import COUNTS
 from perdure.ledger import Ledger
 from perdure.messages import ToolCall
 from perdure.reports import Outcome
 from perdure.state import Child, TurnState
 from perdure.text import clip
+from perdure.wire import Summary
 
 STARTS = 2
 """So often a child is started, under another id the second time: somebody may have a turn of its id."""
@@ -26,13 +27,15 @@ STARTS = 2
 _WELL = (Outcome.COMPLETED, Outcome.TRUNCATED, Outcome.BUDGET_EXHAUSTED)
 
 
-def apply(state: TurnState, fact: ChildScheduled | ChildEnded | ChildTold) -> TurnState:
+def apply(state: TurnState, fact: ChildScheduled | ChildEnded | ChildRead | ChildTold) -> TurnState:
     """The state after one more fact about the turns of delegates."""
     match fact:
         case ChildScheduled():
             return _scheduled(state, fact)
         case ChildEnded():
             return _ended(state, fact)
+        case ChildRead():
+            return _read(state, fact)
         case ChildTold():
             return _told(state, fact)
 
@@ -57,7 +60,7 @@ def _told(state: TurnState, fact: ChildTold) -> TurnState:
     What would make the limit too large changes nothing.
     """
     child, news = state.child(fact.key), fact.news
-    if child is None or child.ended:
+    if child is None or child.ended or child.read:
         return state
     if news.added is None:
         return _with(state, replace(child, waits_for=news.waits_for, reason=news.reason))
@@ -95,6 +98,30 @@ def _settled(ledger: Ledger, fact: ChildEnded) -> Ledger:
     if not fact.began:
         return ledger.release(key)
     return ledger.settle(key, fact.summary.spent) if fact.summary else ledger.charge(key)
+
+
+def _read(state: TurnState, fact: ChildRead) -> TurnState:
+    """Charge a child that left no summary with what its history says.
+
+    One that still ran may have spent more since: it is charged with no less than its lease. What
+    the model is told of the child does not change, because an earlier release does not know this
+    fact and has to make the same transcript.
+    """
+    state = replace(state, in_flight=state.without(fact.key))
+    child = state.child(replace(fact.key, is_read=False))
+    if child is None or child.summary is not None or child.read is not None or fact.summary is None:
+        return state
+    read = fact.summary if fact.is_over else _at_least(fact.summary, child.lease)
+    ledger, key = state.ledger, str(child.key)
+    ledger = ledger.correct(child.lease, read.spent) if child.ended else ledger.hold(key, read.spent)
+    return _with(replace(state, ledger=ledger), replace(child, read=read))
+
+
+def _at_least(summary: Summary, lease: Spending) -> Summary:
+    """A summary that says no less than the lease; a lease of money bounds the cost."""
+    most = {name: max(getattr(summary.spent, name), getattr(lease, name)) for name in DIMENSIONS}
+    is_priced = summary.is_priced or bool(lease.usd)
+    return summary.model_copy(update={"spent": Spending(**most), "is_priced": is_priced})
 
 
 def failed(child: Child) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from perdure import errors, outputs
+from perdure import errors, limits, outputs, reports
 from perdure.errors import PerdureError
 from perdure.facts import TurnEnded
 from perdure.reports import AgentReport, Outcome
+from perdure.state import TurnState
 from perdure.strict import Schema
+from perdure.text import clip
+from perdure.wire import Summary
 
 
 def error_of(ended: TurnEnded, cancel_reason: str | None) -> PerdureError | None:
@@ -27,6 +31,36 @@ def error_of(ended: TurnEnded, cancel_reason: str | None) -> PerdureError | None
         case _:
             info = ended.summary.error if ended.summary else None
             return errors.from_info(info) if info else PerdureError(ended.reason)
+
+
+def summary(
+    state: TurnState,
+    outcome: Outcome,
+    duration: timedelta,
+    *,
+    output: str = "",
+    risk: str | None = None,
+    error: PerdureError | None = None,
+) -> Summary:
+    """How a turn went, bounded."""
+    return Summary(
+        agent=state.request.agent if state.request else "",
+        outcome=outcome,
+        output=clip(output, limits.SUMMARY_BYTES // 2),
+        risk=risk,
+        steps=len(state.steps),
+        model_calls=state.model_calls,
+        tool_calls=state.tool_calls,
+        usage=state.usage,
+        spent=state.charged,
+        is_priced=state.is_priced,
+        duration_ms=int(duration.total_seconds() * 1000),
+        length=len(state.messages),
+        digest=state.digest,
+        error=error.info() if error else None,
+        children=reports.bounded([child.report for child in state.children], limits.SUMMARY_BYTES // 4),
+        descendants=state.descendants,
+    )
 
 
 def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> AgentReport[Any]:

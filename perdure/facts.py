@@ -4,7 +4,8 @@ A fact that belongs to an activity carries its key, which is also the activity's
 `step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again because the first attempt was lost, and
 `step-4.last` asks for a last answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call.
 `before-1`, `after-1` and `observe-4` are hooks: middleware, and observers. `step-3.call-1.child-2` is the turn of a delegate: what it is to its
-parent, and what is set aside for it; its own id is readable.
+parent, and what is set aside for it; its own id is readable. `step-3.call-1.child-2.read` reads that turn's
+history, where it ended without saying what it spent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from perdure.wire import ChildNews, ModelAnswer, ModelCall, Summary, ToolOutput,
 
 _KEY = re.compile(
     r"(?:agent"
-    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.child-(?P<child>\d+))?)?"
+    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
     r"|(?P<hook>before|after|observe)-(?P<place>\d+)"
     r")(?:\.try-(?P<attempt>\d+))?"
 )
@@ -33,7 +34,7 @@ class Key:
     """Which activity: step 0 resolves the agent; call 0 is the model call of a step; calls and attempts count from 1.
 
     A `hook` runs code of the agent's beside its steps; then `call` is its place, counted from 1. A `child` is a turn that the call started; they
-    count from 1 as well.
+    count from 1 as well. `is_read` marks the activity that reads the history of such a turn.
     """
 
     step: int
@@ -43,11 +44,13 @@ class Key:
     is_policy: bool = False
     hook: str = ""
     child: int = 0
+    is_read: bool = False
 
     def __str__(self) -> str:
         base = f"{self.hook}-{self.call}" if self.hook else f"step-{self.step}" if self.step else "agent"
         base += f".call-{self.call}" if self.call and not self.hook else ""
         base += ".last" if self.is_last else ".policy" if self.is_policy else f".child-{self.child}" if self.child else ""
+        base += ".read" if self.is_read else ""
         return base if self.attempt == 1 else f"{base}.try-{self.attempt}"
 
     @classmethod
@@ -64,6 +67,7 @@ class Key:
             is_policy=bool(match["policy"]),
             hook=match["hook"] or "",
             child=int(match["child"] or 0),
+            is_read=bool(match["read"]),
         )
 
     @property
@@ -193,6 +197,19 @@ class ChildEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildRead:
+    """The history of a delegate's turn that left no summary was read.
+
+    `summary` is None where that failed. `is_over` is False for a turn that still ran, and so may
+    have spent more since.
+    """
+
+    key: Key
+    summary: Summary | None = None
+    is_over: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ChildTold:
     """A delegate's turn said that it waits, goes on, or was given budget."""
 
@@ -251,6 +268,7 @@ Fact = (
     | HookEnded
     | ChildScheduled
     | ChildEnded
+    | ChildRead
     | ChildTold
     | Decided
     | BudgetAdded

@@ -26,6 +26,7 @@ from perdure.facts import (
     CallFailed,
     CancelRequested,
     ChildEnded,
+    ChildRead,
     ChildScheduled,
     ChildTold,
     Decided,
@@ -84,7 +85,7 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
             return replace(_landed(state, key), unpassed=max(state.unpassed - passes, 0))
         case PolicyAnswered(key, ruling):
             return errands.settle(gates.ruled(_landed(state, key), key, ruling.verdict))
-        case ChildScheduled() | ChildEnded() | ChildTold():
+        case ChildScheduled() | ChildEnded() | ChildRead() | ChildTold():
             return delegation.apply(state, fact)
         case _:
             return _from_outside(state, fact)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from perdure import errors
-from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending
+from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending, usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,19 @@ class Ledger:
         """Book what `key` really spent instead of its reservation, also where it is more."""
         if key not in self.held:
             return self
-        reserved = self.held[key]
-        over = any(getattr(amount, name) > getattr(reserved, name) and getattr(self.budget, name, None) is not None for name in DIMENSIONS)
+        over = self._is_over(amount, self.held[key])
         return replace(self.release(key), spent=self.spent + amount, overrun=self.overrun or over)
+
+    def correct(self, booked: Spending, amount: Spending) -> Ledger:
+        """Book `amount` instead of `booked`, which was charged before the amount was known."""
+        over = self._is_over(amount, booked)
+        spent = self.spent - booked + amount
+        spent = spent.model_copy(update={"usd": usd(spent.usd)})
+        return replace(self, spent=spent, overrun=self.overrun or over)
+
+    def _is_over(self, amount: Spending, reserved: Spending) -> bool:
+        limits = (name for name in DIMENSIONS if getattr(self.budget, name, None) is not None)
+        return any(getattr(amount, name) > getattr(reserved, name) for name in limits)
 
     def charge(self, key: str) -> Ledger:
         """Book a reservation as spent: nobody knows what became of it."""

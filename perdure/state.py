@@ -43,6 +43,7 @@ class Waiting:
 class Child:
     """The turn of a delegate. `waits_for` is set while it waits for somebody; `summary` is None until it is over, and where none came back.
 
+    Then `read` is what its history says, None where that could not be read.
     `began` is False for one that could not be started, which costs nothing.
     """
 
@@ -55,6 +56,7 @@ class Child:
     ended: bool = False
     began: bool = True
     summary: Summary | None = None
+    read: Summary | None = None
 
     @property
     def turns(self) -> int:
@@ -66,30 +68,36 @@ class Child:
 
     @property
     def charged(self) -> Spending:
-        """What it is charged with: what it says it spent, or all it was given."""
-        return self.summary.spent if self.summary else self.lease
+        """What it is charged with: what it or its history says it spent, or all it was given."""
+        return self.known.spent if self.known else self.lease
+
+    @property
+    def known(self) -> Summary | None:
+        """What it says of itself, or its history; None while it runs, and where neither is known."""
+        return self.summary or self.read
 
     @property
     def cost(self) -> Decimal | None:
-        """That in US dollars; None where its model has no known price, or where it has no summary and no lease of money that bounds it."""
-        if self.summary is None:
+        """That in US dollars; None where its model has no known price, or where nothing is known and no lease of money bounds it."""
+        known = self.known
+        if known is None:
             return self.lease.usd if self.lease.usd or not self.began else None
-        return self.summary.spent.usd if self.summary.is_priced or not self.summary.spent.model_calls else None
+        return known.spent.usd if known.is_priced or not known.spent.model_calls else None
 
     @property
     def report(self) -> ChildReport:
         """How it went."""
-        summary = self.summary
+        summary, known = self.summary, self.known
         return ChildReport(
             turn_id=self.turn_id,
             agent=self.request.agent,
             task=headline(self.request.task),
             outcome=summary.outcome if summary else Outcome.TERMINATED if self.ended else None,
-            steps=summary.steps if summary else 0,
+            steps=known.steps if known else 0,
             spent=self.charged,
             cost=self.cost,
-            duration=summary.duration if summary else timedelta(),
-            children=summary.children if summary else (),
+            duration=known.duration if known else timedelta(),
+            children=known.children if known else (),
         )
 
 

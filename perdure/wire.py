@@ -233,6 +233,13 @@ class ChildNews(Wire):
     added: Budget | None = None
 
 
+class ChildRun(Wire):
+    """Input of reading a delegate's turn: one run of it."""
+
+    turn_id: str
+    run_id: str
+
+
 class Summary(Wire):
     """What a workflow returns or puts into its error: bounded, so a parent or a list can hold many. Messages are read from history."""
 
@@ -257,3 +264,10 @@ class Summary(Wire):
     def duration(self) -> timedelta:
         """From the start of the turn to its end, by the workflow's clock."""
         return timedelta(milliseconds=self.duration_ms)
+
+
+class TurnRead(Wire):
+    """What the history of a turn says about it. `is_over` is False for one that still runs."""
+
+    summary: Summary
+    is_over: bool

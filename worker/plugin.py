@@ -39,13 +39,14 @@ from perdure.activities.payloads import V, pack, raw_input, unpack
 from perdure.activities.policies import Policies
 from perdure.activities.prices import Prices
 from perdure.activities.profiles import Profiles
-from perdure.activities.signatures import ASK_POLICY, CALL_MODEL, RESOLVE_AGENT, RUN_MIDDLEWARE, TELL_OBSERVERS, TURN
+from perdure.activities.read_child import read_child
+from perdure.activities.signatures import ASK_POLICY, CALL_MODEL, READ_CHILD, RESOLVE_AGENT, RUN_MIDDLEWARE, TELL_OBSERVERS, TURN
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.approvals import PolicyCall
 from perdure.definitions import Target, define
 from perdure.errors import PerdureError
-from perdure.wire import AgentCall, HookCall, ModelCall, ObserverCall, ToolRun
+from perdure.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
@@ -59,6 +60,8 @@ _SDK_STICKY_TIMEOUT = timedelta(seconds=10)
 _THREADS = 100
 _DYNAMIC = ""
 """What `_name` says of a dynamic activity."""
+
+_NO_TOOLS = (RESOLVE_AGENT, ASK_POLICY, CALL_MODEL, RUN_MIDDLEWARE, TELL_OBSERVERS, READ_CHILD)
 
 Handler = Callable[[RawValue], Any]
 
@@ -99,6 +102,7 @@ class PerdurePlugin(Plugin):
             _handler(ASK_POLICY, Policies(self._agents).ask_policy, PolicyCall),
             _handler(RUN_MIDDLEWARE, hooks.run_middleware, HookCall),
             _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
+            _handler(READ_CHILD, read_child, ChildRun),
             self._call_model,
             *ToolActivities(self._tools, self._agents, self._loop, self._servers, transcripts).handlers(),
         ]
@@ -215,7 +219,7 @@ class PerdurePlugin(Plugin):
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
         """Have an agent that a factory makes at hand before its tool runs."""
         info = activity.info()
-        if info.activity_type not in (RESOLVE_AGENT, ASK_POLICY, CALL_MODEL, RUN_MIDDLEWARE, TELL_OBSERVERS) and self._registry.has_factories:
+        if info.activity_type not in _NO_TOOLS and self._registry.has_factories:
             await self._agents.prepare(self._client, info, unpack(raw_input(input.args), ToolRun).owner)
 
 

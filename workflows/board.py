@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from temporalio import workflow
 
-from perdure import limits, reports
+from perdure import ends
 from perdure.budgets import DIMENSIONS, Remaining
 from perdure.decide import time_kept
 from perdure.errors import PerdureError
@@ -14,7 +14,6 @@ from perdure.facts import ChildScheduled, Fact, Key, Scheduled
 from perdure.fold import apply, fold
 from perdure.reports import Outcome
 from perdure.state import TurnState
-from perdure.text import clip
 from perdure.wire import Summary
 from perdure.workflows.card import card
 from perdure.workflows.clock import Clock
@@ -84,22 +83,5 @@ class Board:
 
     def summary(self, outcome: Outcome, output: str = "", risk: str | None = None, error: PerdureError | None = None) -> Summary:
         """How the turn went."""
-        state = self.state
-        return Summary(
-            agent=state.request.agent if state.request else "",
-            outcome=outcome,
-            output=clip(output, limits.SUMMARY_BYTES // 2),
-            risk=risk,
-            steps=len(state.steps),
-            model_calls=state.model_calls,
-            tool_calls=state.tool_calls,
-            usage=state.usage,
-            spent=state.charged,
-            is_priced=state.is_priced,
-            duration_ms=int((workflow.now() - workflow.info().workflow_start_time).total_seconds() * 1000),
-            length=len(state.messages),
-            digest=state.digest,
-            error=error.info() if error else None,
-            children=reports.bounded([child.report for child in state.children], limits.SUMMARY_BYTES // 4),
-            descendants=state.descendants,
-        )
+        took = workflow.now() - workflow.info().workflow_start_time
+        return ends.summary(self.state, outcome, took, output=output, risk=risk, error=error)

@@ -9,30 +9,36 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
 
 from perdure import approvals
-from perdure.activities import outcomes, requests, search, tracing
+from perdure.activities import heartbeats, outcomes, requests, search, tracing
 from perdure.activities.payloads import pack
-from perdure.activities.signatures import TURN
+from perdure.activities.signatures import READ_CHILD, TURN
 from perdure.budgets import Budget
 from perdure.decide import Delegate
 from perdure.definitions import AgentDefinition
 from perdure.delegates import Ancestor, InheritedTool, Lineage
 from perdure.delegation import failed
 from perdure.errands import Errand, delegate_of
-from perdure.facts import ChildEnded, ChildScheduled, ChildTold, Key
+from perdure.facts import ChildEnded, ChildScheduled, ChildTold, Key, Scheduled
 from perdure.skills import LOAD_SKILL
 from perdure.state import TurnState
 from perdure.tasks import Task, headline
-from perdure.wire import TurnRequest
+from perdure.wire import ChildRun, TurnRequest
 from perdure.workflows import ancestors, records
 from perdure.workflows.board import Board
-from perdure.workflows.calls import has_ended
+from perdure.workflows.calls import ONCE, has_ended
 from perdure.workflows.clock import ended_within
 
 GRACE = timedelta(seconds=30)
 """How long a turn that stops waits for its children. Each of them stops its own call within 10 s, and its own children besides."""
+
+READ_WITHIN = timedelta(seconds=5)
+"""How long the reading of a child's history may take, the wait for a worker included."""
+
+READS = "read-child"
+"""The patch of turns that read the history of a child that left no summary."""
 
 _TIME_IS_UP = "the time of the turn that delegated this is up"
 
@@ -44,6 +50,8 @@ class Children:
         self._board = board
         self._running: dict[Key, workflow.ChildWorkflowHandle[Any, Any]] = {}
         self._stopped: dict[Key, str] = {}
+        self._runs: dict[Key, str] = {}
+        self._reads: dict[Key, asyncio.Task[None]] = {}
         self._heard = 0
         self._waits = False
         self._news = ("", "")
@@ -110,18 +118,55 @@ class Children:
         try:
             place = replace(key, attempt=1)
             handle = self._running[place] = await _start(board.state, turn_id, request)
+            self._runs[key] = handle.first_execution_run_id or ""
             if place in self._stopped:
                 handle.cancel(self._stopped[place])
             fact = outcomes.child_completed(key, await handle)
         except WorkflowAlreadyStartedError as error:
             fact = outcomes.child_failed(key, error)
         except ChildWorkflowError as error:
+            self._runs[key] = error.run_id or self._runs.get(key, "")
             fact = outcomes.child_failed(key, error.cause or error)
         except asyncio.CancelledError as error:
             fact = outcomes.child_failed(key, error)
         self._note_end(fact)
+        if fact.began and fact.summary is None:
+            await self._read(key)
         await self.count_time()
         return fact
+
+    async def _read(self, key: Key) -> None:
+        """Read what a child spent that left no summary. Older turns go on as they began."""
+        if key not in self._reads:
+            if not self._runs.get(key) or not workflow.patched(READS):
+                return
+            self._reads[key] = asyncio.create_task(self._read_history(key))
+            self._heard += 1
+        await workflow.wait([self._reads[key]])
+
+    async def _read_history(self, key: Key) -> None:
+        """Whatever goes wrong leaves the child charged with its lease."""
+        board, place = self._board, replace(key, is_read=True)
+        child = board.state.child(key)
+        assert child is not None
+        board.note(Scheduled(place))
+        board.show(f"step {key.step}: reads what {child.request.agent} spent")
+        try:
+            result = await workflow.execute_activity(
+                READ_CHILD,
+                pack(ChildRun(turn_id=child.turn_id, run_id=self._runs[key])),
+                result_type=RawValue,
+                activity_id=str(place),
+                schedule_to_close_timeout=READ_WITHIN,
+                heartbeat_timeout=heartbeats.TIMEOUT,
+                retry_policy=ONCE,
+                summary=f"step {key.step}: {child.turn_id} left no summary",
+            )
+            fact = outcomes.completed(place, result)
+        except ActivityError as error:
+            fact = outcomes.failed(place, error.cause or error)
+        board.note(fact)
+        board.show()
 
     def _note_end(self, fact: ChildEnded) -> None:
         before = self._board.state
@@ -182,6 +227,10 @@ class Children:
     async def _stop(self, keys: list[Key], tasks: list[asyncio.Task[None]], reason: str) -> None:
         await self._cancel(keys, reason)
         await ended_within(tasks, GRACE, "delegates may end after the cancel")
+        children = self._board.state.children_of(keys[0].step, keys[0].call)
+        left = [child.key for child in children if not child.ended and child.key in self._runs]
+        if left and workflow.patched(READS):
+            await workflow.wait([asyncio.create_task(self._read(key)) for key in left])
 
     async def _cancel(self, keys: list[Key], reason: str) -> None:
         for key in keys:

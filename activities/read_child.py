@@ -1,0 +1,79 @@
+"""Reads the history of a delegate's turn that left no summary: one that was terminated, or that did not end in time.
+
+What its own delegates spent is read as well where it does not know that. They are asked to stop when it is terminated, so there is a short wait
+for their ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from perdure import ends
+from perdure.activities.history import HistoryReader
+from perdure.facts import ChildRead
+from perdure.fold import apply
+from perdure.reports import Outcome
+from perdure.state import Child, TurnState
+from perdure.wire import ChildRun, TurnRead
+
+_WAIT_S, _PAUSE_S = 2.0, 0.2
+
+
+async def read_child(run: ChildRun) -> TurnRead:
+    """What its history says of a turn.
+
+    Raises:
+        RPCError: The server does not have the history, or does not answer.
+    """
+    return await _read(activity.client(), run, asyncio.get_running_loop().time() + _WAIT_S)
+
+
+async def _read(client: Client, run: ChildRun, until: float) -> TurnRead:
+    reader, state, runs = HistoryReader(client.data_converter), TurnState(), dict[str, str]()
+    events = client.get_workflow_handle(run.turn_id, run_id=run.run_id).fetch_history_events()
+    first: HistoryEvent | None = None
+    async for event in events:
+        first = first or event
+        runs |= _run_in(event)
+        fact = await reader.fact(event)
+        state = state if fact is None else apply(state, fact)
+    if state.ended is not None and state.ended.summary is not None:
+        return TurnRead(summary=state.ended.summary, is_over=True)
+    took = event.event_time.ToDatetime() - first.event_time.ToDatetime() if first else timedelta()
+    lost = [child for child in state.children if child.known is None and child.turn_id in runs]
+    read = await asyncio.gather(*(_ended(client, child, runs[child.turn_id], until) for child in lost))
+    for one in filter(None, read):
+        state = apply(state, one)
+    outcome = state.ended.outcome if state.ended else Outcome.TERMINATED
+    summary = ends.summary(state, outcome, took, output=state.output)
+    return TurnRead(summary=summary, is_over=state.ended is not None)
+
+
+async def _ended(client: Client, child: Child, run_id: str, until: float) -> ChildRead | None:
+    """What a child's history says when it is over, or when there is no more time to wait for that."""
+    run = ChildRun(turn_id=child.turn_id, run_id=run_id)
+    with contextlib.suppress(RPCError):
+        while True:
+            read = await _read(client, run, until)
+            if read.is_over or asyncio.get_running_loop().time() >= until:
+                key = replace(child.key, is_read=True)
+                return ChildRead(key, read.summary, read.is_over)
+            await asyncio.sleep(_PAUSE_S)
+    return None
+
+
+def _run_in(event: HistoryEvent) -> dict[str, str]:
+    """The run of a child that an event says has begun, by the child's id."""
+    if event.event_type != EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+        return {}
+    run = event.child_workflow_execution_started_event_attributes.workflow_execution
+    return {run.workflow_id: run.run_id}

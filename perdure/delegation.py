@@ -81,7 +81,7 @@ def _limited(ledger: Ledger, more: Budget) -> Budget | None:
 
 
 def _ended(state: TurnState, fact: ChildEnded) -> TurnState:
-    """A child is over: it is charged with what it spent, or all it was given where nobody knows; with the last of them its call has a result."""
+    """A child is over: it is charged with what it spent, or all it was given where that is not known; with the last of them its call has a result."""
     child = state.child(fact.key)
     if child is None or child.ended:
         return state

@@ -108,8 +108,9 @@ class ChildReport(Value):
     """How the turn of a delegate went, as its parent knows it.
 
     `outcome` is None while it runs. `spent` is what it was charged with, its own delegates included. For one that left
-    no summary (it was terminated, or still ran when its parent ended) it is its lease, and so 0 in a dimension without
-    a limit: what it spent there is unknown. `cost` is the money of `spent`, None where that or the price is unknown.
+    no summary (it was terminated, or still ran when its parent ended) it is what its history says, and for one that still
+    ran at least its lease. Where that could not be read it is its lease, and so 0 in a dimension without a limit: what it
+    spent there is unknown. `cost` is the money of `spent`, None where that or the price is unknown.
     """
 
     turn_id: str
@@ -137,7 +138,8 @@ class AgentReport(Value, Generic[T]):
         tool_calls: Calls of its own that have a result, those included that were denied or not run.
         cost: US dollars, attempts whose outcome is unknown at their upper bound included;
             None where the price, or what a delegate spent, is unknown.
-        spent: What the budget was charged with; at least what was spent, where a delegate left no summary.
+        spent: What the budget was charged with; at least what was spent, where a delegate left no
+            summary and its history could not be read.
         children: The turns of its delegates, in the order they were started.
         unstopped: What was still running when the turn ended.
     """

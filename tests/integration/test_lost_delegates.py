@@ -1,30 +1,52 @@
-"""Delegates that leave no summary: what they spent is never told as zero."""
+"""Delegates that leave no summary, and whose history cannot be read: what they spent is never told as zero."""
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from typing import Any
 
 import pytest
+from temporalio import activity
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import Worker
 
 from perdure import Budget, Outcome, errors
+from perdure.activities.signatures import READ_CHILD
 from perdure.clients import AgentClient, Turn
-from perdure.facts import ChildScheduled, Scheduled
-from perdure.testing import ScriptedModel, says
-from perdure.worker import AgentWorker
+from perdure.facts import ChildRead, ChildScheduled, Scheduled
+from perdure.testing import ByTask, ScriptedModel, says
+from perdure.worker import AgentWorker, PerdurePlugin
 
-from ..conftest import Runtime
 from .delegating import PRICED, delegate, editor, researcher, used
 from .ends import listening
-from .spending import SOON_S, Held, report_of, until
+from .spending import SOON_S, Held, Queue, queue, report_of, until
+
+
+def without_reading(given: Sequence[Callable[..., Any]] | None) -> list[Callable[..., Any]]:
+    """The activities of a worker of a release that does not read what a delegate spent."""
+    names = {one: activity._Definition.must_from_callable(one).name for one in given or ()}
+    assert READ_CHILD in names.values()
+    return [one for one, name in names.items() if name != READ_CHILD]
+
+
+@contextlib.asynccontextmanager
+async def earlier(work: Queue, app: AgentWorker) -> AsyncIterator[None]:
+    """Such a worker while the block runs."""
+    grace = timedelta(seconds=0.1)
+    plugins = [PerdurePlugin(app), SimplePlugin("earlier", activities=without_reading)]
+    async with Worker(work.client.temporal, task_queue=work.client.task_queue, plugins=plugins, graceful_shutdown_timeout=grace):
+        yield
 
 
 @pytest.mark.accepts("Y18")
 @pytest.mark.parametrize("limit", [None, "100"])
-async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(runtime: Runtime, limit: str | None) -> None:
+async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(perdure_server: str, limit: str | None) -> None:
     """With a budget of money its lease bounds what it spent; without one the report, the memo, the list and the log name no cost."""
-    held = Held(says("never"))
-    models = {"editor": ScriptedModel(delegate("researcher", "Find.", used(300)), says("done", usage=used(300))), "researcher": held}
-    worker = AgentWorker([editor(delegates=["researcher"]), researcher()], prices=PRICED)
-    async with listening() as records, runtime(worker, model=models) as client:
+    models = {"go": ScriptedModel(delegate("researcher", "Find.", used(300)), says("done", usage=used(300))), "Find.": Held(says("never"))}
+    app = AgentWorker([editor(delegates=["researcher"]), researcher()], prices=PRICED, providers={"scripted": ByTask(models)})
+    async with queue(perdure_server) as work, listening() as records, earlier(work, app):
+        client = work.client
         turn = await client.start("editor", "go", budget=Budget(usd=limit) if limit else None)
         await until(turn, ChildScheduled)
         child = await found(client, f"{turn.id}/researcher-1")
@@ -32,9 +54,11 @@ async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(ru
         await client.temporal.get_workflow_handle(child.id).terminate()
         report = await report_of(turn)
         memo = await (await client.temporal.get_workflow_handle(turn.id).describe()).memo_value("perdure")
+        read = (await until(turn, ChildRead)).fact
 
     [told] = [record for record in records if record["task"] == turn.id and record["event"] == "turn_completed"]
-    assert (report.outcome, report.children[0].outcome) == (Outcome.COMPLETED, Outcome.TERMINATED)
+    assert isinstance(read, ChildRead)
+    assert (read.summary, report.outcome, report.children[0].outcome) == (None, Outcome.COMPLETED, Outcome.TERMINATED)
     if limit:
         assert report.children[0].cost == report.children[0].spent.usd > 1
         assert report.cost == report.spent.usd == told["cost_usd"] > 1

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from temporalio.client import WorkflowHistory
 
 from perdure import AgentReport, Budget, Outcome
 from perdure.activities.models import ModelRequest
@@ -19,8 +18,11 @@ from perdure.worker import AgentWorker
 from ..conftest import Runtime
 from .delegating import PRICED, delegate, editor, researcher, spawn, used, writer
 from .ends import listening
-from .spending import look, report_of, until
+from .spending import look, queue, report_of, until
 from .test_lost_delegates import found
+from .test_paused_by_operator import operator, pausable
+
+__all__ = ["pausable"]
 
 LOOKS = calls(call("look"), usage=used(300))
 BUDGETS = [None, Budget(time=timedelta(minutes=5)), Budget(usd="100"), Budget(model_calls=30)]
@@ -35,6 +37,24 @@ class Stuck(ScriptedModel):
         self.requests.append(request)
         await asyncio.Event().wait()
         raise AssertionError
+
+
+class ByName:
+    """The provider of several models: each name has its script."""
+
+    def __init__(self, models: dict[str, ScriptedModel]) -> None:
+        self._models = models
+
+    @property
+    def counted(self) -> int:
+        """The requests that it has seen."""
+        return counted(list(self._models.values()))
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        return await self._models[request.model].complete(request)
+
+    async def close(self) -> None:
+        """Nothing to close."""
 
 
 def editing(*first: Reply) -> ScriptedModel:
@@ -98,7 +118,9 @@ async def test_delegates_of_a_terminated_delegate_are_read_too(runtime: Runtime)
     """Those that were terminated with it, those that stop because of it, and those that had ended before are all in the bill."""
     models = {
         "editor": editing(delegate("writer", "Write.", used(300))),
-        "writer": ScriptedModel(delegate("researcher", "First.", used(300)), spawn(("researcher", "Second."), ("checker", "Third."), usage=used(300))),
+        "writer": ScriptedModel(
+            delegate("researcher", "First.", used(300)), spawn(("researcher", "Second."), ("checker", "Third."), usage=used(300))
+        ),
         "researcher": Stuck(says("found", usage=used(300)), LOOKS),
         "checker": Stuck(LOOKS),
     }
@@ -143,4 +165,21 @@ async def test_one_of_several_is_terminated_and_the_model_is_told_the_same(runti
     assert '"output":"","error":"it was terminated"' in result.content
 
 
-_ = WorkflowHistory
+@pytest.mark.accepts("Y22")
+async def test_delegate_that_outlives_the_grace_of_a_cancel_is_read(pausable: str) -> None:
+    """It still runs when its parent has ended: the calls that it made until then are in the parent's bill."""
+    models = ByName({"editor": editing(delegate("researcher", "Find.", used(300))), "researcher": Stuck(LOOKS, LOOKS)})
+    given = AgentWorker([editor(delegates=["researcher"]), researcher(tools=[look])], prices=PRICED)
+    async with queue(pausable) as work, work.worker(given, models):
+        turn = await work.client.start("editor", "go")
+        child = await found(work.client, f"{turn.id}/researcher-1")
+        await until(child, Scheduled, times=6)
+        await operator(pausable, "pause", child.id)
+        await turn.cancel("enough")
+        report = await report_of(turn)
+        await operator(pausable, "unpause", child.id)
+        await report_of(child)
+    [told] = report.children
+    assert (report.outcome, told.outcome, told.spent.model_calls) == (Outcome.CANCELLED, None, 3)
+    assert report.spent.model_calls == models.counted == 4
+    assert report.cost == report.spent.usd > told.spent.usd > 0

@@ -21,7 +21,7 @@ from perdure.decide import Done, next_move
 from perdure.definitions import AgentDefinition, ToolDefinition
 from perdure.delegates import DELEGATE, LIST_AGENTS, SPAWN, Ancestor, Lineage, PinnedDelegate
 from perdure.errands import Errand
-from perdure.facts import AgentResolved, ChildEnded, ChildScheduled, ChildTold, Key, ModelAnswered, TurnStarted
+from perdure.facts import AgentResolved, ChildEnded, ChildRead, ChildScheduled, ChildTold, Key, ModelAnswered, Scheduled, TurnStarted
 from perdure.fold import apply, fold
 from perdure.ledger import Ledger
 from perdure.messages import AssistantMessage, ToolCall
@@ -342,3 +342,49 @@ def test_what_a_child_is_given_is_new_to_the_turn_above(more: Budget, budget: Bu
     assert state.ledger.budget == budget
     assert [child.lease for child in state.children] == [lease]
     assert state.ledger.held["step-1.call-1.child-1"] == lease
+
+
+def seen(usd: str, tokens: int) -> Summary:
+    """What a history says that was read."""
+    return Summary(agent="writer", outcome=Outcome.TERMINATED, output="so far", spent=spent_of(usd, tokens), is_priced=True)
+
+
+def spent_of(usd: str, tokens: int) -> Spending:
+    return Spending(usd=Decimal(usd), tokens=tokens, model_calls=3)
+
+
+@pytest.mark.accepts("Y22")
+@pytest.mark.parametrize(
+    ("is_over", "read", "charged", "overrun"),
+    [
+        (True, ("0.7", 70), ("0.7", 70), False),
+        (True, ("0.7", 130), ("0.7", 130), True),
+        (False, ("0.7", 130), ("1", 130), False),
+    ],
+    ids=["within its lease", "more than its lease", "still runs"],
+)
+def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is_told(
+    is_over: bool, read: tuple[str, int], charged: tuple[str, int], overrun: bool
+) -> None:
+    """What is booked is what it says, whole; of a turn that still runs no less than its lease. Without it the lease stays."""
+    key = Key(1, 1, child=1)
+    budget = Budget(usd="10", tokens=1_000)
+    begun = apply(after(delegating(), spawn("writer"), budget=budget), started(key))
+    ended = apply(begun, ChildEnded(key, reason="it was terminated")) if is_over else begun
+    place = replace(key, is_read=True)
+    state = fold([Scheduled(place), ChildRead(place, seen(*read), is_over)], ended)
+    failed = fold([Scheduled(place), ChildRead(place)], ended)
+
+    [child] = state.children
+    assert (child.charged, child.cost) == (spent_of(*charged), Decimal(charged[0]))
+    assert state.charged == spent_of(*charged) + begun.ledger.spent
+    assert (state.ledger.overrun, state.digest, state.steps, state.results) == (overrun, ended.digest, ended.steps, ended.results)
+    assert child.report.outcome == (Outcome.TERMINATED if is_over else None)
+    assert (failed.charged, failed.in_flight) == (ended.charged, ended.in_flight)
+    assert apply(state, ChildRead(place, seen("5", 5))) == state
+    assert Key.parse(str(place)) == place
+
+
+def started(key: Key) -> ChildScheduled:
+    """A turn with a lease of money and tokens."""
+    return ChildScheduled(key, "above/writer-1", TurnRequest(agent="writer", task=Task(content="Write."), budget=Budget(usd="1", tokens=100)))

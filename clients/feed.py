@@ -10,13 +10,19 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import (
+    EventType,
+    PendingActivityState,
+    PendingWorkflowTaskState,
+    TaskQueueType,
+    WorkflowExecutionStatus,
+)
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
@@ -223,31 +229,27 @@ class Feed:
         self._news = asyncio.Event()
 
     async def _say_when_unclaimed(self, last: HistoryEvent) -> None:
-        """Warn when work is left lying, and say whether anybody polls its queue."""
+        """Warn when no worker takes up the work that is there. Only a queue that no worker polls is sure to need one."""
         waiting = _waiting_in(last)
         if waiting is None:
             return
         await asyncio.sleep(_UNCLAIMED_S)
         name, kind = waiting
         request = DescribeTaskQueueRequest(namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind)
+        service = self._client.workflow_service
         try:
-            is_running = kind == TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY and await self._is_taken_up()
-            pollers = (await self._client.workflow_service.describe_task_queue(request, timeout=_SHORT)).pollers
+            is_left = _is_left(await self._describe(), kind)
+            pollers = (await service.describe_task_queue(request, timeout=_SHORT)).pollers
         except RPCError:
             return
-        if not is_running:
+        if is_left:
             logger.warning(
-                "nothing has happened in turn %s for %d s: the task queue %r has work and %s; start a worker with `perdure worker module:name`",
+                "nothing has happened in turn %s for %d s: the task queue %r has work and %s",
                 self._run.workflow_id,
                 _UNCLAIMED_S,
                 name,
-                "its workers are busy or gone" if pollers else "no worker polls it",
+                _heard_of([poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in pollers]),
             )
-
-    async def _is_taken_up(self) -> bool:
-        """Whether a worker has the activity that is pending. History does not say so before it ends."""
-        found = await self._describe()
-        return all(pending.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED for pending in found.pending_activities)
 
     async def _describe(self) -> DescribeWorkflowExecutionResponse:
         return await describe(self._client, self._run.workflow_id, self._run.run_id, timeout=_SHORT)
@@ -299,6 +301,27 @@ def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | Non
     if last.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
         return last.activity_task_scheduled_event_attributes.task_queue.name, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     return None
+
+
+def _is_left(found: DescribeWorkflowExecutionResponse, kind: TaskQueueType.ValueType) -> bool:
+    """Whether no worker has the work that waits: history says so of an activity only when it ends.
+
+    A workflow that an operator paused, or that is over, has no work for anyone.
+    """
+    if found.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+        return False
+    if kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW:
+        return found.pending_workflow_task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
+    scheduled = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    return any(pending.state == scheduled for pending in found.pending_activities)
+
+
+def _heard_of(polls: Sequence[datetime]) -> str:
+    """What the last polls of a queue say of its workers. One that is busy does not poll, and is told from one that is gone by nothing else."""
+    if not polls:
+        return "no worker polls it; start a worker with `perdure worker module:name`"
+    ago = max((datetime.now(UTC) - max(polls)).total_seconds(), 0)
+    return f"no worker has taken it; one asked for work {ago:.0f} s ago, so its workers are busy, or have stopped since"
 
 
 def _time(event: HistoryEvent) -> datetime:

@@ -55,8 +55,9 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
             answered_without_a_run(before, after)
             _cut_off(after, key.step)
     elif isinstance(fact, CallFailed) and key.is_model_call:
-        cost = after.ledger.spent.usd - before.ledger.spent.usd if after.is_priced else None
         target = chains.target_of(before, key)
+        is_priced = target is not None and target.price is not None
+        cost = after.ledger.spent.usd - before.ledger.spent.usd if is_priced else None
         _write(after, "llm_call", key, model=target.name if target else "", duration_ms=None, tokens=0, cost_usd=cost, outcome=fact.error.code)
     elif isinstance(fact, ToolReturned | ToolLost) and before.results and key.call <= len(before.results):
         name = before.calls[key.call - 1].name

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from perdure import Budget, Outcome, errors
 from perdure.activities.signatures import READ_CHILD
 from perdure.clients import AgentClient, Turn
 from perdure.facts import ChildRead, ChildScheduled, Scheduled
-from perdure.testing import ByTask, ScriptedModel, says
+from perdure.testing import ByTask, ScriptedModel, fails, says
 from perdure.worker import AgentWorker, PerdurePlugin
 
 from .delegating import PRICED, delegate, editor, researcher, used
@@ -64,6 +65,27 @@ async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(pe
         assert report.cost == report.spent.usd == told["cost_usd"] > 1
     else:
         assert (report.children[0].cost, report.cost, told["cost_usd"], memo.get("cost")) == (None,) * 4
+
+
+@pytest.mark.accepts("Y18")
+async def test_own_calls_are_logged_with_their_cost_after_a_delegate_was_lost(runtime: Runtime) -> None:
+    """That nobody knows the cost of the tree does not hide that of a call, also of one that failed."""
+    late = errors.LLMTimeoutError("too slow", context={"retry_after_s": 0.01})
+    replies = delegate("researcher", "Find.", used(300)), fails(late), says("done", usage=used(300))
+    models = {"editor": ScriptedModel(*replies), "researcher": Held(says("never"))}
+    worker = AgentWorker([editor(delegates=["researcher"]), researcher()], prices=PRICED)
+    async with listening() as records, runtime(worker, model=models) as client:
+        turn = await client.start("editor", "go")
+        child = await found(client, f"{turn.id}/researcher-1")
+        await until(child, Scheduled, times=2)
+        await client.temporal.get_workflow_handle(child.id).terminate()
+        report = await report_of(turn)
+
+    own = [record for record in records if record["task"] == turn.id and record["event"] == "llm_call"]
+    assert report.cost is None
+    assert [record["outcome"] for record in own] == ["tool_calls", "LLM_TIMEOUT", "end"]
+    assert [record["cost_usd"] for record in own][::2] == [Decimal("0.3")] * 2
+    assert own[1]["cost_usd"] > 1
 
 
 async def found(client: AgentClient, turn_id: str) -> Turn:

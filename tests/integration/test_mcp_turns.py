@@ -203,6 +203,8 @@ async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: R
     id_ = call_["call"]
     turn = call_["turn"]
     assert other["error"].startswith(f"APPROVAL_CONFLICT: call '{id_}' is not the one with digest '{'0' * 16}': ")
+    assert unknown == {"error": f"APPROVAL_CONFLICT: no call 'call-9' of turn '{turn}' waits for approval (waiting: {id_})"}
+    assert late == {"error": f"APPROVAL_CONFLICT: no call '{id_}' of turn '{turn}' waits for approval (waiting: none)"}
 
 
 async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> None:

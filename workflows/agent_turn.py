@@ -302,7 +302,7 @@ class AgentTurn:
         """Leave what people see of a turn that is over."""
         self._say_that_it_began()
         closing.end(self._board.state, summary, reason)
-        self._board.show(f"ended: {summary.outcome.value}")
+        self._board.show_end(summary.outcome)
         records.turn_ended(self._board.state, summary, self._board.took_ms, error)
 
     def _say_that_it_began(self) -> None:

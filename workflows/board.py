@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from temporalio import workflow
@@ -80,6 +81,11 @@ class Board:
         waits = self.state.waiting is not None and self.state.waiting.kind != "retry"
         at = workflow.now()
         workflow.set_current_details(card(self.state, self._now, at, None if left is None or waits else at + left))
+
+    def show_end(self, outcome: Outcome) -> None:
+        """Say in the web UI how the turn ended: it waits for nothing any more, and its time does not run out."""
+        over = replace(self.state, waiting=None)
+        workflow.set_current_details(card(over, f"ended: {outcome.value}", workflow.now(), None))
 
     def summary(self, outcome: Outcome, output: str = "", risk: str | None = None, error: PerdureError | None = None) -> Summary:
         """How the turn went."""

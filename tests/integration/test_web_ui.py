@@ -16,7 +16,7 @@ from perdure.worker import AgentWorker
 
 from ..conftest import Runtime, eventually
 from .delegating import delegate, used
-from .spending import Held, until
+from .spending import Held, report_of, until
 from .test_approvals import pending
 
 PRICED = {"scripted:*": Price(input="1000", output="1000")}
@@ -96,6 +96,33 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
         'step 4: {"where": "up"}',
         "step 5: scripted:finder",
     ]
+
+
+@pytest.mark.accepts("O10")
+async def test_card_of_a_turn_that_is_over_says_how_it_ended_and_what_it_spent(runtime: Runtime) -> None:
+    """All steps are done and nothing is reserved, also where the turn failed or was cancelled in a wait."""
+    model = ByTask(
+        {
+            "completed": ScriptedModel(calls(call("look", where="here"), usage=used(900)), says("done", usage=used(100))),
+            "failed": ScriptedModel(calls(call("look", where="here"), usage=used(900)), fails(errors.LLMAuthError("bad key"))),
+            "cancelled": ScriptedModel(calls(call("send", to="Ann"), usage=used(900))),
+        }
+    )
+    budget = Budget(usd="20", time=timedelta(minutes=5))
+    clerk = Agent(name="clerk", model="scripted:clerk", tools=[look, send])
+    async with runtime(AgentWorker(clerk, prices=PRICED), model=model) as client:
+        turns = {task: await client.start("clerk", task, budget=budget) for task in model.scripts}
+        await until(turns["cancelled"], WaitBegan)
+        await turns["cancelled"].cancel()
+        reports = {task: await report_of(turn) for task, turn in turns.items()}
+        cards = {task: await card_of(client.temporal, turn.id) for task, turn in turns.items()}
+
+    for task, report in reports.items():
+        assert f"**clerk** — ended: {task}\n" in cards[task]
+        assert f"\nSteps done: {len(report.steps)} of at most " in cards[task]
+        assert f"| money (USD) | {report.cost:f} | 0 | 20 |" in cards[task]
+        assert "Waits for" not in cards[task]
+        assert "Time is up" not in cards[task]
 
 
 @tool(requires_approval=True)

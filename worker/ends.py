@@ -2,7 +2,8 @@
 
 The server refuses a task that closes a workflow if something came in meanwhile: the turn goes on, and may end otherwise. In both cases the SDK
 drops its copy of the workflow, and the reason tells them apart. So what a closing task writes is kept until then, and is dropped with a task that
-was refused.
+was refused. Where the server's answer is lost, the server says of the repeated completion that it knows no such task, as it does where another
+worker has taken over. Nothing is written then: a record that is missing is better than one that another worker's record contradicts.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class _Turn(WorkflowInstance):
             self._settle(dropped.reason in (dropped.WORKFLOW_EXECUTION_ENDING, dropped.CACHE_FULL))
         elif completion.HasField("failed"):
             self._settle(False)
-        elif not any(command.WhichOneof("variant") in _CLOSING for command in completion.successful.commands):
+        elif not _answers_queries(act) and not _closes(completion):
             self._settle(True)
         return completion
 
@@ -73,3 +74,12 @@ class _Turn(WorkflowInstance):
 
     def get_thread_id(self) -> int | None:
         return self._inner.get_thread_id()
+
+
+def _closes(completion: Any) -> bool:
+    return any(command.WhichOneof("variant") in _CLOSING for command in completion.successful.commands)
+
+
+def _answers_queries(act: Any) -> bool:
+    """Whether an activation only asks. Its answers go to the server with the commands that came before them, so nothing is taken yet."""
+    return bool(act.jobs) and all(job.HasField("query_workflow") for job in act.jobs)

@@ -53,7 +53,10 @@ class Ledger:
         if key in self.held:
             raise ValueError(f"{key} has a reservation already")
         if self.overrun:
-            raise errors.TurnBudgetExceededError("a provider billed more than the upper bound that was reserved, so nothing more is called")
+            raise errors.TurnBudgetExceededError(
+                "a provider billed more than the upper bound that was reserved, so nothing more is called",
+                context={"overrun": True},
+            )
         dimension = self.lacking(amount)
         if dimension is not None:
             raise exceeded(self, dimension, amount)

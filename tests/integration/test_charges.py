@@ -219,6 +219,7 @@ async def test_bill_above_its_reservation_is_booked_whole_and_ends_the_turn(runt
 
     assert isinstance(error, errors.TurnBudgetExceededError)
     assert "billed more" in error.message
+    assert error.context["overrun"] is True
     assert error.report is not None
     assert (error.report.cost, error.report.spent.tokens) == (100_000 * TOKEN, 100_000)
     assert (model.call_count, ran) == (1, [])

@@ -21,6 +21,7 @@ from temporalio.api.enums.v1 import EventType
 from perdure import AgentReport, Outcome, errors
 from perdure.clients import Turn
 from perdure.facts import CallFailed
+from perdure.messages import ToolMessage
 from perdure.testing.stub_provider import Reply, completion
 
 from ..conftest import check_history, eventually
@@ -73,8 +74,17 @@ def told(turn: Turn) -> list[str]:
 def differences(turn: Turn, report: AgentReport) -> list[tuple[str | None, str | None]]:
     """Where the model was told something else, unless the worker of a call that is not repeated was killed."""
     lost = {f"{name}: {UNKNOWN}" for name in ("charge", "fail")}
-    given = results(report)[: len(told(turn))] if report.outcome is Outcome.CANCELLED else results(report)
+    given = results_so_far(report)[: len(told(turn))] if report.outcome is Outcome.CANCELLED else results(report)
     return [(one, other) for one, other in zip_longest(given, told(turn)) if one != other and one not in lost]
+
+
+def results_so_far(report: AgentReport) -> list[str]:
+    """The same, those of an open step included.
+
+    A step stays open where a call that may be repeated lost its worker just before the cancel.
+    """
+    told = [message for message in report.messages if isinstance(message, ToolMessage)]
+    return [result.content for message in told for result in message.results]
 
 
 @pytest.fixture

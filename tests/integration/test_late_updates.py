@@ -1,12 +1,13 @@
 """Updates that meet the end of their turn: whoever sends them is told that it is over, and how it ended."""
 
 import asyncio
-import contextlib
+from collections import Counter
 
 import pytest
 
 from perdure import Budget, Outcome, errors
 from perdure.clients import AgentClient, Turn
+from perdure.clients.feed import state_of
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
@@ -48,17 +49,34 @@ async def test_update_after_the_end_is_told_the_outcome(runtime: Runtime) -> Non
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y19")
-async def test_updates_that_race_with_the_end_of_their_turn_are_taken_in_or_told_that_it_is_over(runtime: Runtime) -> None:
-    """Eighty of them, each with a turn of its own that ends at about that moment."""
+async def test_updates_that_race_with_the_end_of_their_turn_are_taken_in_or_told_that_it_is_over(
+    runtime: Runtime,
+) -> None:
+    """Some turns end before they hear of it, some after, some at that moment; history has what was taken in, and nothing else."""
     answers = ScriptedModel(*[says("done") for _ in range(80)])
+    told: Counter[str] = Counter()
     async with runtime(spender(budget=Budget(model_calls=3)), model=answers) as client:
         for first in range(0, 80, 8):
-            await asyncio.gather(*(race(client, number) for number in range(first, first + 8)))
+            told.update(await asyncio.gather(*(race(client, number) for number in range(first, first + 8))))
+
+    assert set(told) == {"taken in", "over"}
 
 
-async def race(client: AgentClient, number: int) -> None:
-    """Add to the budget of a turn at about the moment at which it ends."""
+async def race(client: AgentClient, number: int) -> str:
+    """Add to the budget of a turn at about the moment at which it ends, and compare the answer with its history."""
     turn = await client.start("spender", f"go {number}")
+    if number % 4 == 3:
+        await report_of(turn)
     await asyncio.sleep(number % 20 * 0.02)
-    with contextlib.suppress(errors.InvalidRequestError):
-        await turn.add_budget(MORE)
+    try:
+        left = await turn.add_budget(MORE)
+    except errors.InvalidRequestError as error:
+        answer = "over" if error.context.get("outcome") == Outcome.COMPLETED else str(error)
+    else:
+        assert left.model_calls in (3, 4)
+        answer = "taken in"
+    report = await report_of(turn)
+    state = await state_of(client.temporal, turn.id, turn.run_id or "")
+    assert (report.outcome, report.model_calls) == (Outcome.COMPLETED, 1)
+    assert state.ledger.budget == Budget(model_calls=4 if answer == "taken in" else 3)
+    return answer

@@ -164,7 +164,7 @@ def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetim
         agent=node.turn_id.rpartition("/")[2] if known else node.agent,
         status=_status(state, known),
         steps=len(state.steps),
-        cost=node.spent.usd if state.is_priced else None,
+        cost=node.spent.usd if state.is_priced_so_far else None,
         time=((node.ended or now) - node.began) if node.began else timedelta(),
         task=headline(request.task) if request else "",
     )

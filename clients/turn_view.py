@@ -76,7 +76,7 @@ def view(turn_id: str, state: TurnState, pending: tuple[PendingApproval, ...] = 
         state=where(state),
         doing=now(state),
         steps=len(state.steps),
-        cost_usd=state.charged.usd if state.is_priced else None,
+        cost_usd=state.charged.usd if state.is_priced_so_far else None,
         waiting_calls=tuple(
             WaitingCall(call=one.call_id, tool=one.tool, arguments=one.arguments, digest=one.token, expires_at=one.expires_at) for one in pending
         ),

@@ -196,6 +196,12 @@ class TurnState:
         return self.is_priced_itself and all(child.cost is not None for child in self.children)
 
     @property
+    def is_priced_so_far(self) -> bool:
+        """The same while the turn runs: what its running delegates spend is known when they end."""
+        lost = (child for child in self.children if child.ended and child.cost is None)
+        return self.is_priced if self.ended else self.is_priced_itself and not any(lost)
+
+    @property
     def is_priced_itself(self) -> bool:
         """The same, its delegates left out."""
         if self.agent is None or self.unpriced or any(self.agent.target(model).price is None for _, model in self.calling):

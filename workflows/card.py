@@ -53,7 +53,7 @@ def _spending(state: TurnState) -> list[str]:
     reserved = ledger.reserved
     for name in DIMENSIONS:
         limit = getattr(ledger.budget, name, None)
-        if name == "usd" and limit is None and not state.is_priced:
+        if name == "usd" and limit is None and not state.is_priced_so_far:
             continue
         figures = (getattr(ledger.spent, name), getattr(reserved, name), limit)
         words = ("none" if value is None else in_words(name, value).split(" ")[0].removeprefix("$") for value in figures)

@@ -19,6 +19,7 @@ from perdure.facts import ChildRead, ChildScheduled, Scheduled
 from perdure.testing import ByTask, ScriptedModel, fails, says
 from perdure.worker import AgentWorker, PerdurePlugin
 
+from ..conftest import Runtime
 from .delegating import PRICED, delegate, editor, researcher, used
 from .ends import listening
 from .spending import SOON_S, Held, Queue, queue, report_of, until

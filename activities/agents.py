@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from temporalio import activity
 from temporalio.client import Client
@@ -59,7 +60,7 @@ class Agents:
         self._skills = PinnedSkills()
         self._made: OrderedDict[tuple[str, str], Agent] = OrderedDict()
         self._lock = threading.Lock()
-        self._making = asyncio.Lock()
+        self._making = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
     async def resolve_agent(self, call: AgentCall) -> AgentDefinition:
         """The definition that a turn is pinned to.
@@ -169,7 +170,8 @@ class Agents:
         entry = self._registry.entry(name)
         if isinstance(entry, Agent):
             return entry
-        async with self._making:
+        lock = self._making.setdefault((info.workflow_run_id, name), asyncio.Lock())  # of its own, because a factory may block
+        async with lock:
             return self._kept(info.workflow_run_id, name) or await self._make(client, info.workflow_id, info.workflow_run_id, name)
 
     def _kept(self, run_id: str, name: str) -> Agent | None:

@@ -6,6 +6,7 @@ recorded, so a policy, a person who approves, and the tool all see the same.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from datetime import timedelta
 
@@ -17,24 +18,30 @@ from perdure.messages import AssistantMessage, ToolCall
 from perdure.text import clean
 
 _LONGEST = timedelta(seconds=5)
-"""The validators of a tool's own types may take their time, and the answer is not recorded yet."""
+"""Looking a tool up and the validators of its types may take their time, and the answer is not recorded yet."""
 
 
 async def normal(message: AssistantMessage, agent: AgentDefinition, agents: Agents) -> AssistantMessage:
-    """The message, each of its calls with the values that its tool gets; a call that fits no tool stays."""
-    if not message.calls:
+    """The message, each of its calls with the values that its tool gets.
+
+    A call that fits no tool stays, and so does one that takes too long to be converted. All are
+    converted at once, so together they take no longer than one.
+    """
+    told = {index: _normal(part, agent, agents) for index, part in enumerate(message.parts) if isinstance(part, ToolCall)}
+    if not told:
         return message
-    parts = [await _normal(part, agent, agents) if isinstance(part, ToolCall) else part for part in message.parts]
-    return message.model_copy(update={"parts": tuple(parts)})
+    calls = dict(zip(told, await asyncio.gather(*told.values()), strict=True))
+    return message.model_copy(update={"parts": tuple(calls.get(index, part) for index, part in enumerate(message.parts))})
 
 
 async def _normal(call: ToolCall, agent: AgentDefinition, agents: Agents) -> ToolCall:
     tool = agent.tool(call.name)
     if tool is None or not tool.activity:
         return call
-    with contextlib.suppress(PerdureError):  # the call itself meets what is wrong, and says it
-        accepted = await agents.arguments(tool.owner or agent.name, tool.name, tool.schema_digest)
-        text = clean(call.arguments)
-        written = await called(accepted.normal, text, limit=_LONGEST)
-        return call if written == text else call.model_copy(update={"arguments": written})
+    with contextlib.suppress(PerdureError, TimeoutError):  # the call itself meets what is wrong, and says it
+        async with asyncio.timeout(_LONGEST.total_seconds()):
+            accepted = await agents.arguments(tool.owner or agent.name, tool.name, tool.schema_digest)
+            text = clean(call.arguments)
+            written = await called(accepted.normal, text, limit=_LONGEST)
+            return call if written == text else call.model_copy(update={"arguments": written})
     return call

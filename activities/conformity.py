@@ -32,6 +32,9 @@ _FORMATS = {"date-time": datetime, "date": date, "time": time, "duration": timed
 _PROBLEMS = 5
 _LOOKED_AT = 100
 _CHARACTERS = 300
+_DEPTH = 100
+"""So many keywords may be checked inside one another, and so deep may a schema be: Python's limit of frames lies
+above that. It has to, because `jsonschema` looks things up in a library that does not survive it."""
 _ENDS = 140
 _TYPES = 7
 _NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
@@ -65,8 +68,6 @@ def validator(schema: Schema) -> Callable[[Any], None]:
         jsonschema.Draft202012Validator.check_schema(schema, format_checker=checker)
     except jsonschema.SchemaError as error:
         raise _none(error.message) from None
-    except RecursionError:
-        raise _none("it is nested too deeply") from None
     work = _Work()
     definitions = schema.get("$defs")
     own = _Keywords(work, definitions if isinstance(definitions, dict) else {}, jsonschema.ValidationError)
@@ -81,7 +82,7 @@ def validator(schema: Schema) -> Callable[[Any], None]:
         except errors.InvalidRequestError:
             raise
         except Exception as error:
-            raise errors.InvalidRequestError(f"the output schema cannot be used: {one_line(described(error), _CHARACTERS)}") from error
+            raise _unusable(one_line(described(error), _CHARACTERS)) from error
         if found:
             raise ValueError("; ".join(_said(jsonschema.exceptions.best_match([error])) for error in found[:_PROBLEMS]))
 
@@ -93,6 +94,7 @@ class _Work:
 
     def __init__(self) -> None:
         self._left = limits.CHECK_STEPS
+        self._depth = 0
         self._matchers: dict[str, TypeAdapter[str] | None] = {}
         self._choices: dict[int, frozenset[object]] = {}
 
@@ -104,18 +106,22 @@ class _Work:
         """
         self._left -= steps
         if self._left < 0:
-            raise errors.InvalidRequestError(
-                f"the output schema cannot be used: to hold this answer to it takes more than {limits.CHECK_STEPS} steps; make the schema simpler"
-            )
+            raise _unusable(f"to hold this answer to it takes more than {limits.CHECK_STEPS} steps; make the schema simpler")
 
     def counted(self, name: str, keyword: Keyword) -> Keyword:
         """The check of a keyword, counted by the length of what it may go through, and of its messages, which quote the instance."""
 
         def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
             self.spend(1 if name in _HASHED else 1 + _length(value) + _length(instance))
-            for error in keyword(validator, value, instance, schema) or ():
-                self.spend(4 + len(error.message) // 64)
-                yield error
+            if self._depth == _DEPTH:
+                raise _unusable("to hold this answer to it goes too deep")
+            self._depth += 1
+            try:
+                for error in keyword(validator, value, instance, schema) or ():
+                    self.spend(4 + len(error.message) // 64)
+                    yield error
+            finally:
+                self._depth -= 1
 
         return check
 
@@ -203,17 +209,19 @@ def _refuse_what_is_not_read(schema: Schema) -> None:
     Raises:
         InvalidRequestError: There is something of this kind.
     """
-    waiting: list[tuple[Any, bool]] = [(schema, True)]
+    waiting: list[tuple[Any, bool, int]] = [(schema, True, 0)]
     while waiting:
-        value, is_schema = waiting.pop()
+        value, is_schema, depth = waiting.pop()
+        if depth > _DEPTH:
+            raise _none(f"it is nested more than {_DEPTH} deep")
         if isinstance(value, list):
-            waiting += [(item, is_schema) for item in value]
+            waiting += [(item, is_schema, depth + 1) for item in value]
         if not isinstance(value, dict):
             continue
         if is_schema:
             _refuse_keywords(value, schema)
         for name, item in value.items():
-            waiting.append((item, not (is_schema and name in _NAMED)))
+            waiting.append((item, not (is_schema and name in _NAMED), depth + 1))
 
 
 def _refuse_keywords(node: Mapping[str, Any], root: Schema) -> None:
@@ -229,6 +237,10 @@ def _refuse_keywords(node: Mapping[str, Any], root: Schema) -> None:
 
 def _none(reason: str) -> errors.InvalidRequestError:
     return errors.InvalidRequestError(f"the output schema is none: {one_line(reason, _CHARACTERS)}")
+
+
+def _unusable(reason: str) -> errors.InvalidRequestError:
+    return errors.InvalidRequestError(f"the output schema cannot be used: {reason}")
 
 
 def _length(value: object) -> int:

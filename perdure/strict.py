@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from pydantic import JsonValue
@@ -34,6 +35,8 @@ _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4"
 _SAID = {"type", "anyOf", "oneOf", "enum", "const", "$ref", "$defs", "properties", "required", "items", "additionalProperties", "patternProperties"}
 _SAID |= {"propertyNames", "description", "title", "discriminator", "$schema"}
 _REFERENCE = "#/$defs/"
+_SAME_PLACE = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else")
+"""The keywords whose schemas are for the value itself and not for what is inside it; `dependentSchemas` is another."""
 
 
 def strict(schema: Schema) -> dict[str, Any]:
@@ -45,6 +48,7 @@ def strict(schema: Schema) -> dict[str, Any]:
     check_size(schema)
     writer = _Writer(schema.get("$defs"))
     body = writer.node(schema, ())
+    _check_references(schema.get("$defs"))
     body = writer.inlined(body)
     if body.get("type") != "object":
         body = _object({"value": body})
@@ -67,6 +71,37 @@ def check_size(schema: object) -> None:
         if not level:
             return
     raise ValueError(f"it is nested more than {limits.SCHEMA_DEPTH} deep")
+
+
+def _check_references(definitions: object) -> None:
+    """Refuse definitions that lead back to themselves in one place: to follow them never ends.
+
+    Parts of a schema that are not sent are checked too, because answers are held to them.
+
+    Raises:
+        ValueError: There is a circle.
+    """
+    found = definitions.items() if isinstance(definitions, dict) else ()
+    try:
+        TopologicalSorter({name: _same_place(node) for name, node in found}).prepare()
+    except CycleError as error:
+        circle = " to ".join(error.args[1][:4])
+        raise ValueError(f"$defs: the references from {circle} lead back to where they begin") from None
+
+
+def _same_place(node: object) -> set[str]:
+    """The definitions that `node` refers to for the value itself."""
+    names, waiting = set[str](), [node]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                names.add(_name(node["$ref"]))
+            waiting += (node.get(keyword) for keyword in _SAME_PLACE)
+            waiting += _inside(node.get("dependentSchemas"))
+    return names
 
 
 def plain(schema: Schema, value: Any) -> Any:

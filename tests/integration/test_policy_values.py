@@ -1,12 +1,15 @@
 """A policy, a person and the tool see the same arguments, whatever the model wrote."""
 
+import itertools
 import json
+import threading
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BeforeValidator
 
-from perdure import Agent, Allow, ProposedCall, Registry, RequireApproval, ToolCall, tool
+from perdure import Agent, Allow, ProposedCall, Registry, RequireApproval, ToolCall, TurnInfo, tool
 from perdure.testing import ScriptedModel, calls, says
 
 from ..conftest import Runtime
@@ -132,3 +135,81 @@ async def test_policy_sees_what_a_delegation_gives(runtime: Runtime) -> None:
         await client.run("boss", "go")
 
     assert [one.values for one in seen] == [{"agent": "kid", "task": "x"}]
+
+
+def together(count: int) -> Any:
+    """A validator that goes on once so many values have come to it."""
+    come, everybody = itertools.count(1), threading.Event()
+
+    def wait(value: object) -> object:
+        if next(come) >= count:
+            everybody.set()
+        everybody.wait(10)
+        return value
+
+    return BeforeValidator(wait)
+
+
+@pytest.mark.accepts("A10")
+async def test_arguments_of_many_calls_are_converted_at_once(runtime: Runtime) -> None:
+    """The validators of one answer's calls take no longer together than the slowest."""
+    model = ScriptedModel(calls(*(ToolCall(id=f"c{number}", name="slow", arguments='{"euros":"7"}') for number in range(4))), says("done"))
+
+    all_of_them = together(4)
+
+    def slow(euros: Annotated[int, all_of_them]) -> str:
+        """Pay slowly."""
+        return "paid"
+
+    async with runtime(Agent(name="clerk", model="s:m", tools=[tool(slow)]), model=model) as client:
+        report = await client.run("clerk", "go")
+
+    assert [one.arguments for one in report.steps[0].message.calls] == ['{"euros":7}'] * 4
+
+
+@pytest.mark.accepts("A10")
+async def test_call_that_takes_too_long_to_be_converted_is_recorded_as_it_is(runtime: Runtime) -> None:
+    """The answer is not kept back for a validator that hangs, and the policy still sees what the tool gets."""
+    seen.clear()
+    is_first, goes_on = [True], threading.Event()
+
+    def hang(value: object) -> object:
+        if is_first and is_first.pop():
+            goes_on.wait(60)
+        return value
+
+    def slow(euros: Annotated[int, BeforeValidator(hang)]) -> str:
+        """Pay slowly."""
+        return f"paid {euros}"
+
+    model = ScriptedModel(calls(ToolCall(id="c", name="slow", arguments='{"euros":"7"}')), says("done"))
+    async with runtime(agent(tools=[tool(slow)]), model=model) as client:
+        report = await client.run("clerk", "go")
+        goes_on.set()
+
+    [recorded], [result] = report.steps[0].message.calls, report.steps[0].results
+    assert (recorded.arguments, result.content) == ('{"euros":"7"}', "paid 7")
+    assert (seen[0].arguments, seen[0].values) == ('{"euros":7}', {"euros": 7})
+
+
+@pytest.mark.accepts("A10")
+async def test_factory_that_blocks_holds_up_no_other(runtime: Runtime) -> None:
+    """It goes on when another turn's factory has been called."""
+    called = threading.Event()
+    came: list[bool] = []
+
+    def blocks(about: TurnInfo) -> Agent:
+        came.append(called.wait(30))
+        return Agent(name="blocks", model="s:m")
+
+    def quick(about: TurnInfo) -> Agent:
+        called.set()
+        return Agent(name="quick", model="s:m")
+
+    registry = Registry([blocks, quick])
+    async with runtime(registry, model=ScriptedModel(says("one"), says("two"))) as client:
+        first = await client.start("blocks", "go")
+        await client.run("quick", "go")
+        await first.result()
+
+    assert came == [True]

@@ -408,6 +408,12 @@ LARGE = {
     "many fields": {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(9_000)}},
     "deep references": {"$defs": {f"L{n}": {"type": "array", "items": {"$ref": f"#/$defs/L{n + 1}"}} for n in range(900)}, "$ref": "#/$defs/L0"},
     "reference to itself": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+    "reference to itself beside what is sent": {
+        "$defs": {"a": {"$ref": "#/$defs/a"}},
+        "type": "object",
+        "anyOf": [{"type": "string"}],
+        "properties": {"x": {"$ref": "#/$defs/a"}},
+    },
 }
 
 
@@ -426,16 +432,18 @@ async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_ta
     assert model.call_count == 1
 
 
-OTHER_BRANCH = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "type": "object", "anyOf": [{"type": "string"}], "properties": {"x": {"$ref": "#/$defs/a"}}}
+LIST: dict[str, Any] = {"type": "array", "items": {"$ref": "#/$defs/list"}}
+IN_ITSELF = {"$defs": {"list": LIST}, "type": "object", "properties": {}, "allOf": [{"additionalProperties": {"$ref": "#/$defs/list"}}]}
+DEEP = '{"x": ' + "[" * 150 + "]" * 150 + "}"
 BOTH = {f"L{level}": {"type": "object", "allOf": [{"$ref": f"#/$defs/L{level + 1}"}] * 2} for level in range(30)}
 ALL_OF = {"$defs": {**BOTH, "L30": {}}, "type": "object", "properties": {}, "allOf": [{"$ref": "#/$defs/L0"}]}
 
 
 @pytest.mark.accepts("C2")
-@pytest.mark.parametrize(("schema", "turns"), [(OTHER_BRANCH, 8), (ALL_OF, 1)], ids=["loop in another branch", "references that double"])
-async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(runtime: Runtime, schema: dict[str, Any], turns: int) -> None:
+@pytest.mark.parametrize(("schema", "turns", "answer"), [(IN_ITSELF, 8, DEEP), (ALL_OF, 1, '{"x": 1}')], ids=["depth", "references that double"])
+async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(runtime: Runtime, schema: dict[str, Any], turns: int, answer: str) -> None:
     """Several at once, and a worker that goes on."""
-    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(*['{"x": 1}'] * (turns + 1))) as client:
+    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(*[answer] * (turns + 1))) as client:
         handles = [
             await client.temporal.start_workflow(
                 "AgentTurn", {"agent": "clerk", "task": "go", "output_schema": schema}, id=f"evil-{number}-{id(client)}", task_queue=client.task_queue
@@ -446,4 +454,4 @@ async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(runtime:
             with pytest.raises(errors.InvalidRequestError, match="the output schema cannot be used"):
                 await (await client.get(handle.id)).result()
 
-        assert (await client.run("clerk", "go")).output == '{"x": 1}'
+        assert (await client.run("clerk", "go")).output == answer

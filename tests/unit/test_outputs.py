@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -496,3 +497,76 @@ def test_what_is_no_schema_is_refused_before_it_is_used() -> None:
     """A limit that is a word."""
     with pytest.raises(errors.InvalidRequestError, match="the output schema is none"):
         validator({"type": "integer", "minimum": "five"})
+
+
+def circle(**inner: Any) -> Schema:
+    """A schema of which a part that is not sent refers to `a`, and `a` is `inner`."""
+    return {"$defs": {"a": inner, "b": {"$ref": "#/$defs/a"}}, "type": "object", "properties": {}, "allOf": [{"$ref": "#/$defs/a"}]}
+
+
+A: Schema = {"$ref": "#/$defs/a"}
+B: Schema = {"$ref": "#/$defs/b"}
+
+
+@pytest.mark.accepts("C1")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        circle(**A),
+        circle(**B),
+        *(circle(**{keyword: B}) for keyword in ("not", "if", "then", "else")),
+        *(circle(**{keyword: [{"type": "string"}, A]}) for keyword in ("anyOf", "oneOf", "allOf")),
+        circle(dependentSchemas={"x": {"not": A}}),
+        circle(allOf=[{"anyOf": [{"not": B}]}], properties={"$ref": {"type": "string"}}),
+    ],
+    ids=str,
+)
+def test_references_that_lead_back_to_where_they_begin_are_refused_at_the_start(schema: Schema) -> None:
+    """Whichever keyword they go by, and where nothing of it is sent."""
+    with pytest.raises(errors.InvalidRequestError, match="lead back to where they begin"):
+        TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
+
+
+def test_references_to_what_is_inside_are_no_circle() -> None:
+    """A list of such lists ends with the value."""
+    schema = circle(type="array", items=A)
+
+    TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
+    with pytest.raises(ValueError, match="1 is not of type 'array'"):
+        validator(schema)([[[1]]])
+
+
+IN_LISTS: dict[str, Schema] = {
+    "items": {"type": "array", "items": A},
+    "alternatives": {"type": "array", "items": {"anyOf": [A, {"type": "null"}]}},
+    "conditions": {"type": "array", "items": {"not": {"not": A}}},
+    "contained": {"type": "array", "contains": A},
+}
+
+
+@pytest.mark.accepts("C2")
+@pytest.mark.parametrize("inner", IN_LISTS.values(), ids=IN_LISTS.keys())
+def test_answer_of_any_depth_is_held_to_a_schema_or_refused_typed(inner: Schema) -> None:
+    """Python's limit of frames is met nowhere: a library that `jsonschema` uses does not survive that."""
+    value: Any = []
+    refused: set[str] = set()
+    for _ in range(190):
+        value = [value]
+        try:
+            validator({"$defs": {"a": inner}, "type": "object", "additionalProperties": A})({"x": value})
+        except ValueError:
+            continue
+        except errors.InvalidRequestError as error:
+            refused.add(str(error))
+
+    assert refused == {"the output schema cannot be used: to hold this answer to it goes too deep"}
+
+
+@pytest.mark.accepts("C2")
+def test_schema_that_is_nested_too_deep_to_be_read_is_refused() -> None:
+    """Of all depths that a start may have."""
+    schema: Schema = {}
+    for depth in range(125):
+        schema = {"not": schema}
+        with pytest.raises(errors.InvalidRequestError, match="nested more than 100 deep") if depth > 99 else contextlib.nullcontext():
+            validator(schema)

@@ -68,9 +68,9 @@ class ModelActivities:
             "model": "" if answer.model == name else answer.model,
             "cost": answer.cost if answer.cost is not None else await self._cost(model, answer.model, answer.usage, state, request),
         }
-        told["message"] = chains.with_author(with_plain_ids(answer.message), model)
         answer = answer.model_copy(update=told)
         _refuse_many_calls(model, answer)
+        answer = answer.model_copy(update={"message": chains.with_author(with_plain_ids(answer.message), model)})
         corrects = state.agent.unmarked == "correct"
         answer = await asyncio.to_thread(protocol.read, answer, prompt, corrects=corrects)  # an answer may be long
         _refuse_nothing(model, answer)

@@ -33,6 +33,7 @@ forget it otherwise (platform.claude.com, "Prefix checks on thinking blocks"). S
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -126,7 +127,7 @@ class Anthropic:
         key, headers = self._credentials()
         with faults.about(request.model):
             reply = await self._http.post_json(_PATH, self._body_of(request), headers)
-            return _read(reply, request, key)
+            return await asyncio.to_thread(_read, reply, request, key)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
         """Ask, and give the words of the answer to `heard` as they come. An answer that is given as the arguments of a tool is not heard.
@@ -139,7 +140,8 @@ class Anthropic:
         with faults.about(request.model):
             body = {**self._body_of(request), "stream": True}
             parts = MessageStream(self._name, _unheard if schemas.is_asked_as_tool(request) else heard)
-            return _read(await self._http.post_for_stream(_PATH, body, headers, parts), request, key)
+            reply = await self._http.post_for_stream(_PATH, body, headers, parts)
+            return await asyncio.to_thread(_read, reply, request, key)
 
     async def close(self) -> None:
         """Close connections."""

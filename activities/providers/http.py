@@ -13,6 +13,7 @@ request.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
@@ -146,7 +147,7 @@ class HttpClient:
         if not response.is_success:
             return _anything(await _excerpt(response))
         with faults.billed(Usage()):
-            return _object(await _read(response, self._name), self._name)
+            return await asyncio.to_thread(_object, await _read(response, self._name), self._name)  # it may be long
 
     async def _put_together(self, response: httpx.Response, parts: Parts) -> dict[str, Any]:
         with faults.billed(Usage()):
@@ -154,7 +155,7 @@ class HttpClient:
                 async for event in events:
                     if event.data.strip() and parts.take(event.name, _data_of(event, self._name)):
                         break
-            body = parts.body()
+            body = await asyncio.to_thread(parts.body)
             if body is None:
                 raise errors.LLMUnavailableError(f"{self._name}: the stream ended before the answer did")
             return body

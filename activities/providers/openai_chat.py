@@ -13,6 +13,7 @@ it is not told, as in a whole reply.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -83,7 +84,7 @@ class OpenAIChat:
         key, headers = self._credentials()
         with faults.about(request.model):
             reply = await self._http.post_json(_PATH, body_of(request, self._limit_field), headers)
-            return _read(reply, request, key)
+            return await asyncio.to_thread(_read, reply, request, key)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
         """Ask, and give the words of the answer to `heard` as they come.
@@ -95,7 +96,8 @@ class OpenAIChat:
         key, headers = self._credentials()
         with faults.about(request.model):
             body = {**self._streaming, **body_of(request, self._limit_field), "stream": True}
-            return _read(await self._http.post_for_stream(_PATH, body, headers, ChatStream(heard)), request, key)
+            reply = await self._http.post_for_stream(_PATH, body, headers, ChatStream(heard))
+            return await asyncio.to_thread(_read, reply, request, key)
 
     async def close(self) -> None:
         """Close connections."""

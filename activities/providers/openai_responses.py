@@ -18,6 +18,7 @@ sent in a way of its own:
 
 from __future__ import annotations
 
+import asyncio
 import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ class OpenAIResponses:
         key, headers = self._credentials()
         with faults.about(request.model):
             reply = await self._http.post_json(_PATH, body_of(request, is_own=self._is_own), headers)
-            return self._read(reply, request, key)
+            return await asyncio.to_thread(self._read, reply, request, key)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
         """Ask, and give the words of the answer to `heard` as they come.
@@ -89,7 +90,8 @@ class OpenAIResponses:
         key, headers = self._credentials()
         with faults.about(request.model):
             body = {**body_of(request, is_own=self._is_own), "stream": True}
-            return self._read(await self._http.post_for_stream(_PATH, body, headers, ResponseStream(heard)), request, key)
+            reply = await self._http.post_for_stream(_PATH, body, headers, ResponseStream(heard))
+            return await asyncio.to_thread(self._read, reply, request, key)
 
     async def close(self) -> None:
         """Close connections."""

@@ -19,7 +19,6 @@ from perdure.facts import ChildRead, ChildScheduled, Scheduled
 from perdure.testing import ByTask, ScriptedModel, fails, says
 from perdure.worker import AgentWorker, PerdurePlugin
 
-from ..conftest import Runtime
 from .delegating import PRICED, delegate, editor, researcher, used
 from .ends import listening
 from .spending import SOON_S, Held, Queue, queue, report_of, until
@@ -69,14 +68,16 @@ async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(pe
 
 
 @pytest.mark.accepts("Y18")
-async def test_own_calls_are_logged_with_their_cost_after_a_delegate_was_lost(runtime: Runtime) -> None:
-    """That nobody knows the cost of the tree does not hide that of a call, also of one that failed."""
+async def test_own_calls_are_logged_with_their_cost_after_a_delegate_was_lost(perdure_server: str) -> None:
+    """An unknown cost of the tree does not hide that of a call, also of one that failed."""
     late = errors.LLMTimeoutError("too slow", context={"retry_after_s": 0.01})
     replies = delegate("researcher", "Find.", used(300)), fails(late), says("done", usage=used(300))
-    models = {"editor": ScriptedModel(*replies), "researcher": Held(says("never"))}
-    worker = AgentWorker([editor(delegates=["researcher"]), researcher()], prices=PRICED)
-    async with listening() as records, runtime(worker, model=models) as client:
+    models = {"go": ScriptedModel(*replies), "Find.": Held(says("never"))}
+    app = AgentWorker([editor(delegates=["researcher"]), researcher()], prices=PRICED, providers={"scripted": ByTask(models)})
+    async with queue(perdure_server) as work, listening() as records, earlier(work, app):
+        client = work.client
         turn = await client.start("editor", "go")
+        await until(turn, ChildScheduled)
         child = await found(client, f"{turn.id}/researcher-1")
         await until(child, Scheduled, times=2)
         await client.temporal.get_workflow_handle(child.id).terminate()

@@ -23,7 +23,7 @@ BATCHES = 12
 ROWS = [CATALOGUE[first::BATCHES] for first in range(BATCHES)]
 
 
-@pytest.mark.accepts("U30", "U31", "U6", "Y9")
+@pytest.mark.accepts("U17", "U18", "U6", "Y9")
 @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: "-".join(str(row.number) for row in rows))
 async def test_bad_inputs_have_their_outcomes_and_no_other_turn_notices(runtime: Runtime, tmp_path: Path, rows: list[BadInput]) -> None:
     """Some rows at once, beside two honest turns, which the bench looks at."""
@@ -53,7 +53,7 @@ def told(end: End) -> str:
     return f"the turn answers {end.output!r} after {results}"
 
 
-@pytest.mark.accepts("U32")
+@pytest.mark.accepts("U19")
 def test_page_has_the_table() -> None:
     """`make bad-input` writes it anew."""
     assert PAGE.read_text(encoding="utf-8") == page()

@@ -19,8 +19,6 @@ from perdure.facts import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
 from perdure.worker.dev_server import DevServer
 
-pytestmark = pytest.mark.accepts("P12")
-
 RAN: list[int] = []
 EVIL = "evil.example"
 
@@ -79,6 +77,7 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
+@pytest.mark.accepts("P12")
 async def test_rebound_page_cannot_approve_by_the_web_ui(server: DevServer, waiting: Turn) -> None:
     """The same request by a name of this machine does approve, so it is the name that is refused."""
     assert server.address.ui is not None
@@ -90,6 +89,7 @@ async def test_rebound_page_cannot_approve_by_the_web_ui(server: DevServer, wait
     assert ((await waiting.result()).output, RAN) == ("done", [3000])
 
 
+@pytest.mark.accepts("P12")
 async def test_rebound_page_cannot_approve_by_the_http_api(api_port: int, waiting: Turn) -> None:
     """The server's own API has a port too."""
     refused = await approve(f"http://127.0.0.1:{api_port}", f"{EVIL}:{api_port}", waiting)
@@ -99,6 +99,7 @@ async def test_rebound_page_cannot_approve_by_the_http_api(api_port: int, waitin
     assert (await waiting.result()).output == "done"
 
 
+@pytest.mark.accepts("P12")
 async def test_port_of_grpc_answers_no_request_of_a_browser(server: DevServer) -> None:
     """A browser speaks HTTP/1.1 where there is no TLS, and nothing is served to it there."""
     async with httpx.AsyncClient(trust_env=False, headers={"Host": EVIL}) as page:
@@ -107,6 +108,7 @@ async def test_port_of_grpc_answers_no_request_of_a_browser(server: DevServer) -
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux answers to all of 127.0.0.0/8")
+@pytest.mark.accepts("P12")
 async def test_web_ui_behind_the_door_is_where_no_page_can_guess(server: DevServer) -> None:
     """Of the ports of 127.0.0.1 that the server has, none is the web UI."""
     ports = listening(server.address.pid)

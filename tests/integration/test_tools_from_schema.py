@@ -13,8 +13,6 @@ from perdure.testing import ScriptedModel, call, calls, says
 
 from ..conftest import Run, Runtime
 
-pytestmark = pytest.mark.accepts("T30")
-
 PAYMENT: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -48,6 +46,7 @@ def payment(bank: Bank, **options: Any) -> Tool[..., str]:
     return Tool.from_schema(bank.pay, name="pay", description="Pay somebody.", parameters=PAYMENT, **options)
 
 
+@pytest.mark.accepts("T25")
 async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Run) -> None:
     """The schema goes out as it was given, and JSON values come in by name."""
     bank = Bank()
@@ -72,6 +71,7 @@ async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Ru
         ({"to": "DE1", "euros": 1, "tags": ["x"]}, "tags.0: 'x' is not one of ['rent', 'food']"),
     ],
 )
+@pytest.mark.accepts("T25")
 async def test_arguments_that_break_the_schema_do_not_reach_the_function(run: Run, arguments: dict[str, Any], said: str, *, is_async: bool) -> None:
     """The model reads what is wrong with them."""
     bank = Bank()
@@ -85,6 +85,7 @@ async def test_arguments_that_break_the_schema_do_not_reach_the_function(run: Ru
     assert report.steps[0].results[0].content == f"pay was not called, its arguments are not valid: {said}"
 
 
+@pytest.mark.accepts("T25")
 async def test_async_function_gets_its_context(run: Run) -> None:
     """It is filled in beside the arguments and is no part of the schema."""
     bank = Bank()
@@ -96,6 +97,7 @@ async def test_async_function_gets_its_context(run: Run) -> None:
     assert bank.paid == [("c1", "DE1", 5, {})]
 
 
+@pytest.mark.accepts("T25")
 async def test_policy_and_approval_rule_on_it_as_on_any_tool(runtime: Runtime) -> None:
     """A call that a policy denies does not run, one that waits runs once it is approved."""
     bank, asked = Bank(), []
@@ -120,6 +122,7 @@ async def test_policy_and_approval_rule_on_it_as_on_any_tool(runtime: Runtime) -
     assert [tool for tool, _ in asked] == ["pay", "pay"]
 
 
+@pytest.mark.accepts("T25")
 def test_options_are_those_of_any_tool() -> None:
     """A renamed copy has them too."""
     pay = payment(Bank(), read_only=True, requires_approval=True).renamed("other")
@@ -141,6 +144,7 @@ class Theirs:
         return str(x)
 
 
+@pytest.mark.accepts("T25")
 def test_object_of_another_library_keeps_its_attributes_to_itself() -> None:
     """Neither an attribute nor an annotation that cannot be resolved matters."""
     theirs: Tool = Tool.from_schema(Theirs(), name="ours", description="d", parameters={"type": "object"})
@@ -158,12 +162,14 @@ def test_object_of_another_library_keeps_its_attributes_to_itself() -> None:
         (["type"], "tool pay: parameters is not a JSON schema"),
     ],
 )
+@pytest.mark.accepts("T25")
 def test_schema_that_cannot_work_is_refused_when_the_tool_is_made(parameters: Any, said: str) -> None:
     """Not when a turn is under way."""
     with pytest.raises(errors.ConfigurationError, match=said):
         Tool.from_schema(print, name="pay", description="d", parameters=parameters)
 
 
+@pytest.mark.accepts("T25")
 def test_schema_is_a_copy() -> None:
     """Who changes the dict afterwards does not change the tool."""
     parameters = {"type": "object", "properties": {"a": {"type": "string"}}}

@@ -26,7 +26,7 @@ async def hold() -> str:
     return "held"
 
 
-@pytest.mark.accepts("O21")
+@pytest.mark.accepts("O19")
 async def test_caller_is_told_to_start_a_worker_only_where_none_polls(perdure_server: str, caplog: pytest.LogCaptureFixture) -> None:
     """A worker with all its places taken is not missing, and an activity that runs waits for no worker."""
     FREED.clear()

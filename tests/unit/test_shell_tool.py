@@ -231,7 +231,7 @@ async def test_writer_that_left_the_group_is_not_waited_for(tmp_path: Path) -> N
 PYTHON = sys.executable
 
 
-@pytest.mark.accepts("T31")
+@pytest.mark.accepts("T26")
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of data is Linux's")
 async def test_command_cannot_take_more_memory_than_its_limit(tmp_path: Path) -> None:
     """3 GB are refused by the system; the command that asked for them ends, the worker does not."""
@@ -241,7 +241,7 @@ async def test_command_cannot_take_more_memory_than_its_limit(tmp_path: Path) ->
     assert said.endswith("[exit code 1]")
 
 
-@pytest.mark.accepts("T31")
+@pytest.mark.accepts("T26")
 async def test_command_cannot_write_a_larger_file_than_its_limit(tmp_path: Path) -> None:
     """The file is sparse, so this test writes next to nothing."""
     code = "f = open('big', 'wb'); f.seek(2 * 1024**3); f.write(b'x'); f.flush()"
@@ -251,7 +251,7 @@ async def test_command_cannot_write_a_larger_file_than_its_limit(tmp_path: Path)
     assert said.endswith("[exit code 1]")
 
 
-@pytest.mark.accepts("T31")
+@pytest.mark.accepts("T26")
 async def test_limits_are_hard_ones(tmp_path: Path) -> None:
     """What the command starts has them too, and cannot raise them."""
     said = await call(anything(tmp_path, timeout=timedelta(seconds=10)), command="ulimit -H -c; ulimit -H -n; ulimit -H -f; sh -c 'ulimit -n 2000'")

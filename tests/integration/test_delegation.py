@@ -380,8 +380,8 @@ async def test_terminated_parent_leaves_no_child_running(runtime: Runtime) -> No
     assert [one.outcome for one in ended.value.report.children] == [None]
 
 
-async def test_terminated_child_is_told_to_its_parent_and_charged_with_its_lease(runtime: Runtime) -> None:
-    """Nobody knows what it spent, so it counts as all it was given."""
+async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_reserved(runtime: Runtime) -> None:
+    """Its history says what it asked for: one call whose answer never came, at its upper bound, and not all it was given."""
     held = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     model = ScriptedModel(delegate("writer", "write", usage=used(100)), says("done", usage=used(200)))
     async with runtime(app(), model=ByTask({"go": model, "write": held})) as client:
@@ -393,7 +393,8 @@ async def test_terminated_child_is_told_to_its_parent_and_charged_with_its_lease
     assert results(model)[0].content == "writer: it was terminated"
     [child] = report.children
     assert child.outcome == Outcome.TERMINATED
-    assert child.spent.tokens == (100_000 - 100) // 2
+    assert child.spent.model_calls == 1
+    assert 0 < child.spent.tokens < (100_000 - 100) // 2
     assert report.spent.tokens == child.spent.tokens + 300
 
 

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_types import CallToolResult, TextContent
+from pydantic_ai import messages as theirs
 
 import perdure.protocols.json_choice as json_choice
 import perdure.protocols.react_text as react_text
@@ -28,13 +29,13 @@ from perdure import errors, outputs, schema, text
 from perdure.activities import conformity
 from perdure.activities.folder import Folder
 from perdure.activities.mcp import results
-from perdure.activities.providers import anthropic, faults, openai_chat, openai_responses, reading, sse
+from perdure.activities.providers import anthropic, faults, openai_chat, openai_responses, pydantic_ai_messages, reading, sse
 from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import retry_after_s
 from perdure.activities.providers.message_stream import MessageStream
 from perdure.activities.providers.response_stream import ResponseStream
 from perdure.activities.skill_folders import read as read_skills
-from perdure.activities.toolboxes import calculator, pages
+from perdure.activities.toolboxes import calculator, pages, targets
 from perdure.activities.toolboxes import fetch as web
 from perdure.agents import Agent
 from perdure.definitions import ToolDefinition
@@ -455,6 +456,19 @@ def test_reply_of_a_provider_is_read_in_linear_time(make: Callable[[int], dict[s
     check_growth(make, read)
 
 
+def by_library(n: int) -> theirs.ModelResponse:
+    """What pydantic-ai makes of a reply with many parts."""
+    calls = [theirs.ToolCallPart("add", '{"a":' + "1" * 30, f"c{number}") for number in range(n // 80)]
+    thoughts = [theirs.ThinkingPart("x" * 30, signature="s", provider_name="p")] * (n // 80)
+    return theirs.ModelResponse(parts=[*calls, *thoughts, theirs.TextPart("x" * n)])
+
+
+@pytest.mark.accepts("C3")
+def test_reply_by_pydantic_ai_is_read_in_linear_time() -> None:
+    """Its words, thoughts and calls."""
+    check_growth(by_library, lambda response: pydantic_ai_messages.answer_of(response, "m"))
+
+
 TEXTS = {
     "letters": repeated("x"),
     "digits": repeated("1"),
@@ -512,6 +526,7 @@ def test_any_text_is_read_in_linear_time(make: Callable[[int], str], tmp_path: P
         lambda page: pages.readable(page, "https://shop.test/"),
         of_server,
         lambda words: web._charset(_Response(words)),  # type: ignore[arg-type]
+        targets.parse,
     ):
         check_growth(make, read)
 

@@ -134,7 +134,7 @@ async def test_list_needs_setup_to_filter_and_shows_turns_after_it(bare: str, pe
     assert (lacking.returncode, prepared.returncode) == (2, 0)
     assert "run `perdure setup --namespace default` once" in lacking.stderr
     assert table.stdout.splitlines()[0].split() == ["ID", "AGENT", "STATE", "STEPS", "SPENT", "STARTED", "TASK"]
-    assert [line.partition("  ")[0] for line in table.stdout.splitlines()[1:]] == ["sum of 2 + 5", "sum of 2 + 4"]
+    assert [line.partition("  ")[0] for line in table.stdout.splitlines()[1:]] == ['"sum of 2 + 5"', '"sum of 2 + 4"']
     assert table.stderr == "there are more than these 2; --limit shows them\n"
     assert [(found["id"], found["outcome"], found["steps"]) for found in map(json.loads, labelled.stdout.splitlines())] == [
         ("sum of 2 + 3", "completed", 1)

@@ -1,9 +1,12 @@
 """The story of `docs/how-a-turn-runs.md`."""
 
+from temporalio.client import WorkflowExecution
+
 from perdure import Agent, tool
 from perdure.testing import ScriptedModel, call, calls, says
 
 from .conftest import Tell
+from .until import until
 
 
 @tool(read_only=True)
@@ -19,7 +22,11 @@ async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> Non
     async with tell("how-a-turn-runs") as story:
         client = await story.works(Agent(name="support", model="main", tools=[read_ticket], max_iterations=1), model)
         await story.through("Start")
-        (started,) = [entry async for entry in client.temporal.list_workflows()]
+
+        async def listed() -> list[WorkflowExecution]:
+            return [entry async for entry in client.temporal.list_workflows()]
+
+        (started,) = await until(listed, "the turn that was started by hand in the list, which lags behind")
         by_hand = await (await client.get(started.id)).result()
         report = await (await story.defining("finish"))(client)
 

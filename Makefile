@@ -14,19 +14,19 @@ demo: $(READY)        ## a real turn on a real Temporal server; its worker is ki
 	@$(BIN)/perdure demo $(ARGS)
 
 test: $(READY)        ## every test but the slow suites
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 10 --durations-min 5 $(ARGS)
 
 BY_EXAMPLE = tests/unit tests/e2e/test_tree_kills.py tests/integration/test_odd_bodies.py tests/integration/test_odd_results.py \
   tests/integration/test_canary.py tests/integration/test_chaos.py tests/integration/test_bad_input_table.py
 
 test-slow: $(READY)   ## what `make test` leaves out: more kills, drains and resets, a server that is away, and all examples of the tests by example
-	@PERDURE_CRASH_SEEDS=30 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
-	@PERDURE_TREE_SEEDS=30 PERDURE_EXAMPLES=1 PERDURE_CHAOS_TURNS=60 $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS) $(BY_EXAMPLE)
+	@PERDURE_CRASH_SEEDS=30 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(BY_EXAMPLE:%=--ignore %) $(ARGS)
+	@PERDURE_TREE_SEEDS=30 PERDURE_EXAMPLES=1 PERDURE_CHAOS_TURNS=60 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "" $(ARGS) $(BY_EXAMPLE)
 
 soak: $(READY)        ## 100,000 orders of events of a ledger's tree; 100 trees of up to 40 agents whose workers are killed; 200 turns on chaotic providers; a quarter of an hour
 	@PERDURE_LEDGER_ORDERS=100000 $(BIN)/pytest --timeout 7200 tests/unit/test_ledger_trees.py
-	@PERDURE_CHAOS_TURNS=200 $(BIN)/pytest -s tests/integration/test_chaos.py
-	@PERDURE_TREE_SEEDS=100 PERDURE_TREE_AGENTS=40 $(BIN)/pytest -n $(WORKERS) $(ARGS) tests/e2e/test_tree_kills.py
+	@PERDURE_CHAOS_TURNS=200 $(BIN)/pytest -s -m "" tests/integration/test_chaos.py
+	@PERDURE_TREE_SEEDS=100 PERDURE_TREE_AGENTS=40 $(BIN)/pytest -m "" -n $(WORKERS) $(ARGS) tests/e2e/test_tree_kills.py
 
 LOCAL_MODEL = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["local-model"])
 
@@ -70,7 +70,7 @@ acceptance: $(READY)  ## which test shows which statement of docs/acceptance.md
 	@$(BIN)/python tests/acceptance.py
 
 bad-input: $(READY)   ## try every row of docs/bad-input.md, and write the page anew
-	@$(BIN)/pytest -n $(WORKERS) -k "not page" tests/integration/test_bad_input_table.py
+	@$(BIN)/pytest -n $(WORKERS) -m "" -k "not page" tests/integration/test_bad_input_table.py
 	@$(BIN)/python -m tests.integration.bad_inputs
 
 format: $(READY)      ## what a tool can mend

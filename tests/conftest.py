@@ -1,8 +1,8 @@
 """What every test on a real server gets: a runtime whose turns are checked again when it closes.
 
-Each history that a test makes is folded by a reader and compared with what the workflow itself said (Y12). At the end of the session all of
-them are replayed, with nothing cached, by a fresh process (Y5). `PERDURE_KEEP_HISTORIES` names a folder where they are kept, under the names of
-their tests.
+Each history that a test makes is folded by a reader and compared with what the workflow itself said (Y12). At the end of the session a share of
+them, or all where tests are thorough, is replayed, with nothing cached, by a fresh process (Y5). `PERDURE_KEEP_HISTORIES` names a folder where
+they are kept, under the names of their tests.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from perdure.testing import ScriptedModel
 from perdure.text import clip
 from perdure.wire import Summary
 
-from .thorough import examples
+from .thorough import every, examples
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
 
@@ -60,11 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Replay what all tests recorded, in a fresh process."""
+    """Replay what the tests recorded, in a fresh process."""
     if hasattr(session.config, "workerinput") or not any(Path(os.environ[HISTORIES]).glob("*.json")):
         return
     script = Path(__file__).parent / "replay/fresh.py"
-    done = subprocess.run([sys.executable, str(script), os.environ[HISTORIES]], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, str(script), os.environ[HISTORIES], str(every())], capture_output=True, text=True, check=False)
     print(f"\n{done.stdout.strip() or done.stderr.strip()}")
     if done.returncode:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

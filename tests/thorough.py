@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SHARE = float(os.environ.get("PERDURE_EXAMPLES", "0.3"))
+SHARE = float(os.environ.get("PERDURE_EXAMPLES", "0.2"))
 
 
 def examples(all_of_them: int) -> int:
@@ -18,4 +18,9 @@ def examples(all_of_them: int) -> int:
 
 def some(items: Sequence[T]) -> Sequence[T]:
     """All of them, or every so-manieth."""
-    return items[:: max(round(1 / SHARE), 1)]
+    return items[:: every()]
+
+
+def every() -> int:
+    """One item of so many is tried."""
+    return max(round(1 / SHARE), 1)

@@ -9,6 +9,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from perdure import Agent, Budget, Price, Usage, tool
 from perdure.activities.models import ModelRequest
 from perdure.clients import AgentClient, exits
@@ -82,6 +84,7 @@ def typed(block: Block) -> str:
     return block.text.splitlines()[0].removeprefix("$ ")
 
 
+@pytest.mark.slow
 async def test_screens_and_commands_are_as_the_page_shows(tell: Tell) -> None:
     """Live and at the end; a turn without a worker, one that waits, one that is paused, Ctrl-C; then the list and the lines of JSON."""
     async with tell("command-line") as story:

@@ -15,6 +15,7 @@ def billed(request: LoggedRequest) -> int:
     return request.input_tokens + request.output_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B8", "B15")
 async def test_attempt_that_was_killed_is_charged_whole_and_the_next_has_its_own_reservation(tell: Tell) -> None:
     """Killed while the model thinks: the provider bills both attempts, the turn has booked more than that, and less than its budget."""

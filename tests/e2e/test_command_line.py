@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 
+from perdure.__main__ import run
 from perdure.clients import exits
 
 from .command_line import CommandLine
+
+Here = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Here:
+    """A command in this process: its exit code, and what it wrote to stdout and stderr."""
+
+    def running(*arguments: str) -> tuple[int, str, str]:
+        code = run(arguments)
+        return (code, *capsys.readouterr())
+
+    return running
 
 
 def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> None:
@@ -22,14 +37,15 @@ def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> No
     assert exits.in_words() in done.stdout
 
 
-def test_help_of_every_command_fits_on_a_terminal_of_80_columns(perdure: CommandLine) -> None:
+def test_help_of_every_command_fits_on_a_terminal_of_80_columns(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples too; and each says what the command is for."""
-    names = re.findall(r"^    ([a-z-]+) ", perdure("--help").stdout, re.MULTILINE)
-    pages = {name: perdure(name, "--help", COLUMNS="80") for name in names}
+    monkeypatch.setenv("COLUMNS", "80")
+    names = re.findall(r"^    ([a-z-]+) ", here("--help")[1], re.MULTILINE)
+    pages = {name: here(name, "--help") for name in names}
 
-    assert {name: done.returncode for name, done in pages.items()} == dict.fromkeys(names, 0)
-    assert [line for done in pages.values() for line in done.stdout.splitlines() if len(line) > 80] == []
-    assert [name for name, done in pages.items() if f"perdure {name}" not in done.stdout.partition("example")[2]] == ["demo", "mcp"]
+    assert {name: code for name, (code, _, _) in pages.items()} == dict.fromkeys(names, 0)
+    assert [line for _, page, _ in pages.values() for line in page.splitlines() if len(line) > 80] == []
+    assert [name for name, (_, page, _) in pages.items() if f"perdure {name}" not in page.partition("example")[2]] == ["demo", "mcp"]
 
 
 def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
@@ -55,11 +71,9 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistake_is_said_in_one_line(perdure: CommandLine, arguments: list[str], said: str) -> None:
+def test_mistake_is_said_in_one_line(here: Here, arguments: list[str], said: str) -> None:
     """With what to do, and before any server is asked."""
-    done = perdure(*arguments)
-
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{said}\n")
+    assert here(*arguments) == (2, "", f"{said}\n")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ async def terminate(worker: Process) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y4")
 async def test_model_call_in_flight_at_sigterm_is_finished_and_recorded(tell: Tell) -> None:
     """The only worker drains: it waits for the answer, then ends; the next worker completes the turn and asks nothing twice."""

@@ -75,6 +75,7 @@ def test_command_that_fails_says_why_as_json(perdure: CommandLine, at_work: list
     assert (away.returncode, [line["code"] for line in lines(away.stdout)]) == (20, ["SERVER_UNREACHABLE"])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P4")
 def test_list_and_cancel_have_a_line_for_each_turn(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
     """With the fields of `TurnEntry`."""
@@ -88,6 +89,7 @@ def test_list_and_cancel_have_a_line_for_each_turn(perdure: CommandLine, at_work
     assert stopped == [{"turn": new_id, "asked": True}]
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_any_more_is_no_traceback(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
     """As in `perdure show TURN | head -0`: the shell's own number for it, and not a word."""
     perdure("run", "talker", "hello", "--id", new_id, *at_work)

@@ -31,6 +31,7 @@ app = AgentWorker(Agent(name="talker", model="stub:m"), providers={"stub": stub}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E2", "Y2")
 async def test_words_of_a_worker_that_was_killed_are_taken_back(tell: Tell) -> None:
     """Killed while its model speaks: the next attempt says it anew, in other words, and only those count."""
@@ -89,6 +90,7 @@ def test_command_prints_what_the_model_says_while_it_speaks(perdure: CommandLine
     assert f"step-1  {WORDS}\n" in printed
 
 
+@pytest.mark.slow
 def test_command_prints_the_answer_once_without_it(perdure: CommandLine) -> None:
     """At the end, as ever."""
     printed = perdure("run", "talker", "Hi.").stdout

@@ -71,6 +71,7 @@ async def test_nothing_is_left_of_20_turns_whose_workers_are_killed(tell: Tell, 
     assert len(pids(tmp_path)) == KILLS * (1 + 2 * EACH)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_nothing_is_left_of_a_worker_that_drains(tell: Tell, tmp_path: Path) -> None:
     """SIGTERM, and the grace is over before the call is."""

@@ -176,6 +176,7 @@ def test_last_line_counts_what_happens_now_and_what_is_spent(see: See, tmp_path:
     assert "asks stub:holder," not in followed.text.replace("asks stub:holder, 4 tools", "")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P5")
 def test_no_color_has_the_last_line_without_escape_sequences(see: See, tmp_path: Path) -> None:
     """One line, which is gone when the next one comes."""
@@ -245,6 +246,7 @@ def test_turn_that_is_paused_says_what_can_be_added(see: See, perdure: CommandLi
     assert watched.end() == 0
 
 
+@pytest.mark.slow
 def test_tree_is_drawn_above_what_happens_now(see: See, tmp_path: Path) -> None:
     """While a delegate works, and once more at the end."""
     turn, held = an_id("page"), tmp_path / "held"
@@ -327,6 +329,7 @@ def test_answer_cannot_drive_the_terminal(see: See, perdure: CommandLine) -> Non
     assert piped.stdout == "fine \x1b[2J\x1b]0;owned\x07\u202e\n"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P5")
 def test_colours_are_for_terminals_and_no_color_is_respected(see: See, perdure: CommandLine) -> None:
     """On a terminal, unless NO_COLOR is set; in a pipe there are none. The words are the same."""
@@ -342,6 +345,7 @@ def test_colours_are_for_terminals_and_no_color_is_respected(see: See, perdure: 
     assert plain.text == f"{piped.stdout}{piped.stderr}".rstrip()
 
 
+@pytest.mark.slow
 def test_list_fits_the_terminal(see: See, perdure: CommandLine) -> None:
     """A task is cut; on a narrow terminal columns are left out, ids never."""
     turn = an_id("listed")

@@ -46,6 +46,7 @@ def budget_of(seed: int) -> Budget:
     return Budget(**{name: value for limit in rest.sample(limits, rest.randint(1, 3)) for name, value in limit.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(LONG_S)
 @pytest.mark.accepts("B12", "B13", "D12")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, TOGETHER))

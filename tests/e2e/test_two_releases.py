@@ -163,6 +163,7 @@ def check_hands(went: Sequence[Hands]) -> None:
     assert sum(one.crossed for one in went) >= len(went) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y10", "Y12")
 async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(tell: Tell, previous_release: Path) -> None:
     """Twenty turns in the hands of both, while each release loses a worker: what is said, done and recorded is what one release would do."""

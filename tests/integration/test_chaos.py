@@ -137,6 +137,7 @@ def look(number: int) -> str:
     return f"seen {number}"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U6", "U9", "B8", "B15", "M4", "M9")
 async def test_turns_on_chaotic_providers_end_in_time_and_book_every_bill(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer or a typed error; the bills of its two providers are no more than a turn booked, and that no more than its budget."""

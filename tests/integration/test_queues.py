@@ -74,6 +74,7 @@ class Punctual:
         """Nothing to close."""
 
 
+@pytest.mark.slow
 async def test_rate_of_a_queue_is_kept_over_all_its_workers(perdure_server: str) -> None:
     """Two workers, and nine turns at once: no faster than two a second, and no more at once than each worker may."""
     model = Punctual()

@@ -165,6 +165,7 @@ async def test_one_of_several_is_terminated_and_the_model_is_told_the_same(runti
     assert '"output":"","error":"it was terminated"' in result.content
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y22")
 async def test_delegate_that_outlives_the_grace_of_a_cancel_is_read(pausable: str) -> None:
     """It still runs when its parent has ended: the calls that it made until then are in the parent's bill."""

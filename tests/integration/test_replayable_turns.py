@@ -55,6 +55,7 @@ async def test_turn_that_outgrows_its_workflow_task_ends_typed(runtime: Runtime)
     assert (end.report.outcome, memo["outcome"], memo["steps"]) == (Outcome.FAILED, "failed", len(end.report.steps))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y6")
 async def test_longer_history_of_a_release_without_this_limit_replays(runtime: Runtime) -> None:
     """It was recorded beyond what is allowed now, and its turn went on."""

@@ -754,6 +754,7 @@ async def test_worker_on_the_command_line_exports_by_its_environment(perdure_ser
         assert (outcome, set(posted)) == ("completed", {"/v1/traces", "/v1/metrics"})
 
 
+@pytest.mark.slow
 async def test_worker_on_the_command_line_runs_without_an_exporter(perdure_server: str) -> None:
     """It names what is missing, and works."""
     outcome, said = await run_in_a_process(perdure_server, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
@@ -763,6 +764,7 @@ async def test_worker_on_the_command_line_runs_without_an_exporter(perdure_serve
     assert "install perdure[otlp]" in said
 
 
+@pytest.mark.slow
 @needs_exporter
 async def test_unreachable_collector_changes_nothing(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, closed_port: str) -> None:
     """Nothing listens there: the turn ends as ever, and the worker waits five seconds at most when it stops."""

@@ -207,6 +207,7 @@ async def test_all_of_history_gives_each_steps_transcript(recorded: Recorded) ->
         assert state == recorded.before(step)
 
 
+@pytest.mark.slow
 async def test_tail_since_any_answer_gives_each_steps_transcript(recorded: Recorded) -> None:
     """For each pair of steps: who knows the answer of the first reads the tail, only backwards, and has the transcript of the second."""
     client, service = counting(recorded.client)

@@ -1,4 +1,7 @@
-"""Replay every history of a folder with nothing cached: `python tests/replay/fresh.py FOLDER`. Run in processes of its own, one for each core."""
+"""Replay the histories of a folder, or every Nth, with nothing cached: `python tests/replay/fresh.py FOLDER N`.
+
+They are replayed in processes of their own, one for each core.
+"""
 
 import asyncio
 import multiprocessing
@@ -38,7 +41,7 @@ def replay_some(paths: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    found = sorted(Path(sys.argv[1]).glob("*.json"))
+    found = sorted(Path(sys.argv[1]).glob("*.json"))[:: int(sys.argv[2])]
     cores = min(os.cpu_count() or 1, len(found) // 20 + 1)  # a process takes as long to start as twenty histories to replay
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(replay_some, [found[core::cores] for core in range(cores)]))

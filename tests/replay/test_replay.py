@@ -144,9 +144,10 @@ def test_stored_history_tells_nothing_of_the_machine_that_recorded_it(path: Path
 
 
 def replay_afresh(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, FRESH, folder], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, FRESH, folder, "1"], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y5")
 async def test_histories_of_every_kind_replay_in_a_fresh_process(runtime: Runtime, tmp_path: Path) -> None:
     """Recorded now, replayed by a process that has seen none of it and has no cache."""

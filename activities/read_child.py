@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from temporalio import activity
@@ -37,25 +37,38 @@ async def read_child(run: ChildRun) -> TurnRead:
     return await _read(activity.client(), run, asyncio.get_running_loop().time() + _WAIT_S)
 
 
+@dataclass(frozen=True)
+class _History:
+    """What a history holds: its fold, the runs of the children it started by their ids, and how long it took."""
+
+    state: TurnState
+    runs: dict[str, str]
+    took: timedelta
+
+
 async def _read(client: Client, run: ChildRun, until: float) -> TurnRead:
-    reader, state, runs = HistoryReader(client.data_converter), TurnState(), dict[str, str]()
-    events = client.get_workflow_handle(run.turn_id, run_id=run.run_id).fetch_history_events()
-    first: HistoryEvent | None = None
-    async for event in events:
-        first = first or event
-        runs |= _run_in(event)
-        fact = await reader.fact(event)
-        state = state if fact is None else apply(state, fact)
+    history = await _folded(client, run)
+    state = history.state
     if state.ended is not None and state.ended.summary is not None:
         return TurnRead(summary=state.ended.summary, is_over=True)
-    took = event.event_time.ToDatetime() - first.event_time.ToDatetime() if first else timedelta()
-    lost = [child for child in state.children if child.known is None and child.turn_id in runs]
-    read = await asyncio.gather(*(_ended(client, child, runs[child.turn_id], until) for child in lost))
+    lost = [child for child in state.children if child.known is None and child.turn_id in history.runs]
+    read = await asyncio.gather(*(_ended(client, child, history.runs[child.turn_id], until) for child in lost))
     for one in filter(None, read):
         state = apply(state, one)
     outcome = state.ended.outcome if state.ended else Outcome.TERMINATED
-    summary = ends.summary(state, outcome, took, output=state.output)
+    summary = ends.summary(state, outcome, history.took, output=state.output)
     return TurnRead(summary=summary, is_over=state.ended is not None)
+
+
+async def _folded(client: Client, run: ChildRun) -> _History:
+    reader, state, runs = HistoryReader(client.data_converter), TurnState(), dict[str, str]()
+    times = []
+    async for event in client.get_workflow_handle(run.turn_id, run_id=run.run_id).fetch_history_events():
+        times.append(event.event_time.ToDatetime())
+        runs |= _run_in(event)
+        fact = await reader.fact(event)
+        state = state if fact is None else apply(state, fact)
+    return _History(state, runs, times[-1] - times[0] if times else timedelta())
 
 
 async def _ended(client: Client, child: Child, run_id: str, until: float) -> ChildRead | None:

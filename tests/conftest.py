@@ -186,7 +186,7 @@ async def fold_history(client: Client, history: WorkflowHistory) -> TurnState:
     return state
 
 
-async def eventually(holds: Callable[[], bool], what: str, *, within_s: float = 20.0) -> None:
+async def eventually(holds: Callable[[], bool], what: str, *, within_s: float = 60.0) -> None:
     """Wait until something holds."""
     deadline = time.monotonic() + within_s
     while not holds():

@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 async def until(look: Callable[[], Awaitable[T]], what: str) -> T:
     """Look until something is there."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := await look()):
-        assert time.monotonic() < deadline, f"not within 30 s: {what}"
+        assert time.monotonic() < deadline, f"not within 60 s: {what}"
         await asyncio.sleep(0.05)
     return found
 

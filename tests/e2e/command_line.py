@@ -100,6 +100,18 @@ class CommandLine:
                 process.wait()
 
 
+@contextlib.contextmanager
+def beside_a_worker(agents: str, folder: Path, address: str) -> Iterator[CommandLine]:
+    """The command line beside a worker for this program of agents, which it needs no options to reach."""
+    here = CommandLine(folder)
+    (folder / "agents.py").write_text(agents, encoding="utf-8")
+    queue = f"test-{secrets.token_hex(6)}"
+    here.environment |= {"TEMPORAL_ADDRESS": address, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "1"}
+    with here.started("worker", "agents:app") as worker:
+        worker.wait_for(queue)
+        yield here
+
+
 class Started:
     """A command that runs, and what it has said on stderr."""
 
@@ -111,7 +123,7 @@ class Started:
     def stderr(self) -> str:
         return self._said.read_text(encoding="utf-8")
 
-    def wait_for(self, pattern: str, *, within_s: float = 20.0) -> re.Match[str]:
+    def wait_for(self, pattern: str, *, within_s: float = 60.0) -> re.Match[str]:
         """Wait until stderr holds this."""
         found = wait_until(lambda: re.search(pattern, self.stderr), f"{pattern} in {self.stderr!r}", within_s=within_s)
         assert found is not None
@@ -123,7 +135,7 @@ class Started:
         return self.process.wait(timeout=20)
 
 
-def wait_until(look: Callable[[], T], what: str, *, within_s: float = 20.0) -> T:
+def wait_until(look: Callable[[], T], what: str, *, within_s: float = 60.0) -> T:
     deadline = time.monotonic() + within_s
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from perdure.text import exact
 
-from .command_line import CommandLine, wait_until
+from .command_line import CommandLine, beside_a_worker, wait_until
 from .terminal import terminal
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\x7f\u202e\u2066\u200b\U000e0041\ufe01\u3164\u034f\u2028"
@@ -63,12 +63,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\r?\x1b\[\d+A\x1b\[J|\r\n")
 @pytest.fixture(scope="module")
 def perdure(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """The command line beside a worker, which it needs no options to reach."""
-    here = CommandLine(tmp_path_factory.mktemp("hostile"))
-    (here.folder / "agents.py").write_text(AGENTS, encoding="utf-8")
-    queue = f"test-{secrets.token_hex(6)}"
-    here.environment |= {"TEMPORAL_ADDRESS": perdure_server, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "1"}
-    with here.started("worker", "agents:app") as worker:
-        worker.wait_for(queue)
+    with beside_a_worker(AGENTS, tmp_path_factory.mktemp("hostile"), perdure_server) as here:
         yield here
 
 

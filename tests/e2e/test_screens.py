@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .command_line import CommandLine, wait_until
+from .command_line import CommandLine, beside_a_worker, wait_until
 from .terminal import Terminal, terminal
 
 AGENTS = r'''
@@ -86,12 +86,7 @@ See = Callable[..., Terminal]
 @pytest.fixture(scope="module")
 def perdure(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """The command line beside a worker, which it needs no options to reach."""
-    here = CommandLine(tmp_path_factory.mktemp("screens"))
-    (here.folder / "agents.py").write_text(AGENTS, encoding="utf-8")
-    queue = f"test-{secrets.token_hex(6)}"
-    here.environment |= {"TEMPORAL_ADDRESS": perdure_server, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "1"}
-    with here.started("worker", "agents:app") as worker:
-        worker.wait_for(queue)
+    with beside_a_worker(AGENTS, tmp_path_factory.mktemp("screens"), perdure_server) as here:
         yield here
 
 

@@ -146,7 +146,7 @@ async def test_list_needs_setup_to_filter_and_shows_turns_after_it(bare: str, pe
 
 async def listed(client: AgentClient, count: int) -> None:
     """Wait until so many ended turns are listed."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while len([entry async for entry in client.list(state="ended")]) < count:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.1)

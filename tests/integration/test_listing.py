@@ -71,7 +71,7 @@ async def listed(client: AgentClient, **wanted: Any) -> list[str]:
 
 async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: Any) -> None:
     """Wait until the list holds these turns: Temporal writes it after the fact."""
-    deadline, expected = time.monotonic() + 15, sorted(ids)
+    deadline, expected = time.monotonic() + 60, sorted(ids)
     while (found := await listed(client, **wanted)) != expected:
         assert time.monotonic() < deadline, f"{wanted} finds {found} instead of {expected}"
         await asyncio.sleep(0.1)
@@ -79,7 +79,7 @@ async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: A
 
 async def entry_of(client: AgentClient, turn_id: str, *, in_state: State | None = None, **wanted: Any) -> TurnEntry:
     """The entry of a turn, when it is listed, in this state if one is named."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         async for entry in client.list(**wanted):
             if entry.id == turn_id and in_state in (None, entry.state):

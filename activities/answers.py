@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from perdure import outputs
 from perdure.activities import arguments, conformity
 from perdure.activities.agents import Agents
+from perdure.activities.error_log import log_raised
 from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.fold import runs_tools
 from perdure.messages import AssistantMessage
+from perdure.places import raised
 from perdure.reports import StopReason
 from perdure.state import TurnState
 from perdure.strict import Schema
 from perdure.text import described
 from perdure.wire import ModelAnswer
-
-logger = logging.getLogger("perdure")
 
 Check = Callable[[Any], object]
 """Takes JSON values, and raises ValueError where they do not fit."""
@@ -78,8 +77,8 @@ def _reason(text: str, schema: Schema, check: Check) -> str:
         return str(error)
     except PerdureError:
         raise
-    except Exception as error:
-        logger.exception("a validator of the output type failed")
+    except Exception as error:  # noqa: BLE001 - it is logged
+        log_raised(f"a validator of the output type failed: {raised(error)}", error)
         return described(error)
     return ""
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from pydantic import JsonValue
 from temporalio import activity
+from temporalio.exceptions import FailureError
 
 from perdure import chains, errors, limits, outputs, protocols
 from perdure.activities import live
@@ -16,9 +17,11 @@ from perdure.activities.answers import Answers, checked
 from perdure.activities.models import ModelRequest, Models, Provider
 from perdure.activities.prices import Prices
 from perdure.activities.transcripts import Transcripts
+from perdure.errors import PerdureError
 from perdure.facts import Key
 from perdure.health import Health
 from perdure.messages import with_plain_ids
+from perdure.places import raised
 from perdure.protocols import Prompt
 from perdure.reports import StopReason, Usage
 from perdure.retries import asked_pause_s
@@ -130,6 +133,10 @@ async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
             return await asked
     except TimeoutError as error:
         raise errors.LLMTimeoutError(f"{model} did not answer within {limits.MODEL_CALL.total_seconds():g} s") from error
+    except (PerdureError, FailureError):
+        raise
+    except Exception as error:
+        raise PerdureError(f"the provider {model.partition(':')[0]!r} raised {raised(error)}") from error
 
 
 def _prompt(call: ModelCall, state: TurnState) -> Prompt:

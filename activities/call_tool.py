@@ -8,6 +8,8 @@ The tools of MCP servers run under their names too, by the worker's one dynamic 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -21,6 +23,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from perdure import errors, limits
 from perdure.activities import conformity, failures, heartbeats, secrets
 from perdure.activities.agents import Agents
+from perdure.activities.error_log import log_raised, logged
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.payloads import pack, raw_input, unpack
 from perdure.activities.signatures import CALL_SYNC_TOOL, CALL_TOOL, TURN
@@ -28,6 +31,7 @@ from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.facts import Key
 from perdure.mcp_servers import BETWEEN, MCPTool
+from perdure.places import place_of, raised
 from perdure.schema import StatedArguments
 from perdure.text import clean, clip, described, one_line, size, words_of
 from perdure.tools import Tool, ToolContext, encode
@@ -36,6 +40,7 @@ from perdure.wire import ToolOutput, ToolRun
 Handler = Callable[..., Any]
 
 _AS_WORDS = "\n[The tool ran. This is its result as str() gives it: {error}]"
+_NO_DEPS = " (this worker has no lifespan, so ctx.deps is None)"
 _NOTE_BYTES = 500
 _ROOT = re.compile(r"(^|; )answer: ")
 """What `conformity` calls the whole value."""
@@ -49,6 +54,13 @@ class _Ready:
     arguments: Mapping[str, Any]
     stated: Mapping[str, Any] | None = None
     """The arguments alone, which have to fit the schema that the tool was made from."""
+    lacks_deps: bool = False
+    """The tool has a context, and the worker no lifespan that could have given it deps."""
+
+    @property
+    def what(self) -> str:
+        """The name of the call in the log."""
+        return f"tool {self.tool.name!r}"
 
 
 class ToolNames:
@@ -92,11 +104,11 @@ class ToolActivities:
 
     def _handler(self, name: str, is_async: bool) -> Handler:
         def run_sync(raw: RawValue) -> RawValue:
-            with failures.typed():
+            with failures.typed(), logged():
                 return self._run_sync(unpack(raw, ToolRun))
 
         async def run(raw: RawValue) -> RawValue:
-            with failures.typed():
+            with failures.typed(), logged():
                 return await self._run_async(unpack(raw, ToolRun))
 
         return activity.defn(name=name)(run if is_async else run_sync)
@@ -106,7 +118,7 @@ class ToolActivities:
             info = activity.info()
             if info.workflow_type != TURN or not self._names.is_of_server(info.activity_type):
                 raise ApplicationError(f"Activity function {info.activity_type} is not registered on this worker", type=failures.NOT_REGISTERED)
-            with failures.typed():
+            with failures.typed(), logged():
                 return await self._run_async(unpack(raw_input(args), ToolRun))
 
         return activity.defn(dynamic=True)(run_tool_of_server)
@@ -117,7 +129,7 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(run, self._loop_of(ready.tool).run_blocking(_awaited(ready)), began)
+            return self._done(run, self._loop_of(ready.tool).run_blocking(_awaited(ready), ready.what), began)
         return self._done(run, _called(ready), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
@@ -128,7 +140,7 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(run, await self._loop_of(ready.tool).run(_awaited(ready)), began)
+            return self._done(run, await self._loop_of(ready.tool).run(_awaited(ready), ready.what), began)
         return self._done(run, await asyncio.to_thread(_called, ready), began)
 
     def _loop_of(self, item: Tool) -> ToolLoop:
@@ -150,7 +162,7 @@ class ToolActivities:
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
         if item.context_parameter:
             arguments[item.context_parameter] = self._context(run, info, name)
-        return _Ready(item, arguments, stated)
+        return _Ready(item, arguments, stated, lacks_deps=bool(item.context_parameter) and not self._loop.has_lifespan)
 
     def _context(self, run: ToolRun, info: activity.Info, name: str) -> ToolContext[Any]:
         key = Key.parse(info.activity_id) or Key(0)
@@ -196,18 +208,28 @@ def _called(ready: _Ready) -> ToolOutput:
     except CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a tool raises, sys.exit included, is for the model
-        return _raised(ready.tool, error)
+        return _raised(ready, error)
 
 
 async def _awaited(ready: _Ready) -> ToolOutput:
     try:
         coroutine: Coroutine[Any, Any, object] = ready.tool.function(**ready.arguments)
-        return _encoded(await coroutine)
+        value = await coroutine
+        return _encoded(_finished(value))
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        return _raised(ready.tool, error)
+        return _raised(ready, error)
+
+
+def _finished(value: object) -> object:
+    """What an async function returned, which must not be one more thing to await."""
+    if not isinstance(value, Awaitable):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()
+    raise ValueError("the function returned something to await; put await in front of what it returns")
 
 
 def _encoded(value: object) -> ToolOutput:
@@ -223,8 +245,12 @@ def _encoded(value: object) -> ToolOutput:
     return ToolOutput(content=clip(clean(content), limits.TOOL_RESULT_BYTES))
 
 
-def _raised(item: Tool, error: BaseException) -> ToolOutput:
-    return _error(f"{item.name} failed: {described(error)}")
+def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
+    """The error result. What Perdure's own toolboxes refuse with a `ValueError` is no news to the log."""
+    hint = _NO_DEPS if ready.lacks_deps and isinstance(error, AttributeError | TypeError) and "'NoneType'" in words_of(error) else ""
+    if place_of(error) or not isinstance(error, ValueError):
+        log_raised(f"the {ready.what} raised {raised(error)}{hint}", error, level=logging.WARNING)
+    return _error(f"{ready.tool.name} failed: {described(error)}{hint}")
 
 
 def _error(text: str) -> ToolOutput:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import logging
 import os
 
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig
 
 from perdure import errors
 from perdure.activities import secrets
 
 TIMEOUT_S = 10.0
+CORE_LOGGER = "temporalio.core"
+"""Has the records of Temporal's core, the part of its SDK in Rust, where the program has not made a `Runtime` of its own."""
 LOCAL = "127.0.0.1:7233"
 _API_KEY = "TEMPORAL_API_KEY"
+
+
+@functools.cache
+def log_core() -> None:
+    """Have Temporal's core log through Python's logging, once a process; by itself it prints to standard output, in colours.
+
+    It is a matter of the process's default `Runtime`. One that the program has set stays as it is.
+    """
+    forwarding = LogForwardingConfig(logger=logging.getLogger(CORE_LOGGER), append_target_to_name=False)
+    runtime = Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=LoggingConfig.default.filter, forwarding=forwarding)))
+    with contextlib.suppress(RuntimeError):  # there is one
+        Runtime.set_default(runtime)
 
 
 async def connect_local(address: str) -> Client:
@@ -22,6 +40,7 @@ async def connect_local(address: str) -> Client:
     Raises:
         ServerUnreachableError: It does not answer.
     """
+    log_core()
     try:
         return await asyncio.wait_for(Client.connect(address), TIMEOUT_S)
     except (RuntimeError, TimeoutError) as error:
@@ -40,6 +59,7 @@ async def connect(address: str | None = None, *, namespace: str | None = None, t
     settings["target_host"] = target
     if namespace:
         settings["namespace"] = namespace
+    log_core()
     try:
         if "://" in target:
             raise ValueError("host and port only, without a scheme")

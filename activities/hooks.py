@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,19 +11,18 @@ from temporalio import activity
 
 from perdure import errors, limits, outputs
 from perdure.activities.agents import Agents
+from perdure.activities.error_log import log_raised
 from perdure.activities.transcripts import Transcripts
 from perdure.activities.user_code import called
 from perdure.agents import Agent
 from perdure.errors import PerdureError
 from perdure.middleware import InputGuardrail, Middleware, OutputGuardrail
 from perdure.observers import Observer
+from perdure.places import raised
 from perdure.reports import AgentReport, Outcome
 from perdure.state import TurnState
 from perdure.tasks import Task
-from perdure.text import described
 from perdure.wire import HookCall, Noted, ObserverCall
-
-logger = logging.getLogger("perdure")
 
 
 class Hooks:
@@ -55,7 +53,7 @@ class Hooks:
         except errors.GuardrailError:
             raise
         except Exception as error:
-            what = error.message if isinstance(error, PerdureError) else described(error)
+            what = error.message if isinstance(error, PerdureError) else raised(error)
             raise PerdureError(f"the middleware {type(item).__name__} of agent {call.agent} failed: {what}") from error
         return Noted()
 
@@ -101,5 +99,6 @@ async def _tell(observer: Observer, state: TurnState, call: ObserverCall, limit:
     for method, arguments in told:
         try:
             await called(method, *arguments, limit=limit / len(told))
-        except Exception:
-            logger.exception("the observer %s failed; the turn goes on", type(observer).__name__)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            name = f"{type(observer).__name__}.{method.__name__}"
+            log_raised(f"the observer {name} failed; the turn goes on: {raised(error)}", error)

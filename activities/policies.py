@@ -7,10 +7,10 @@ the tool would get; a call whose arguments the tool would refuse is denied witho
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from perdure import limits
 from perdure.activities.agents import Agents
+from perdure.activities.error_log import log_raised
 from perdure.activities.user_code import called
 from perdure.approvals import (
     Allow,
@@ -22,10 +22,9 @@ from perdure.approvals import (
     strictest,
 )
 from perdure.errors import PerdureError
+from perdure.places import raised
 from perdure.schema import Arguments, GivenArguments
 from perdure.text import clean, described
-
-logger = logging.getLogger("perdure")
 
 
 class Policies:
@@ -68,8 +67,8 @@ class Policies:
             return Deny(reason="the deployed agent has no policy any more")
         try:
             verdict = await called(agent.policy, call, limit=limits.USER_CODE)
-        except Exception as error:
-            logger.exception("the policy of agent %s failed", call.agent)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            log_raised(f"the policy of agent {call.agent} failed: {raised(error)}", error)
             what = error.message if isinstance(error, PerdureError) else described(error)
             return Deny(reason=f"the policy failed: {what}")
         if not isinstance(verdict, Allow | Deny | RequireApproval):

@@ -17,6 +17,9 @@ from perdure import errors
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
 _WORDS = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
 _ENCODED_CHARACTERS = 8
+_SOUNDS_SECRET = re.compile(r"key|token|secret|passw|credential|dsn|_url$", re.IGNORECASE)
+_read: set[str] = set()
+"""The variables that were read as secrets in this process."""
 
 
 def read(name: str) -> str:
@@ -46,7 +49,20 @@ def _matching(name: str, pattern: re.Pattern[str], otherwise: str) -> str:
             f"the environment variable {name} holds {otherwise}; set it again without (a file read with $(cat …) often ends with a line break)",
             context={"variable": name},
         )
+    _read.add(name)
     return value
+
+
+def known() -> dict[str, str]:
+    """The secrets of this process by their variables, the longest first, to be kept out of its log.
+
+    They are the variables that were read here, and those whose names sound like a secret and whose values are not so short that they are ordinary
+    words.
+    """
+    found = {
+        name: value for name, value in os.environ.items() if name in _read or (_SOUNDS_SECRET.search(name) and len(value) >= _ENCODED_CHARACTERS)
+    }
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
 def without(text: str, named: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -17,7 +18,10 @@ from typing import Any, Generic, TypeVar
 from temporalio.exceptions import ApplicationError
 
 from perdure import errors
+from perdure.activities.blocked import BLOCKED_S, Watch
 from perdure.activities.failures import WORKER_SHUTDOWN
+from perdure.errors import PerdureError
+from perdure.places import raised
 from perdure.text import described
 
 logger = logging.getLogger("perdure")
@@ -36,7 +40,7 @@ _NAP_S = 0.2
 class ToolLoop:
     """Runs coroutines on its own thread. `deps` is what the lifespan yielded, once opened."""
 
-    def __init__(self, lifespan: Lifespan | None = None, *, name: str = "perdure-tools") -> None:
+    def __init__(self, lifespan: Lifespan | None = None, *, name: str = "perdure-tools", blocked_s: float = BLOCKED_S) -> None:
         self._lifespan = lifespan
         self._name = name
         self._loop: asyncio.AbstractEventLoop
@@ -44,7 +48,13 @@ class ToolLoop:
         self._keeper: concurrent.futures.Future[None]
         self._stop = asyncio.Event()
         self._ended = False
+        self._watch = Watch(name, blocked_s)
         self.deps: Any = None
+
+    @property
+    def has_lifespan(self) -> bool:
+        """Whether there is one that gives `deps`."""
+        return self._lifespan is not None
 
     async def open(self) -> None:
         """Start the thread and enter the lifespan.
@@ -55,13 +65,15 @@ class ToolLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
         self._thread.start()
+        self._watch.start(self._loop, self._thread)
         opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._keeper = asyncio.run_coroutine_threadsafe(self._keep(opened), self._loop)
         try:
             await asyncio.wrap_future(opened)
         except Exception as error:
             await asyncio.to_thread(self._end_thread)
-            raise errors.ConfigurationError(f"the worker's lifespan failed to open: {described(error)}") from error
+            what = error.message if isinstance(error, PerdureError) else raised(error)
+            raise errors.ConfigurationError(f"the worker's lifespan failed to open: {what}") from error
 
     async def close(self) -> None:
         """Leave the lifespan and end the thread."""
@@ -71,13 +83,13 @@ class ToolLoop:
         finally:
             await asyncio.to_thread(self._end_thread)
 
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run `coroutine` there and wait. A cancel reaches it, and is waited for, but not for ever.
+    async def run(self, coroutine: Coroutine[Any, Any, T], what: str = "") -> T:
+        """Run `coroutine` there and wait. A cancel reaches it, and is waited for, but not for ever. `what` names it in the log.
 
         Raises:
             CancelledError: This call was cancelled, or the worker was stopped while the coroutine ran.
         """
-        job = _Job(coroutine)
+        job = _Job(coroutine, what)
         over = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(job.supervise(), self._loop))
         try:
             await asyncio.shield(over)
@@ -89,9 +101,9 @@ class ToolLoop:
             raise
         return job.result()
 
-    def run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run_blocking(self, coroutine: Coroutine[Any, Any, T], what: str = "") -> T:
         """The same for a thread, in short naps: one that sleeps in a long wait cannot be interrupted."""
-        job = _Job(coroutine)
+        job = _Job(coroutine, what)
         over = asyncio.run_coroutine_threadsafe(job.supervise(), self._loop)
         try:
             while not concurrent.futures.wait([over], timeout=_NAP_S).done:
@@ -107,9 +119,12 @@ class ToolLoop:
             opened.set_result(None)
             await self._stop.wait()
             return
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name("lifespan")
         async with AsyncExitStack() as stack:
             try:
-                self.deps = await stack.enter_async_context(self._lifespan())
+                self.deps = await stack.enter_async_context(_managed(self._lifespan()))
             except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
                 opened.set_exception(error if isinstance(error, Exception) else RuntimeError(described(error)))
                 return
@@ -131,17 +146,34 @@ class ToolLoop:
 
     def _end_thread(self) -> None:
         self._ended = True
+        self._watch.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=_THREAD_END_S)
         if not self._thread.is_alive():
             self._loop.close()
 
 
+def _managed(opened: object) -> AbstractAsyncContextManager[Any]:
+    """What a lifespan returned.
+
+    Raises:
+        ConfigurationError: It is not an async context manager.
+    """
+    if isinstance(opened, AbstractAsyncContextManager):
+        return opened
+    if inspect.iscoroutine(opened):
+        opened.close()
+    raise errors.ConfigurationError(
+        f"it returned a value of type {type(opened).__name__} and not an async context manager; decorate it with @contextlib.asynccontextmanager"
+    )
+
+
 class _Job(Generic[T]):
     """A coroutine on the tool loop. It is stopped there, so a stop finds it before it began, while it runs, or over, and never in between."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T], what: str) -> None:
         self._coroutine = coroutine
+        self._what = what
         self._task: asyncio.Task[T] | None = None
         self._stopped = False
 
@@ -150,7 +182,7 @@ class _Job(Generic[T]):
         if self._stopped:
             self._coroutine.close()
             return
-        self._task = asyncio.ensure_future(self._coroutine)
+        self._task = asyncio.create_task(self._coroutine, name=self._what or None)
         await asyncio.wait({self._task})
 
     def stop(self) -> None:

@@ -16,10 +16,10 @@ from perdure.delegates import NAMES as DELEGATION_TOOLS
 from perdure.delegates import tools as delegation_tools
 from perdure.middleware import Logger, Middleware, Timeout
 from perdure.options import NO_OPTIONS, RequestOptions
+from perdure.places import raised
 from perdure.prices import Price
 from perdure.skills import LOAD_SKILL, Skill, joined
 from perdure.strict import Schema
-from perdure.text import described
 from perdure.tools import Tool
 from perdure.values import Wire
 
@@ -272,7 +272,7 @@ def resolved(agent: Agent[Any], name: str) -> Tool | None:
     try:
         found = agent.resolver.resolve(name)
     except Exception as error:
-        raise errors.ToolResolverError(f"agent {agent.name}: the resolver failed for {name!r}: {described(error)}") from error
+        raise errors.ToolResolverError(f"agent {agent.name}: the resolver failed for {name!r}: {raised(error)}") from error
     if found is not None and (not isinstance(found, Tool) or found.name != name):
         raise errors.ToolResolverError(f"agent {agent.name}: the resolver gave {found!r} for the tool {name!r}; return a tool of that name, or None")
     return found

@@ -9,8 +9,8 @@ from typing import Any
 
 from perdure import errors, kinds
 from perdure.agents import Agent
+from perdure.places import raised
 from perdure.tasks import TurnInfo
-from perdure.text import described
 
 Factory = Callable[[TurnInfo], Agent[Any]]
 Entry = Agent[Any] | Factory
@@ -92,7 +92,7 @@ class Registry:
         try:
             agent = found(info)
         except Exception as error:
-            raise errors.ConfigurationError(f"the factory of agent {info.agent!r} failed: {described(error)}") from error
+            raise errors.ConfigurationError(f"the factory of agent {info.agent!r} failed: {raised(error)}") from error
         if not isinstance(agent, Agent) or agent.name != info.agent:
             raise errors.ConfigurationError(f"the factory {info.agent!r} must return an Agent of that name, not {agent!r}")
         return agent

@@ -35,6 +35,7 @@ from temporalio.client import Client
 
 from perdure import errors
 from perdure.activities import search
+from perdure.activities.connection import log_core
 from perdure.worker import server_binary
 from perdure.worker.server_folder import ServerAddress, StateFolder, answers, running
 from perdure.worker.ui_guard import UIGuard
@@ -272,6 +273,7 @@ async def _comes_up(process: asyncio.subprocess.Process, state: StateFolder, add
 async def _register(address: ServerAddress, search_attributes: Mapping[str, str]) -> None:
     if unknown := set(search_attributes.values()) - _KINDS.keys():
         raise errors.ConfigurationError(f"No search attribute has the type {', '.join(sorted(unknown))}. There are {', '.join(_KINDS)}.")
+    log_core()
     client = await Client.connect(address.address, namespace=address.namespace)
     kinds = {name: _KINDS[kind] for name, kind in search_attributes.items()}
     await client.operator_service.add_search_attributes(AddSearchAttributesRequest(namespace=address.namespace, search_attributes=kinds))

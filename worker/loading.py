@@ -9,8 +9,8 @@ from pathlib import Path
 from perdure import errors
 from perdure.agents import Agent
 from perdure.errors import PerdureError
+from perdure.places import raised
 from perdure.registry import Registry
-from perdure.text import described
 from perdure.worker.agent_worker import AgentWorker
 
 
@@ -40,7 +40,7 @@ def _attribute(module: str, name: str) -> object:
     try:
         imported = importlib.import_module(module)
     except Exception as error:
-        raise errors.ConfigurationError(f"module {module!r} cannot be imported: {described(error)}") from error
+        raise errors.ConfigurationError(f"module {module!r} cannot be imported: {raised(error)}") from error
     if not hasattr(imported, name):
         raise errors.ConfigurationError(f"module {module!r} has nothing called {name!r}")
     return getattr(imported, name)
@@ -53,4 +53,4 @@ def _called(target: str, function: object) -> object:
     except PerdureError:
         raise
     except Exception as error:
-        raise errors.ConfigurationError(f"{target}() failed: {described(error)}") from error
+        raise errors.ConfigurationError(f"{target}() failed: {raised(error)}") from error

@@ -11,6 +11,7 @@ from typing import TextIO
 from perdure.text import exact
 
 _BELOW = "    "
+_LEVEL = len("WARNING")
 
 
 class JsonLines(logging.Formatter):
@@ -25,18 +26,26 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
             **getattr(record, "perdure", {}),
         }
-        if record.exc_info:
+        if record.exc_text:
+            line["exception"] = record.exc_text
+        elif record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return exact(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class Lines(logging.Formatter):
-    """A record as lines for people: its message, and below it, indented, what else it says. No line but the first can pass for a record."""
+    """A record as lines for people: time, level and message, and below it, indented, what else it says. Only the first can pass for a record."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The lines."""
         first, *more = super().format(record).splitlines() or [""]
-        return "\n".join([exact(first), *(f"{_BELOW}{exact(line)}" for line in more)])
+        begin = f"{_time(record)} {record.levelname:<{_LEVEL}} {exact(first)}"
+        return "\n".join([begin, *(f"{_BELOW}{exact(line)}" for line in more)])
+
+
+def _time(record: logging.LogRecord) -> str:
+    """In UTC, by ISO 8601, to the millisecond."""
+    return datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def configure(style: str, out: TextIO = sys.stderr) -> None:

@@ -31,6 +31,7 @@ from perdure.activities.agents import Agents
 from perdure.activities.answers import Answers
 from perdure.activities.call_model import ModelActivities
 from perdure.activities.call_tool import ToolActivities, ToolNames
+from perdure.activities.error_log import logged
 from perdure.activities.heartbeats import HeartbeatInterceptor
 from perdure.activities.hooks import Hooks
 from perdure.activities.mcp.toolboxes import Servers
@@ -238,7 +239,7 @@ def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -
     """A typed method as an activity that takes and returns raw payloads, with our errors as failures."""
 
     async def run(raw: RawValue) -> RawValue:
-        with failures.typed():
+        with failures.typed(), logged():
             return pack(await method(unpack(raw, takes)), f"the result of {name}")
 
     return activity.defn(name=name)(run)

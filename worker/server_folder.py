@@ -27,6 +27,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors
+from perdure.activities.connection import log_core
 
 _ANSWER = timedelta(seconds=2)
 _ON_ITS_WAY_OUT = timedelta(seconds=10)
@@ -198,6 +199,7 @@ def _make_private(path: Path, is_kind: Callable[[int], bool], mode: int) -> None
 
 async def answers(address: ServerAddress) -> bool:
     """Whether the namespace can be described at once."""
+    log_core()
     try:
         async with asyncio.timeout(_ANSWER.total_seconds()):
             client = await Client.connect(address.address, namespace=address.namespace, lazy=True)

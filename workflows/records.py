@@ -21,13 +21,15 @@ from perdure.errors import PerdureError, Severity
 from perdure.facts import CallFailed, Fact, Key, ModelAnswered, PolicyAnswered, ToolLost, ToolReturned
 from perdure.messages import ToolResult
 from perdure.state import TurnState
-from perdure.text import word
+from perdure.text import one_line, word
 from perdure.wire import Summary
 
 logger = logging.getLogger("perdure.turns")
 logger.addHandler(logging.NullHandler())  # a program that configures no logging is told by its errors
 
 _LEVELS = {Severity.FATAL: logging.CRITICAL, Severity.ERROR: logging.ERROR, Severity.WARN: logging.WARNING, Severity.INFO: logging.INFO}
+
+_ERROR_CHARACTERS = 300
 
 Value = str | int | Decimal | None
 _Ended = ModelAnswered | CallFailed | ToolReturned | ToolLost
@@ -58,13 +60,15 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
         target = chains.target_of(before, key)
         is_priced = target is not None and target.price is not None
         cost = after.ledger.spent.usd - before.ledger.spent.usd if is_priced else None
-        _write(after, "llm_call", key, model=target.name if target else "", duration_ms=None, tokens=0, cost_usd=cost, outcome=fact.error.code)
+        model, code = target.name if target else "", fact.error.code
+        _write(after, "llm_call", key, model=model, duration_ms=None, tokens=0, cost_usd=cost, outcome=code, words=fact.error.message)
     elif isinstance(fact, ToolReturned | ToolLost) and before.results and key.call <= len(before.results):
         name = before.calls[key.call - 1].name
         duration = fact.output.duration_ms if isinstance(fact, ToolReturned) else took_ms
         is_error = isinstance(fact, ToolLost) or fact.output.is_error
         outcome = fact.loss.value if isinstance(fact, ToolLost) else "error" if is_error else "ok"
-        _write(after, "tool_call", key, tool=name, duration_ms=duration, outcome=outcome)
+        words = fact.output.content if isinstance(fact, ToolReturned) and is_error else ""
+        _write(after, "tool_call", key, tool=name, duration_ms=duration, outcome=outcome, words=words)
 
 
 def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:
@@ -78,7 +82,8 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
             outcome = refused
         elif result.content.startswith(steps.NOT_RUN):
             outcome = _unfinished(before, Key(len(before.steps) + 1, place))
-        _write(after, "tool_call", Key(len(before.steps) + 1, place), tool=result.name, duration_ms=0, outcome=outcome)
+        words = result.content if outcome == "error" else ""
+        _write(after, "tool_call", Key(len(before.steps) + 1, place), tool=result.name, duration_ms=0, outcome=outcome, words=words)
 
 
 def _cut_off(state: TurnState, step: int) -> None:
@@ -116,7 +121,7 @@ def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
 
 def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
     """A turn comes in or goes out where its agent has a `Logger`."""
-    _write(state, event, event, level=level, steps=len(state.steps), **fields)
+    _write(state, event, event, level=level, words="", steps=len(state.steps), **fields)
 
 
 def turn_ended(state: TurnState, summary: Summary, took_ms: Callable[[Key], int], error: PerdureError | None = None) -> None:
@@ -127,19 +132,21 @@ def turn_ended(state: TurnState, summary: Summary, took_ms: Callable[[Key], int]
         violation, tool = error.context.get("violation"), error.context.get("tool")
         _write(state, "autonomy_boundary", "end", level=logging.ERROR, violation=str(violation), tool=str(tool))
     if error is not None:
-        _write(state, "turn_failed", "end", level=_LEVELS[error.severity], **counts, error_class=type(error).__name__)
+        _write(state, "turn_failed", "end", level=_LEVELS[error.severity], **counts, error_class=type(error).__name__, words=error.message)
     cost = summary.spent.usd if summary.is_priced else None
-    _write(state, "turn_completed", "end", **counts, cost_usd=cost, outcome=summary.outcome.value)
+    _write(state, "turn_completed", "end", words="", **counts, cost_usd=cost, outcome=summary.outcome.value)
     telemetry = workflow.extern_functions().get(TURN_ENDED)
     if telemetry is not None and not workflow.unsafe.is_replaying():
         _when_taken(telemetry(state, summary, error))
 
 
 def _tool_call(state: TurnState, key: Key, result: ToolResult, duration_ms: int) -> None:
-    _write(state, "tool_call", key, tool=result.name, duration_ms=duration_ms, outcome="error" if result.is_error else "ok")
+    outcome, words = ("error", result.content) if result.is_error else ("ok", "")
+    _write(state, "tool_call", key, tool=result.name, duration_ms=duration_ms, outcome=outcome, words=words)
 
 
-def _write(state: TurnState, event: str, key: Key | str, *, level: int = logging.INFO, **fields: Value) -> None:
+def _write(state: TurnState, event: str, key: Key | str, *, level: int = logging.INFO, words: str = "", **fields: Value) -> None:
+    """Write a record. `words` are those of an error, of which the beginning is recorded."""
     if workflow.unsafe.is_replaying() or not logger.isEnabledFor(level):
         return
     info = workflow.info()
@@ -149,6 +156,7 @@ def _write(state: TurnState, event: str, key: Key | str, *, level: int = logging
         "agent": request.agent if request else "",
         "task": info.workflow_id,
         **fields,
+        **({"error": one_line(words, _ERROR_CHARACTERS)} if words else {}),
         **({f"label.{name}": value for name, value in request.labels.items()} if request else {}),
     }
     line = " ".join(f"{_shown(name)}={_shown(value)}" for name, value in said.items() if value not in ("", None))

@@ -176,6 +176,10 @@ def sync() -> Iterator[None]:
     yield
 
 
+async def undecorated() -> AsyncIterator[None]:
+    yield
+
+
 def needs_arguments(url: str) -> Any: ...
 
 
@@ -185,10 +189,11 @@ FAILING = pytest.mark.parametrize(
         (fails, "OSError: no database"),
         (exits, ".*SystemExit: 3"),
         (yields_nothing, "RuntimeError: generator didn't yield"),
-        (sync, "TypeError: "),
+        (sync, ".* not an async context manager; decorate it with @contextlib.asynccontextmanager"),
+        (undecorated, ".*type async_generator .*; decorate it with @contextlib.asynccontextmanager"),
         (needs_arguments, "TypeError: .*missing 1 required positional argument"),
     ],
-    ids=["fails", "exits", "yields nothing", "sync", "needs arguments"],
+    ids=["fails", "exits", "yields nothing", "sync", "undecorated", "needs arguments"],
 )
 
 

@@ -78,7 +78,7 @@ FIELDS = {
     "turn_started": ["agent", "task", "task_type", "tier"],
     "llm_call": ["agent", "task", "model", "duration_ms", "tokens", "cost_usd", "outcome"],
     "tool_call": ["agent", "task", "tool", "duration_ms", "outcome"],
-    "turn_failed": ["agent", "task", "duration_ms", "llm_calls", "tool_calls", "error_class"],
+    "turn_failed": ["agent", "task", "duration_ms", "llm_calls", "tool_calls", "error_class", "error"],
     "turn_completed": ["agent", "task", "duration_ms", "llm_calls", "tool_calls", "cost_usd", "outcome"],
 }
 """What every record of an event tells, beside its event and its id."""
@@ -102,12 +102,18 @@ async def test_each_event_has_its_fields_and_no_others(perdure_server: str, capl
 
     records = said(caplog)
     assert [(record["event"], list(record)[1:]) for record in records] == [
-        (event, ["event_id", *FIELDS[event]])
-        for event in ("turn_started", "llm_call", "tool_call", "tool_call", "llm_call", "turn_failed", "turn_completed")
+        ("turn_started", ["event_id", *FIELDS["turn_started"]]),
+        ("llm_call", ["event_id", *FIELDS["llm_call"]]),
+        ("tool_call", ["event_id", *FIELDS["tool_call"]]),
+        ("tool_call", ["event_id", *FIELDS["tool_call"], "error"]),
+        ("llm_call", ["event_id", *FIELDS["llm_call"], "error"]),
+        ("turn_failed", ["event_id", *FIELDS["turn_failed"]]),
+        ("turn_completed", ["event_id", *FIELDS["turn_completed"]]),
     ]
+    assert [record["error"] for record in records if "error" in record] == ["fail failed: ValueError: no", "bad key", "bad key"]
     assert (records[0]["task_type"], records[0]["tier"]) == ("sum", "gold")
     [line] = [record.getMessage() for record in caplog.records if "tool=fail" in record.getMessage()]
-    written = re.fullmatch(r"tool_call event_id=\S+/tool_call/step-1\.call-2 agent=adder task=sum-2 tool=fail duration_ms=(\d+) outcome=error", line)
+    written = re.fullmatch(r"tool_call event_id=\S+/tool_call/step-1\.call-2 agent=adder task=sum-2 tool=fail duration_ms=(\d+) outcome=error error=.*", line)
     assert written is not None
     assert 50 <= int(written[1]) < 5_000
 
@@ -122,7 +128,7 @@ async def test_worker_writes_json_if_it_is_asked_to(perdure_server: str) -> None
     turn = [line for line in lines if line["logger"] == "perdure.turns"]
     assert {tuple(line)[:4] for line in lines} == {("time", "level", "logger", "message")}
     assert {line["event"] for line in turn} == {"turn_started", "llm_call", "tool_call", "turn_completed"}
-    assert [list(line)[4:] for line in turn] == [["event", "event_id", *FIELDS[line["event"]]] for line in turn]
+    assert [[name for name in list(line)[4:] if name != "error"] for line in turn] == [["event", "event_id", *FIELDS[line["event"]]] for line in turn]
     assert len({line["event_id"] for line in turn}) == len(turn)
     assert (turn[-1]["outcome"], turn[-1]["agent"], turn[-1]["level"]) == (outcome, "librarian", "info")
 

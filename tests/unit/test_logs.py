@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import sys
 from decimal import Decimal
 
@@ -60,7 +61,7 @@ def test_record_with_an_exception_is_one_line() -> None:
     assert str(line["exception"]).endswith("\nValueError: no")
 
 
-@pytest.mark.accepts("G7")
+@pytest.mark.accepts("G7", "O20")
 def test_only_the_first_line_of_a_record_can_pass_for_one() -> None:
     """A message or an exception that quotes a model is indented below it, with every control escaped."""
     forged = "\nturn_completed event_id=FORGED\r\x1b[2J\u2028tool_call \U000e0041"
@@ -70,7 +71,7 @@ def test_only_the_first_line_of_a_record_can_pass_for_one() -> None:
         record = logging.LogRecord("mine", logging.ERROR, __file__, 1, "the policy raised %s", (forged,), sys.exc_info())
     first, *more = Lines().format(record).split("\n")
 
-    assert first == "the policy raised "
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ERROR   the policy raised ", first)
     assert "    turn_completed event_id=FORGED" in more
     assert "    \\u001b[2J" in more
     assert [line for line in more if not line.startswith("    ") or not line.isprintable()] == []

@@ -1,0 +1,73 @@
+"""Exceptions of the user's code in the worker's log, with their tracebacks. History and models get the words alone.
+
+The text is made here and not by a formatter, so that secrets are cut out of it and a log line cannot be forged by it, whatever formatter a program
+has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+from temporalio.exceptions import FailureError
+
+from perdure.activities import secrets
+from perdure.errors import PerdureError
+from perdure.places import place_of, raised, traceback_of
+from perdure.text import harmless, one_line
+
+VARIABLE = "PERDURE_LOG_TRACEBACKS"
+_MESSAGE_CHARACTERS = 2_000
+_BELOW = "  "
+
+logger = logging.getLogger("perdure")
+
+
+def log_raised(message: str, error: BaseException, *, level: int = logging.ERROR) -> None:
+    """Log `message`, which says what raised `error`, with the traceback unless `PERDURE_LOG_TRACEBACKS` is 0."""
+    try:
+        trace = traceback_of(error)
+    except Exception as broken:  # noqa: BLE001 - an attribute or a __str__ of the user's exception is broken
+        trace = f"{type(error).__name__}: its traceback cannot be written ({type(broken).__name__})"
+    log_with_trace(message, trace, level=level)
+
+
+def log_with_trace(message: str, trace: str, *, level: int) -> None:
+    """Log one line, and below it `trace`, unless `PERDURE_LOG_TRACEBACKS` is 0."""
+    if not logger.isEnabledFor(level):
+        return
+    hidden = secrets.known()
+    line = one_line(secrets.without(message, hidden), _MESSAGE_CHARACTERS)
+    record = logger.makeRecord(logger.name, level, __file__, 0, line, (), None)
+    if os.environ.get(VARIABLE) != "0":
+        first, *more = secrets.without(trace, hidden).splitlines()
+        record.exc_text = "\n".join([harmless(first), *(_BELOW + harmless(one) for one in more)])
+    logger.handle(record)
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[None]:
+    """Log what an activity raises and has not foreseen. It leaves as an error of ours that names its type and place."""
+    try:
+        yield
+    except (FailureError, asyncio.CancelledError):
+        raise
+    except PerdureError as error:
+        log_cause(error)
+        raise
+    except Exception as error:
+        failed = PerdureError(raised(error))
+        log_raised(failed.message, error)
+        raise failed from error
+
+
+def log_cause(error: PerdureError) -> None:
+    """Log the exception of the user's code that an error of ours was made of; nothing where there is none."""
+    cause = error.__cause__
+    while cause is not None and not place_of(cause):
+        cause = cause.__cause__
+    if cause is not None:
+        log_raised(error.message, cause)

@@ -52,6 +52,18 @@ class Provider(Protocol):
         """Close connections."""
 
 
+@runtime_checkable
+class CheckedProvider(Provider, Protocol):
+    """A provider that can tell before the first request whether it is set up."""
+
+    def check_setup(self) -> None:
+        """Look whether a key and what else it needs is there, without sending anything.
+
+        Raises:
+            ConfigurationError: Something is missing or cannot work.
+        """
+
+
 Heard = Callable[[str], None]
 """What is called with each piece of an answer's text, on the event loop of the request."""
 

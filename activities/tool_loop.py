@@ -19,9 +19,10 @@ from temporalio.exceptions import ApplicationError
 
 from perdure import errors
 from perdure.activities.blocked import BLOCKED_S, Watch
+from perdure.activities.error_log import log_raised
 from perdure.activities.failures import WORKER_SHUTDOWN
 from perdure.errors import PerdureError
-from perdure.places import raised
+from perdure.places import place_of, raised
 from perdure.text import described
 
 logger = logging.getLogger("perdure")
@@ -73,7 +74,10 @@ class ToolLoop:
         except Exception as error:
             await asyncio.to_thread(self._end_thread)
             what = error.message if isinstance(error, PerdureError) else raised(error)
-            raise errors.ConfigurationError(f"the worker's lifespan failed to open: {what}") from error
+            failed = errors.ConfigurationError(f"the worker's lifespan failed to open: {what}")
+            if place_of(error):
+                log_raised(failed.message, error)
+            raise failed from error
 
     async def close(self) -> None:
         """Leave the lifespan and end the thread."""

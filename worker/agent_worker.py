@@ -24,7 +24,7 @@ from perdure.agents import Agent
 from perdure.prices import Price
 from perdure.profiles import ModelProfile
 from perdure.registry import Entry, Registry
-from perdure.worker import health
+from perdure.worker import findings, health
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
@@ -143,6 +143,9 @@ class AgentWorker:
         client = await connect(address)
         async with _telemetry(self, settings) as telemetry:
             worker = replace(self, telemetry=telemetry).build(client, settings=settings)
+            for finding in findings.found(self):
+                if finding.is_problem:
+                    logger.warning("%s", finding)
             await _run(worker, client, settings, health_port, on_start or (lambda: None))
 
 

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perdure.text import harmless_lines
+from perdure.errors import PerdureError
+from perdure.text import harmless, harmless_lines
 
 if TYPE_CHECKING:
+    from perdure.worker.agent_worker import AgentWorker
     from perdure.worker.dev_server import ServerAddress
 
 STATE = Path(".perdure")
@@ -31,11 +33,12 @@ def register(subparsers: Any) -> None:
         "worker",
         help="run the agents of a module",
         description="Run the agents of a module until SIGTERM or Ctrl-C; then drain: what is in flight gets PERDURE_GRACE_S seconds.",
-        epilog="example:\n  perdure worker support:app --health-port 8080",
+        epilog="examples:\n  perdure worker support:app --health-port 8080\n  perdure worker support:app --check",
     )
     worker.add_argument("app", metavar="MODULE:NAME", help="an Agent, a Registry, an AgentWorker, or a function that returns one")
     worker.add_argument("--address", metavar="HOST:PORT", help="of Temporal (default: Temporal's environment, or localhost:7233)")
     worker.add_argument("--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: PERDURE_HEALTH_PORT, if set)")
+    worker.add_argument("--check", action="store_true", help="try what the first turn needs, show a table, and run no turn; exit code 0 or 1")
     _attachable(worker)
     worker.set_defaults(run=run_worker)
     dev = subparsers.add_parser(
@@ -60,13 +63,14 @@ def _attachable(command: argparse.ArgumentParser) -> None:
 async def run_worker(arguments: argparse.Namespace) -> int:
     """`perdure worker`."""
     from perdure.worker import logs
-    from perdure.worker.loading import load
     from perdure.worker.settings import WorkerSettings
 
     if arguments.attached:
         _end_with_input()
     logs.configure(WorkerSettings.from_environment().log_format)
-    app = load(arguments.app)
+    if arguments.check:
+        return await _check(arguments)
+    app = _loaded(arguments.app)
 
     def told() -> None:
         logging.getLogger("perdure").info("worker for %s on task queue %r; Ctrl-C drains it", ", ".join(app.registry.list()), app.polled_queue)
@@ -75,11 +79,35 @@ async def run_worker(arguments: argparse.Namespace) -> int:
     return 0
 
 
+async def _check(arguments: argparse.Namespace) -> int:
+    """`perdure worker --check`."""
+    from perdure.worker.check import findings
+
+    tried = [finding async for finding in findings(arguments.app, arguments.address)]
+    columns = max(len(finding.subject) for finding in tried)
+    for finding in tried:
+        _tell(f"{finding.state:<8} {finding.subject:<{columns}}  {finding.words}")
+    failed = sum(finding.state == "failed" for finding in tried)
+    _tell(f"{failed} of {len(tried)} failed" if failed else "ready")
+    return 1 if failed else 0
+
+
+def _loaded(target: str) -> AgentWorker:
+    """The worker that `module:name` names. What the module raises is logged with its traceback."""
+    from perdure.activities.error_log import log_cause
+    from perdure.worker.loading import load
+
+    try:
+        return load(target)
+    except PerdureError as error:
+        log_cause(error)
+        raise
+
+
 async def run_dev(arguments: argparse.Namespace) -> int:
     """`perdure dev`."""
     from perdure.worker import logs
     from perdure.worker.dev_server import DevServer, running
-    from perdure.worker.loading import load
     from perdure.worker.settings import WorkerSettings
 
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
@@ -87,7 +115,7 @@ async def run_dev(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
     if arguments.attached:
         _end_with_input()
-    app = load(arguments.app) if arguments.app else None
+    app = _loaded(arguments.app) if arguments.app else None
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if app is None else asyncio.Event()
         there = await running(arguments.state)
@@ -142,6 +170,10 @@ def _stop_signals() -> Iterator[asyncio.Event]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+def _tell(line: str) -> None:
+    print(harmless(line.rstrip()), flush=True)
 
 
 def _say(text: str) -> None:

@@ -57,6 +57,14 @@ class Servers:
         box = (await self._toolboxes([server]))[server.name]
         return next((item for item in box.tools if isinstance(item, MCPTool) and item.name == name), None)
 
+    async def toolbox(self, server: MCPServer) -> Toolbox:
+        """What a server offers now.
+
+        Raises:
+            ConfigurationError: The server cannot be started or asked, or offers something else than the agent says.
+        """
+        return (await self._toolboxes([server]))[server.name]
+
     def tool(self, agent: Agent[Any], name: str, pinned: str) -> Tool | None:
         """The tool for one call, which compares what the server offers with what the turn is pinned to; None where no server can have it."""
         server = _server(agent, name)

@@ -150,6 +150,15 @@ class Anthropic:
     def _body_of(self, request: ModelRequest) -> dict[str, Any]:
         return body_of(request, self._max_output_tokens, caching=self._caching)
 
+    def check_setup(self) -> None:
+        """Whether the key is there and the base URL is one. Nothing is sent.
+
+        Raises:
+            ConfigurationError: The key or the base URL cannot work.
+        """
+        self._credentials()
+        self._http.check_address()
+
     def _credentials(self) -> tuple[str | None, dict[str, str]]:
         key = secrets.read(self._api_key_env) if self._api_key_env else None
         return key, {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}

@@ -85,6 +85,14 @@ class HttpClient:
         self._base_url = base_url.rstrip("/")
         self._client: httpx.AsyncClient | None = None
 
+    def check_address(self) -> None:
+        """Refuse a base URL that cannot work.
+
+        Raises:
+            ConfigurationError: It is no address, or holds a user name or a password.
+        """
+        _check_address(self._base_url, self._name)
+
     async def post_json(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
         """Post `body` and read the whole reply.
 

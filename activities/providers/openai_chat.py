@@ -103,6 +103,15 @@ class OpenAIChat:
         """Close connections."""
         await self._http.close()
 
+    def check_setup(self) -> None:
+        """Whether the key is there and the base URL is one. Nothing is sent.
+
+        Raises:
+            ConfigurationError: The key or the base URL cannot work.
+        """
+        self._credentials()
+        self._http.check_address()
+
     def _credentials(self) -> tuple[str | None, dict[str, str]]:
         key = secrets.read(self._api_key_env) if self._api_key_env else None
         return key, {"authorization": f"Bearer {key}"} if key else {}

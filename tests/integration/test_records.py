@@ -113,7 +113,9 @@ async def test_each_event_has_its_fields_and_no_others(perdure_server: str, capl
     assert [record["error"] for record in records if "error" in record] == ["fail failed: ValueError: no", "bad key", "bad key"]
     assert (records[0]["task_type"], records[0]["tier"]) == ("sum", "gold")
     [line] = [record.getMessage() for record in caplog.records if "tool=fail" in record.getMessage()]
-    written = re.fullmatch(r"tool_call event_id=\S+/tool_call/step-1\.call-2 agent=adder task=sum-2 tool=fail duration_ms=(\d+) outcome=error error=.*", line)
+    written = re.fullmatch(
+        r"tool_call event_id=\S+/tool_call/step-1\.call-2 agent=adder task=sum-2 tool=fail duration_ms=(\d+) outcome=error error=.*", line
+    )
     assert written is not None
     assert 50 <= int(written[1]) < 5_000
 

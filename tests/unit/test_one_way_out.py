@@ -15,8 +15,9 @@ MAY_PRINT = {
     "clients/screen.py: erase",
     "worker/commands.py: _say",
     "worker/commands.py: _introduce",
+    "worker/commands.py: _tell",
 }
-"""`erase` moves the cursor; `_say` escapes; `_introduce` prints JSON of our own in ASCII."""
+"""`erase` moves the cursor; `_say` and `_tell` escape; `_introduce` prints JSON of our own in ASCII."""
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,70 @@
+"""Where an exception was raised, in words short enough for an error."""
+
+import json
+import traceback
+from collections.abc import Callable
+
+from perdure.places import place_of, raised, traceback_of
+from perdure.registry import Registry
+from perdure.tasks import Task, TurnInfo
+
+
+def raised_by(function: Callable[[], object]) -> Exception:
+    """What it raises."""
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001 - the test looks at it
+        return error
+    raise AssertionError("it raised nothing")
+
+
+def refund() -> None:
+    """Ask for a key that is not there."""
+    {}["key"]
+
+
+def parse() -> None:
+    """Fail within the standard library."""
+    json.loads("{")
+
+
+def line_of(function: Callable[[], object]) -> int:
+    """The line of the statement after a function's docstring."""
+    return function.__code__.co_firstlineno + 2
+
+
+def test_place_is_the_innermost_line_of_the_users_code_without_its_folder() -> None:
+    """A library below it is left out."""
+    said = [raised(raised_by(refund)), place_of(raised_by(parse)), place_of(ValueError("never raised"))]
+
+    assert said == [f"KeyError: 'key' (test_places.py:{line_of(refund)} in refund)", f"test_places.py:{line_of(parse)} in parse", ""]
+
+
+def test_traceback_begins_at_the_users_code() -> None:
+    """Perdure's own frames above it are left out; the whole traceback is kept where it has no others."""
+
+    def factory(_: TurnInfo) -> object:
+        return refund()
+
+    factory.__name__ = "support"
+    error = raised_by(lambda: Registry([factory]).make(TurnInfo(turn_id="t", agent="support", task=Task(content="go"))))  # type: ignore[list-item]
+    assert error.__cause__ is not None
+    raised_in, machinery = traceback_of(error.__cause__), traceback_of(error)
+
+    assert str(error) == f"the factory of agent 'support' failed: {raised(error.__cause__)}"
+    assert "registry.py" not in raised_in
+    assert raised_in.startswith('Traceback (most recent call last):\n  File "')
+    assert raised_in.endswith("in refund\n    {}[\"key\"]\n    ~~^^^^^^^\nKeyError: 'key'\n")
+    assert "KeyError: 'key'" in machinery
+
+
+def test_long_traceback_keeps_its_beginning_and_its_end() -> None:
+    """Such as one with a message of a megabyte."""
+    error = raised_by(lambda: (_ for _ in ()).throw(ValueError("x" * 1_000_000 + "END")))
+    told = traceback_of(error)
+
+    assert len(told) < 20_000
+    assert told.startswith("Traceback")
+    assert told.endswith("END\n")
+    assert "characters left out" in told
+    assert len("".join(traceback.format_exception(error))) > 1_000_000

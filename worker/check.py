@@ -1,0 +1,118 @@
+"""`perdure worker --check`: try what the first turn would need, and run none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.activities import indexing, skill_folders
+from perdure.activities.connection import connect
+from perdure.activities.mcp.toolboxes import Servers
+from perdure.activities.models import Models
+from perdure.activities.prices import Prices
+from perdure.agents import Agent
+from perdure.errors import PerdureError
+from perdure.mcp_servers import MCPServer
+from perdure.worker.agent_worker import AgentWorker
+from perdure.worker.findings import Finding, found
+from perdure.worker.loading import load
+
+
+async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:
+    """Everything that was tried, in the order in which it was.
+
+    Args:
+        target: `module:name` of a worker, as `load` takes it.
+        address: Where Temporal is; without it, its environment says.
+    """
+    try:
+        app = load(target)
+    except PerdureError as error:
+        yield Finding(f"module {target}", "failed", error.message)
+    else:
+        yield Finding(f"module {target}", "ok", f"agents: {', '.join(app.registry.list()) or 'none'}")
+        known = list(found(app))
+        for finding in known:
+            yield finding
+        failed = {finding.subject for finding in known if finding.state == "failed"}
+        for finding in [*_prices(app), *await _skills(app, failed), *await _servers(app, failed)]:
+            yield finding
+    async for finding in _temporal(address):
+        yield finding
+
+
+def _prices(app: AgentWorker) -> Iterator[Finding]:
+    """Whether the models of agents with a budget in US dollars have prices."""
+    models, prices = Models(app.all_providers(), app.models), Prices(app.prices)
+    for agent in app.registry.agents():
+        if agent.budget is None or agent.budget.usd is None:
+            continue
+        try:
+            chain = models.resolve(agent.models)
+        except PerdureError:
+            return  # said of the agent
+        for model in chain:
+            if prices.price(model, agent.options.extra) is None:
+                yield Finding(f"price {model}", "failed", f"unknown, and agent {agent.name} has a budget in US dollars; give it with prices=")
+            else:
+                yield Finding(f"price {model}", "ok", f"known, for the budget of agent {agent.name}")
+
+
+async def _skills(app: AgentWorker, failed: set[str]) -> list[Finding]:
+    async def read(agent: Agent[Any]) -> Finding:
+        subject = f"skills of {agent.name}"
+        try:
+            skills = await asyncio.to_thread(skill_folders.read, agent)
+        except PerdureError as error:
+            return Finding(subject, "failed", error.message)
+        return Finding(subject, "ok", ", ".join(skill.name for skill in skills))
+
+    tried = [agent for agent in app.registry.agents() if agent.skills and not any(f"skills {folder}" in failed for folder in agent.skills)]
+    return list(await asyncio.gather(*map(read, tried)))
+
+
+async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
+    """Start or reach each MCP server, and have it list its tools within its own time limit."""
+    wanted = {server.connection: server for agent in app.registry.agents() for server in agent.servers}
+    tried = [server for server in wanted.values() if f"MCP server {server.name}" not in failed]
+    if not tried:
+        return []
+    servers = Servers()
+
+    async def ask(server: MCPServer) -> Finding:
+        subject = f"MCP server {server.name}"
+        try:
+            tools = (await servers.toolbox(server)).tools
+        except PerdureError as error:
+            return Finding(subject, "failed", error.message)
+        return Finding(subject, "ok", f"{len(tools)} tool{'' if len(tools) == 1 else 's'}")
+
+    await servers.loop.open()
+    try:
+        return list(await asyncio.gather(*map(ask, tried)))
+    finally:
+        await servers.loop.close()
+
+
+async def _temporal(address: str | None) -> AsyncIterator[Finding]:
+    try:
+        client = await connect(address)
+    except PerdureError as error:
+        yield Finding("Temporal", "failed", error.message)
+        return
+    yield Finding("Temporal", "ok", f"{client.service_client.config.target_host} answers")
+    subject = f"namespace {client.namespace}"
+    try:
+        lacks = await indexing.look(client)
+    except RPCError as error:
+        is_missing = error.status == RPCStatusCode.NOT_FOUND
+        hint = "; `perdure setup --create-namespace` creates it" if is_missing else ""
+        yield Finding(subject, "failed", f"{error.message}{hint}")
+        return
+    if lacks.is_ready:
+        yield Finding(subject, "ok", "it has Perdure's search attributes")
+    else:
+        yield Finding(subject, "warning", f"turns cannot be found by agent or state: {lacks}; `perdure setup` registers search attributes")

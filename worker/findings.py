@@ -1,0 +1,123 @@
+"""What is wrong with a worker's set-up, found without starting or sending anything.
+
+A worker logs these findings as warnings when it starts, because a turn that needs the part may never come. `perdure worker --check` shows them too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from perdure.activities.models import CheckedProvider, Models
+from perdure.definitions import Target, define
+from perdure.errors import PerdureError
+from perdure.schema import StatedArguments
+
+if TYPE_CHECKING:
+    from perdure.agents import Agent
+    from perdure.mcp_servers import MCPServer
+    from perdure.tools import Tool
+    from perdure.worker.agent_worker import AgentWorker
+
+State = Literal["ok", "skipped", "warning", "failed"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One part of the set-up: what it is, whether it works, and why not, or what is known of it."""
+
+    subject: str
+    state: State
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.words}"
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether something is to be done."""
+        return self.state in ("warning", "failed")
+
+
+def found(app: AgentWorker) -> Iterator[Finding]:
+    """The findings of a worker, each once."""
+    yield from dict.fromkeys(_found(app))
+
+
+def _found(app: AgentWorker) -> Iterator[Finding]:
+    models = Models(app.all_providers(), app.models)
+    for name in app.registry.list():
+        entry = app.registry.entry(name)
+        if callable(entry):
+            yield Finding(f"agent {name}", "skipped", "a factory makes it for each turn")
+    for agent in app.registry.agents():
+        agents = list(_agent(agent, models))
+        yield from agents
+        if not any(finding.is_problem for finding in agents):
+            yield from _models(agent, models)
+            for item in agent.toolset().values():
+                yield from _tool(item, has_lifespan=app.lifespan is not None)
+        for server in agent.servers:
+            yield from _server(server)
+        for folder in agent.skills:
+            if isinstance(folder, Path) and not folder.is_dir():
+                yield Finding(f"skills {folder}", "failed", f"there is no folder {folder.absolute()}")
+
+
+def _agent(agent: Agent[Any], models: Models) -> Iterator[Finding]:
+    try:
+        chain = models.resolve(agent.models)
+        definition = define(agent, chain=[Target(model=model) for model in chain], activity_of=lambda item: item.name)
+    except PerdureError as error:
+        yield Finding(f"agent {agent.name}", "failed", error.message)
+    else:
+        yield Finding(f"agent {agent.name}", "ok", f"{', '.join(chain)}; tools: {', '.join(tool.name for tool in definition.tools) or 'none'}")
+
+
+def _models(agent: Agent[Any], models: Models) -> Iterator[Finding]:
+    """Whether the providers of an agent's models have what they need, such as a key."""
+    for model in models.resolve(agent.models):
+        provider, _ = models.find(model)
+        try:
+            if isinstance(provider, CheckedProvider):
+                provider.check_setup()
+        except PerdureError as error:
+            yield Finding(f"model {model}", "failed", error.message)
+        else:
+            yield Finding(f"model {model}", "ok", f"the provider {model.partition(':')[0]} is set up; nothing was sent")
+
+
+def _tool(item: Tool, *, has_lifespan: bool) -> Iterator[Finding]:
+    """What a tool does not tell the model, and what its context lacks."""
+    function = inspect.unwrap(getattr(item.function, "__func__", item.function))
+    if str(getattr(function, "__module__", "")).partition(".")[0] == "perdure":
+        return
+    subject = f"tool {item.name}"
+    if not item.description:
+        yield Finding(subject, "warning", "it has no docstring, so a model knows no more of it than its name")
+    if not isinstance(item.arguments, StatedArguments):
+        hidden = ("self", item.context_parameter)
+        for name, parameter in inspect.signature(item.function).parameters.items():
+            if parameter.annotation is parameter.empty and name not in hidden:
+                yield Finding(subject, "warning", f"its parameter {name} has no annotation, so a model may send any JSON for it")
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
+    if item.context_parameter and not has_lifespan and "deps" in names:
+        yield Finding(subject, "warning", "it uses ctx.deps, which is None, because this worker has no lifespan")
+
+
+def _server(server: MCPServer) -> Iterator[Finding]:
+    """Whether the program of an MCP server is there, and the variables that it is given."""
+    subject = f"MCP server {server.name}"
+    for variable in (*server.variables.values(), *server.headers_env.values()):
+        if variable not in os.environ:
+            yield Finding(subject, "failed", f"the environment variable {variable} is not set; the server needs it")
+    if server.command:
+        program = server.command[0]
+        where = str(Path(server.cwd) / program) if "/" in program else program
+        if shutil.which(where) is None:
+            yield Finding(subject, "failed", f"there is no program {program!r}{'' if '/' in program else ' on the PATH of this worker'}")

@@ -15,10 +15,12 @@ from perdure.worker import AgentWorker
 
 from ..conftest import Runtime
 
+NOTHING: dict[str, Any] = {}
+
 
 def lost() -> Any:
     """Raise."""
-    return {}["key"]
+    return NOTHING["key"]
 
 
 PLACE = f"(test_raised.py:{lost.__code__.co_firstlineno + 2} in lost)"
@@ -108,7 +110,7 @@ async def test_tools_that_raise_are_logged_and_their_results_say_what_is_wrong(r
         "forgetful failed: ValueError: the function returned something to await; put await in front of what it returns",
     ]
     traces = logged(caplog)
-    line = customer.function.__code__.co_firstlineno + 3  # type: ignore[attr-defined]
+    line = customer.function.__code__.co_firstlineno + 3
     assert set(traces) == {
         f"the tool 'refund' raised {RAISED}",
         f"the tool 'arefund' raised {RAISED}",
@@ -146,5 +148,5 @@ async def test_what_ends_a_turn_is_named_with_its_place_and_logged(runtime: Runt
     assert PLACE not in report.steps[0].results[0].content
     assert set(traces) == {*(words for _, words in expected.values()), f"the policy of agent ruling failed: {RAISED}"}
     assert all("in lost\n" in trace for trace in traces.values())
-    failed = [record.perdure for record in caplog.records if getattr(record, "perdure", {}).get("event") == "turn_failed"]  # type: ignore[attr-defined]
-    assert [record["error"] for record in failed] == [words for _, words in expected.values()]
+    records = [getattr(record, "perdure", {}) for record in caplog.records]
+    assert [record["error"] for record in records if record.get("event") == "turn_failed"] == [words for _, words in expected.values()]

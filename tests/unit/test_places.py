@@ -8,6 +8,8 @@ from perdure.places import place_of, raised, traceback_of
 from perdure.registry import Registry
 from perdure.tasks import Task, TurnInfo
 
+NOTHING: dict[str, str] = {}
+
 
 def raised_by(function: Callable[[], object]) -> Exception:
     """What it raises."""
@@ -18,9 +20,9 @@ def raised_by(function: Callable[[], object]) -> Exception:
     raise AssertionError("it raised nothing")
 
 
-def refund() -> None:
+def refund() -> str:
     """Ask for a key that is not there."""
-    {}["key"]
+    return NOTHING["key"]
 
 
 def parse() -> None:
@@ -54,7 +56,7 @@ def test_traceback_begins_at_the_users_code() -> None:
     assert str(error) == f"the factory of agent 'support' failed: {raised(error.__cause__)}"
     assert "registry.py" not in raised_in
     assert raised_in.startswith('Traceback (most recent call last):\n  File "')
-    assert raised_in.endswith("in refund\n    {}[\"key\"]\n    ~~^^^^^^^\nKeyError: 'key'\n")
+    assert raised_in.endswith("in refund\n    return NOTHING[\"key\"]\n           ~~~~~~~^^^^^^^\nKeyError: 'key'\n")
     assert "KeyError: 'key'" in machinery
 
 

@@ -1,0 +1,93 @@
+"""What is wrong with a worker's set-up, as far as it can be seen without trying it."""
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import Agent, MCPServer, Tool, ToolContext, tool
+from perdure.activities.providers import OpenAIChat
+from perdure.tasks import TurnInfo
+from perdure.worker import AgentWorker
+from perdure.worker.findings import Finding, found
+
+
+@tool
+def refund(order, amount: int):  # type: ignore[no-untyped-def]
+    """Pay money back."""
+
+
+@tool
+def look(ctx: ToolContext[Any], order: str):  # type: ignore[no-untyped-def]
+    return ctx.deps[order]
+
+
+@tool
+def fine(ctx: ToolContext[Any], order: str) -> str:
+    """Say which attempt this is."""
+    return f"{order} {ctx.attempt}"
+
+
+def described(order, /) -> str:  # type: ignore[no-untyped-def]
+    """Take what a schema describes."""
+    return str(order)
+
+
+STATED = Tool.from_schema(described, name="stated", description="Look.", parameters={"type": "object", "properties": {"order": {"type": "string"}}})
+
+
+def writer(info: TurnInfo) -> Agent:
+    """Write."""
+    return Agent(name="writer", model="main")
+
+
+@asynccontextmanager
+async def lifespan() -> Any:
+    """Give nothing."""
+    yield {}
+
+
+def problems(app: AgentWorker) -> list[str]:
+    """What is to be done."""
+    return [f"{finding.state} {finding}" for finding in found(app) if finding.is_problem]
+
+
+@pytest.mark.accepts("O24")
+def test_every_part_that_cannot_work_is_found_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also where two agents have it."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    servers = [
+        MCPServer.stdio("docs", ["no-such-program"], env=["NO_SUCH_VARIABLE"]),
+        MCPServer.stdio("here", ["./no-such-program"], cwd=str(tmp_path)),
+        MCPServer.stdio("shell", ["sh"]),
+    ]
+    agents = [
+        Agent(name=name, model="main", tools=[refund, look, fine, STATED], toolboxes=servers, skills=[tmp_path / "nowhere"])
+        for name in ("one", "two")
+    ]
+    app = AgentWorker([*agents, writer], models={"main": "openai:gpt-5-mini"})
+    wrong = AgentWorker([Agent(name="lost", model="main")])
+
+    assert problems(app) == [
+        "failed model openai:gpt-5-mini: the environment variable OPENAI_API_KEY is not set; the worker needs it",
+        "warning tool refund: its parameter order has no annotation, so a model may send any JSON for it",
+        "warning tool look: it has no docstring, so a model knows no more of it than its name",
+        "warning tool look: it uses ctx.deps, which is None, because this worker has no lifespan",
+        "failed MCP server docs: the environment variable NO_SUCH_VARIABLE is not set; the server needs it",
+        "failed MCP server docs: there is no program 'no-such-program' on the PATH of this worker",
+        "failed MCP server here: there is no program './no-such-program'",
+        f"failed skills {tmp_path / 'nowhere'}: there is no folder {tmp_path / 'nowhere'}",
+    ]
+    assert Finding("agent writer", "skipped", "a factory makes it for each turn") in set(found(app))
+    assert problems(wrong) == ["failed agent lost: model 'main' has no provider before a colon and is no alias of this worker (aliases: none)"]
+
+
+def test_worker_that_is_set_up_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that is there is enough; a base URL that is none is not."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    app = AgentWorker(Agent(name="one", model="openai:m", tools=[look.renamed("look_up"), fine]), lifespan=lifespan)
+    elsewhere = AgentWorker(Agent(name="one", model="own:m"), providers={"own": OpenAIChat(base_url="nowhere", name="own")})
+
+    assert problems(app) == ["warning tool look_up: it has no docstring, so a model knows no more of it than its name"]
+    assert problems(elsewhere) == ["failed model own:m: own: the base URL is no valid http or https address"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from perdure import errors
 
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
 _WORDS = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
+_LEAST_CHARACTERS = 4
 _ENCODED_CHARACTERS = 8
 _SOUNDS_SECRET = re.compile(r"key|token|secret|passw|credential|dsn|_url$", re.IGNORECASE)
 _read: set[str] = set()
@@ -56,13 +58,18 @@ def _matching(name: str, pattern: re.Pattern[str], otherwise: str) -> str:
 def known() -> dict[str, str]:
     """The secrets of this process by their variables, the longest first, to be kept out of its log.
 
-    They are the variables that were read here, and those whose names sound like a secret and whose values are not so short that they are ordinary
-    words.
+    They are the variables that were read here, and those whose names sound like a secret. Values that are so short that they may be ordinary words
+    are left out.
     """
-    found = {
-        name: value for name, value in os.environ.items() if name in _read or (_SOUNDS_SECRET.search(name) and len(value) >= _ENCODED_CHARACTERS)
-    }
+    found = {name: value for name, value in os.environ.items() if len(value) >= _shortest(name)}
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def _shortest(name: str) -> float:
+    """The number of characters from which the value of a variable is taken for a secret."""
+    if name in _read:
+        return _LEAST_CHARACTERS
+    return _ENCODED_CHARACTERS if _SOUNDS_SECRET.search(name) else math.inf
 
 
 def without(text: str, named: Mapping[str, str]) -> str:

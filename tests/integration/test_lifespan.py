@@ -197,7 +197,7 @@ FAILING = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.accepts("T19", "U6")
+@pytest.mark.accepts("T19", "U6", "O23")
 @FAILING
 async def test_lifespan_that_fails_is_a_configuration_error_of_the_running_worker(runtime: Runtime, lifespan: Any, reason: str) -> None:
     """It quotes what was raised, and no turn is taken."""

@@ -14,6 +14,7 @@ from temporalio import activity
 from temporalio.client import Client
 
 from perdure import errors, limits
+from perdure.activities.error_log import log_cause
 from perdure.activities.history import first_request
 from perdure.activities.indexing import Index
 from perdure.activities.load_skill import PinnedSkills
@@ -92,8 +93,10 @@ class Agents:
 
     async def prepare(self, client: Client, info: activity.Info, owner: str) -> None:
         """Have the agent at hand before one of its tools runs: a factory that was called in another process is called here."""
-        with contextlib.suppress(PerdureError):  # the tool's own look-up says what is missing
+        try:
             await self._agent(client, info, owner)
+        except PerdureError as error:  # the tool's own look-up says what is missing
+            log_cause(error)
 
     def tool(self, run_id: str, owner: str, name: str, pinned: str) -> Tool | None:
         """The deployed tool of an agent; None where there is none any more. One of an MCP server is compared with the digest `pinned` by its call."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from perdure.activities.mcp import programs
 from perdure.activities.models import CheckedProvider, Models
 from perdure.definitions import Target, define
 from perdure.errors import PerdureError
@@ -116,8 +116,5 @@ def _server(server: MCPServer) -> Iterator[Finding]:
     for variable in (*server.variables.values(), *server.headers_env.values()):
         if variable not in os.environ:
             yield Finding(subject, "failed", f"the environment variable {variable} is not set; the server needs it")
-    if server.command:
-        program = server.command[0]
-        where = str(Path(server.cwd) / program) if "/" in program else program
-        if shutil.which(where) is None:
-            yield Finding(subject, "failed", f"there is no program {program!r}{'' if '/' in program else ' on the PATH of this worker'}")
+    if missing := programs.missing(server):
+        yield Finding(subject, "failed", missing)

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from perdure import errors, limits
 from perdure.activities import secrets
+from perdure.activities.mcp import programs
 from perdure.activities.mcp.http import http_client
 from perdure.activities.mcp.process import ServerProcess
 from perdure.activities.mcp.results import output_of
@@ -219,6 +220,8 @@ class Connection:
         server = self._server
         info = Implementation(name="perdure", version="1")
         if server.command:
+            if missing := programs.missing(server):
+                raise errors.ConfigurationError(f"the MCP server {server.name!r}: {missing}", context={"server": server.name})
             named = {name: _variable(server, variable) for name, variable in server.variables.items()}
             self._hidden = named
             kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

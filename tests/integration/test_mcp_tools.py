@@ -138,7 +138,7 @@ async def test_server_that_does_not_start_fails_the_turn(run: Run, tmp_path: Pat
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (MCPServer.stdio("notes", ["no-such-program-of-perdure"]), "exit code 127; it said: no-such-program-of-perdure: No such file or directory"),
+        (MCPServer.stdio("notes", ["no-such-program-of-perdure"]), "there is no program 'no-such-program-of-perdure' on the PATH of this worker"),
         (
             MCPServer.stdio("notes", ["true"], env=["PERDURE_NO_SUCH"]),
             "the environment variable PERDURE_NO_SUCH is not set; the MCP server 'notes' needs it",

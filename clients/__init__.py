@@ -2,8 +2,23 @@
 
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.entries import TurnEntry
-from perdure.clients.feed import Event
+from perdure.clients.events import CaughtUp, Event
 from perdure.clients.speech import TextBegins, TextVoid
+from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
+from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.turn import Turn
 
-__all__ = ["AgentClient", "Event", "TextBegins", "TextVoid", "Turn", "TurnEntry"]
+__all__ = [
+    "AgentClient",
+    "CaughtUp",
+    "ChildStatus",
+    "Event",
+    "Spent",
+    "TextBegins",
+    "TextVoid",
+    "ToolProgress",
+    "Turn",
+    "TurnEntry",
+    "TurnStatus",
+    "Wait",
+]

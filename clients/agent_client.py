@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -29,6 +30,7 @@ from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, describe, unreadable
 from perdure.clients.filters import Filter, member
 from perdure.clients.marks import Marks
+from perdure.clients.status import TurnStatus
 from perdure.clients.turn import OnStep, Turn
 from perdure.messages import Message, media_weight
 from perdure.options import RequestOptions
@@ -226,6 +228,30 @@ class AgentClient:
         if found.type.name != TURN:
             raise errors.TurnNotFoundError(f"{id!r} is a workflow of type {found.type.name}, not a turn", context={"turn_id": id})
         return self._turn(id, found.execution.run_id)
+
+    async def status(self, id: str) -> TurnStatus:  # noqa: A002 - what callers know it as
+        """How far a turn is now: `get` and `Turn.status` in one.
+
+        Raises:
+            PerdureError: As `get` and `Turn.status` do.
+        """
+        return await (await self.get(id)).status()
+
+    async def wait(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        timeout: timedelta | float | None = None,
+    ) -> TurnStatus:
+        """Wait until a turn is over or needs a person: `get` and `Turn.wait` in one.
+
+        Args:
+            id: The turn's id.
+            timeout: The longest wait, as a timedelta or in seconds; without it, however long it takes.
+
+        Raises:
+            PerdureError: As `get` and `Turn.wait` do.
+        """
+        return await (await self.get(id)).wait(timeout)
 
     async def add_budget(self, id: str, more: Budget) -> Remaining:  # noqa: A002 - what callers know it as
         """Add to the budget of a turn: `get` and `Turn.add_budget` in one.

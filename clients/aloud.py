@@ -1,4 +1,4 @@
-"""A turn that tells what its model says on the way to its events."""
+"""A turn that tells what its model and its tools say on the way to its events."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from perdure.clients.feed import Event
+from perdure.clients.events import CaughtUp, Event
 from perdure.clients.speech import Said
+from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.turn import Turn
 
 
@@ -18,7 +19,7 @@ class Aloud:
         id: The turn's id.
     """
 
-    def __init__(self, turn: Turn[Any], say: Callable[[Said], None]) -> None:
+    def __init__(self, turn: Turn[Any], say: Callable[[Said | ToolProgress], None]) -> None:
         self.id = turn.id
         self._turn = turn
         self._say = say
@@ -29,5 +30,5 @@ class Aloud:
             async for one in telling:
                 if isinstance(one, Event):
                     yield one
-                else:
+                elif not isinstance(one, CaughtUp):
                     self._say(one)

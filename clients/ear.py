@@ -1,12 +1,14 @@
-"""What is being said in a turn right now: a look at the heartbeats of its model calls, which all who listen in one process share."""
+"""What is said in a turn right now, by its models and its tools: a look at the heartbeats, shared by all who watch in one process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+from temporalio.api.common.v1 import Payload
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.common import RawValue
@@ -32,22 +34,30 @@ class Heard:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a tool that runs gave to `ctx.heartbeat` last."""
+
+    key: Key
+    details: tuple[JsonValue, ...]
+
+
 class Ear:
     """Listens to one run of a turn."""
 
     def __init__(self, describe: Describe, converter: DataConverter) -> None:
         self._describe = describe
         self._converter = converter
-        self._look: asyncio.Task[tuple[Heard, ...]] | None = None
+        self._look: asyncio.Task[tuple[Heard | Noted, ...]] | None = None
         self._looked_at = float("-inf")
 
-    async def listen(self) -> tuple[Heard, ...]:
-        """What the calls in flight have said; nothing where Temporal does not answer."""
+    async def listen(self) -> tuple[Heard | Noted, ...]:
+        """What the calls in flight have said last; nothing where Temporal does not answer."""
         if self._look is None or (self._look.done() and asyncio.get_running_loop().time() - self._looked_at > _FRESH_S):
             self._look = asyncio.create_task(self._listen())
         return await asyncio.shield(self._look)
 
-    async def _listen(self) -> tuple[Heard, ...]:
+    async def _listen(self) -> tuple[Heard | Noted, ...]:
         try:
             pending = (await self._describe()).pending_activities
         except RPCError:
@@ -56,10 +66,15 @@ class Ear:
         self._looked_at = asyncio.get_running_loop().time()
         return tuple(one for one in heard if one is not None)
 
-    async def _heard(self, activity: PendingActivityInfo) -> Heard | None:
+    async def _heard(self, activity: PendingActivityInfo) -> Heard | Noted | None:
         key, payloads = Key.parse(activity.activity_id), activity.heartbeat_details.payloads
-        if key is None or not key.is_model_call or not payloads:
+        if key is None or not payloads:
             return None
+        if key.is_tool_call:
+            return Noted(key, tuple(await self._converter.decode(payloads)))
+        return await self._words(key, payloads) if key.is_model_call else None
+
+    async def _words(self, key: Key, payloads: Sequence[Payload]) -> Heard | None:
         [raw] = await self._converter.decode(payloads[:1], [RawValue])
         with contextlib.suppress(PerdureError):
             told = unpack(raw, LiveText)

@@ -10,8 +10,8 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
@@ -38,6 +38,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors, limits
 from perdure.activities.history import HistoryReader
 from perdure.clients.ear import Ear
+from perdure.clients.events import CaughtUp, Event, about
 from perdure.errors import PerdureError
 from perdure.facts import Fact, TurnEnded
 from perdure.fold import apply
@@ -59,15 +60,6 @@ _FATAL = {
     RPCStatusCode.UNAUTHENTICATED,
     RPCStatusCode.UNIMPLEMENTED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A fact of a turn, when it was recorded, and a cursor: `turn.events(after=cursor)` goes on behind it, in any process."""
-
-    cursor: str
-    at: datetime
-    fact: Fact
 
 
 class _Restarted:
@@ -103,6 +95,7 @@ class Feed:
         self._run = WorkflowExecution(workflow_id=turn_id, run_id=run_id)
         self.ear = Ear(self._describe, client.data_converter)
         self._reader = HistoryReader(client.data_converter)
+        self._state = TurnState()
         self._events: list[Event] = []
         self._last_id = 0
         self._error: PerdureError | None = None
@@ -110,14 +103,17 @@ class Feed:
         self._watchers = 0
         self._pump: asyncio.Task[None] | None = None
 
-    async def watch(self, after: str | None = None) -> AsyncIterator[Event]:
-        """Every event after the cursor, those to come included, until the turn is over.
+    async def watch(self, after: int = 0, *, length: int | None = None) -> AsyncGenerator[Event | CaughtUp, None]:
+        """Every event after the place of a cursor, those to come included, until the turn is over.
+
+        Args:
+            after: What `place` says of a cursor.
+            length: How long history was; that all of it was told is marked then.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or not any more.
-            InvalidRequestError: The cursor is none of ours.
         """
-        seen, index = self._event_id(after) if after else 0, 0
+        index = 0
         self._watchers += 1
         if self._pump is None or self._pump.done():
             self._error = None
@@ -127,10 +123,14 @@ class Feed:
                 while index < len(self._events):
                     event = self._events[index]
                     index += 1
-                    if self._event_id(event.cursor) > seen:
+                    if self.place(event.cursor) > after:
                         yield event
-                    if isinstance(event.fact, TurnEnded):
-                        return
+                if length is not None and self._last_id >= length:
+                    length = None
+                    yield CaughtUp()
+                    continue
+                if self._is_over and index == len(self._events):
+                    return
                 if self._error is not None:
                     raise self._error
                 await self._news.wait()
@@ -140,6 +140,38 @@ class Feed:
                 pump, self._pump = self._pump, None
                 pump.cancel()
                 await asyncio.wait({pump})
+
+    async def length(self) -> int:
+        """How many events of Temporal's the history has now.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or not any more.
+        """
+        return (await self._patiently(self._describe)).workflow_execution_info.history_length
+
+    def place(self, cursor: str | None) -> int:
+        """Where in history a cursor is; 0 for none, which is before the first event.
+
+        Raises:
+            StaleCursorError: It is of another run.
+            InvalidRequestError: It is not a cursor.
+        """
+        if cursor is None:
+            return 0
+        try:
+            run_id, _, place = base64.urlsafe_b64decode(cursor.encode()).decode().rpartition(":")
+        except (ValueError, binascii.Error):
+            run_id, place = "", ""
+        if not run_id or not re.fullmatch("[1-9][0-9]{0,8}", place):
+            raise errors.InvalidRequestError(f"{one_line(cursor, 100)!r} is not a cursor of turn events")
+        if run_id != self._run.run_id:
+            raise errors.StaleCursorError(
+                f"the cursor belongs to another run than the one of turn {self._run.workflow_id} that is watched: "
+                "the turn was reset or started again since, or the cursor is of another turn; "
+                "read the events from the beginning",
+                context={"turn_id": self._run.workflow_id},
+            )
+        return int(place)
 
     async def _follow(self) -> None:
         """Poll until the turn is over or cannot be read."""
@@ -219,9 +251,14 @@ class Feed:
                 continue
             fact = await self._reader.fact(event)
             if fact is not None:
-                self._events.append(Event(self._cursor(event.event_id), _time(event), fact))
+                self._events.append(self._event(event, fact))
             self._last_id = event.event_id
         self._tell()
+
+    def _event(self, event: HistoryEvent, fact: Fact) -> Event:
+        before, self._state = self._state, apply(self._state, fact)
+        told = about(before, self._state, fact)
+        return Event(self._cursor(event.event_id), _time(event), fact, self._run.workflow_id, **told)
 
     def _tell(self) -> None:
         """Wake all watchers; each waits on the event that was current when it looked."""
@@ -257,16 +294,6 @@ class Feed:
     def _cursor(self, event_id: int) -> str:
         return base64.urlsafe_b64encode(f"{self._run.run_id}:{event_id}".encode()).decode()
 
-    def _event_id(self, cursor: str) -> int:
-        try:
-            run_id, _, event_id = base64.urlsafe_b64decode(cursor.encode()).decode().partition(":")
-            number = int(event_id)
-        except (ValueError, binascii.Error):
-            raise errors.InvalidRequestError(f"{cursor!r} is not a cursor of turn events") from None
-        if run_id != self._run.run_id:
-            raise errors.InvalidRequestError(f"the cursor belongs to another run of turn {self._run.workflow_id}")
-        return number
-
 
 async def describe(client: Client, turn_id: str, run_id: str = "", **options: Any) -> DescribeWorkflowExecutionResponse:
     """What Temporal says of a workflow, the latest run of this id if none is named.
@@ -283,14 +310,26 @@ async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
     Raises:
         PerdureError: It cannot be read.
     """
-    reader, state = HistoryReader(client.data_converter), TurnState()
+    state = TurnState()
+    async for event in past(client, turn_id, run_id):
+        state = apply(state, event.fact)
+    return state
+
+
+async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Event, None]:
+    """What a run has recorded so far. These events have no cursor.
+
+    Raises:
+        PerdureError: It cannot be read.
+    """
+    reader = HistoryReader(client.data_converter)
     try:
         async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events():
             fact = await reader.fact(event)
-            state = state if fact is None else apply(state, fact)
+            if fact is not None:
+                yield Event("", _time(event), fact, turn_id)
     except RPCError as error:
         raise unreadable(turn_id, error) from error
-    return state
 
 
 def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:

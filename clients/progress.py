@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from perdure.budgets import Remaining
 from perdure.clients import amounts
-from perdure.clients.feed import Event
+from perdure.clients.events import Event
 from perdure.clients.screen import Paint, columns_of, put, shown
 from perdure.clients.speech import Said, TextBegins, TextVoid
 from perdure.clients.widths import cut, wrapped

@@ -13,8 +13,9 @@ from perdure.activities.history import first_request
 from perdure.approvals import PendingApproval
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.feed import state_of
+from perdure.clients.status import in_words, needs_person
 from perdure.clients.turn import Turn
-from perdure.clients.turn_view import TurnView, needs_somebody, now, view
+from perdure.clients.turn_view import TurnView, view
 from perdure.fold import apply
 from perdure.state import TurnState
 from perdure.text import one_line, word
@@ -63,10 +64,9 @@ class Served:
             TurnNotFoundError: It is of an agent that is not served.
             ServerUnreachableError: Temporal does not answer.
         """
-        state = await state_of(self.client.temporal, turn.id, turn.run_id)
-        if not self.offers(await self._root_agent(state)):
+        if self.agents and not self.offers(await self._root_agent(turn)):
             raise errors.TurnNotFoundError(f"turn {turn.id!r} is of no agent that this server offers: {self._names}")
-        return view(turn.id, state, await turn.pending_approvals() if needs_somebody(state) else ())
+        return view(await turn.status())
 
     async def waiting(self, turn_id: str, call: str, digest: str) -> PendingApproval:
         """A call that waits for a person, with the arguments that were looked at.
@@ -92,11 +92,12 @@ class Served:
     def _names(self) -> str:
         return ", ".join(sorted(self.agents))
 
-    async def _root_agent(self, state: TurnState) -> str:
+    async def _root_agent(self, turn: Turn[Any]) -> str:
         """The agent of a turn, or of the one at the root of its tree."""
-        if state.lineage is None:
-            return state.request.agent if state.request else ""
-        root = await self.client.get(state.lineage.ancestors[0].turn_id)
+        request = await first_request(self.client.temporal, turn.id, turn.run_id)
+        if request.lineage is None:
+            return request.agent
+        root = await self.client.get(request.lineage.ancestors[0].turn_id)
         return (await first_request(self.client.temporal, root.id, root.run_id)).agent
 
 
@@ -114,7 +115,7 @@ class Watch:
         task = asyncio.create_task(self._follow())
         try:
             while not task.done() and (waited := time.monotonic() - began) < seconds:
-                words = one_line(f"{len(self._state.steps)} steps done; {now(self._state)}", 200)
+                words = one_line(f"{len(self._state.steps)} steps done; {in_words(self._state)}", 200)
                 if words != told or waited - told_at >= _SILENCE_S:
                     await tell(round(waited, 1), seconds, words)
                     told, told_at = words, waited
@@ -127,7 +128,7 @@ class Watch:
     async def _follow(self) -> None:
         async for event in self._turn.events():
             self._state = apply(self._state, event.fact)
-            if needs_somebody(self._state) and needs_somebody(await self._now()):  # a wait of long ago is in its history, too
+            if needs_person(self._state) and needs_person(await self._now()):  # a wait of long ago is in its history, too
                 return
 
     async def _now(self) -> TurnState:

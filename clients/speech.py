@@ -5,15 +5,14 @@ History is what counts. What was heard of a call is the beginning of its answer,
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perdure.clients.ear import Heard
-from perdure.clients.feed import Event, Feed
-from perdure.facts import CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnEnded, TurnStarted
+from pydantic import JsonValue
 
-_EVERY_S = 0.5
+from perdure.clients.ear import Heard
+from perdure.clients.events import VERSION
+from perdure.facts import CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnEnded, TurnStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,10 @@ class TextBegins:
     step: int
     attempt: int = 1
 
+    def to_json(self) -> dict[str, JsonValue]:
+        """The mark as JSON values."""
+        return {"v": VERSION, "kind": "text_begins", "step": self.step, "attempt": self.attempt}
+
 
 @dataclass(frozen=True, slots=True)
 class TextVoid:
@@ -31,41 +34,12 @@ class TextVoid:
     step: int
     attempt: int = 1
 
+    def to_json(self) -> dict[str, JsonValue]:
+        """The mark as JSON values."""
+        return {"v": VERSION, "kind": "text_void", "step": self.step, "attempt": self.attempt}
+
 
 Said = str | TextBegins | TextVoid
-
-
-async def told(feed: Feed) -> AsyncGenerator[Event | Said, None]:
-    """What is recorded of a turn and what is said in it, from its beginning to its end. A text stands before the event that records it.
-
-    Raises:
-        TurnNotFoundError: Temporal does not have the turn, or not any more.
-    """
-    speech, events = Speech(), feed.watch()
-    coming = asyncio.create_task(_next(events))
-    try:
-        while True:
-            await asyncio.wait({coming}, timeout=_EVERY_S if speech.is_on else None)
-            if not coming.done():
-                for heard in await feed.ear.listen():
-                    for said in speech.hear(heard):
-                        yield said
-                continue
-            event = coming.result()
-            if event is None:
-                return
-            for said in speech.see(event.fact):
-                yield said
-            yield event
-            coming = asyncio.create_task(_next(events))
-    finally:
-        coming.cancel()
-        await asyncio.wait({coming})
-        await events.aclose()  # type: ignore[attr-defined]
-
-
-async def _next(events: AsyncIterator[Event]) -> Event | None:
-    return await anext(events, None)
 
 
 class Speech:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
 
 from perdure import errors
-from perdure.budgets import Spending
-from perdure.clients.doing import PEOPLE, doing, needs_somebody
-from perdure.clients.feed import Event
+from perdure.clients.doing import PEOPLE
+from perdure.clients.events import Event
+from perdure.clients.node import Node
 from perdure.clients.widths import width
 from perdure.facts import ChildScheduled
-from perdure.fold import apply
 from perdure.ledger import in_words
 from perdure.state import Child, TurnState
 from perdure.tasks import headline
@@ -27,57 +26,6 @@ _NUMBERS = 2
 _NOT_YET_S = 0.2
 _GIVEN_UP_S = 5.0
 """A child is in its parent's history a moment before it can be read, or never, if it could not be started."""
-
-
-@dataclass
-class Node:
-    """One turn of a tree, as far as its events have come."""
-
-    turn_id: str
-    agent: str = ""
-    state: TurnState = field(default_factory=TurnState)
-    began: datetime | None = None
-    ended: datetime | None = None
-    since: datetime | None = None
-    children: list[Node] = field(default_factory=list)
-    _doing: str = ""
-    _stands_since: datetime | None = None
-    _stood: timedelta = timedelta()
-
-    def see(self, event: Event) -> None:
-        """One more event of the turn."""
-        self.began = self.began or event.at
-        self.state = apply(self.state, event.fact)
-        self.agent = self.state.request.agent if self.state.request else self.agent
-        self.ended = event.at if self.state.ended else None
-        self._count(event.at)
-
-    def elapsed(self, now: datetime) -> timedelta:
-        """The time that counts: without waits for people."""
-        return (self._stands_since or self.ended or now) - (self.began or now) - self._stood
-
-    @property
-    def spent(self) -> Spending:
-        """What it and those below it have spent so far, without what is set aside for what still runs."""
-        if self.state.ended is not None:
-            return self.state.charged
-        running = (child for child in self.children if not any(one.ended for one in self.state.children if one.turn_id == child.turn_id))
-        return sum((child.spent for child in running), self.state.ledger.spent)
-
-    def all(self) -> Iterator[Node]:
-        """It and all below it."""
-        yield self
-        for child in self.children:
-            yield from child.all()
-
-    def _count(self, at: datetime) -> None:
-        """Note since when it does what it does, and how long it has stood still for people."""
-        if (now := doing(self.state)) != self._doing:
-            self._doing, self.since = now, at
-        if needs_somebody(self.state):
-            self._stands_since = self._stands_since or at
-        elif self._stands_since:
-            self._stood, self._stands_since = self._stood + at - self._stands_since, None
 
 
 class Followed(Protocol):

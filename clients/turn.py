@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
@@ -20,8 +21,13 @@ from perdure.activities.signatures import ADD_BUDGET, DECIDE
 from perdure.approvals import Decision, PendingApproval
 from perdure.budgets import Budget, Remaining
 from perdure.clients import updates
-from perdure.clients.feed import Event, Feed, describe, state_of, unreadable
-from perdure.clients.speech import TextBegins, TextVoid, told
+from perdure.clients.events import CaughtUp, Event
+from perdure.clients.feed import Feed, describe, state_of, unreadable
+from perdure.clients.live import told
+from perdure.clients.look import look
+from perdure.clients.speech import TextBegins, TextVoid
+from perdure.clients.status import TurnStatus, needs_person, pending
+from perdure.clients.tool_progress import ToolProgress
 from perdure.fold import apply
 from perdure.outputs import T
 from perdure.reports import AgentReport, Step
@@ -34,6 +40,14 @@ _ANSWER = {
     "reason": kinds.TEXT,
     "arguments": kinds.MAPPING.optional(),
 }
+
+_TIMEOUT = kinds.Kind(
+    "a timedelta or a number of seconds, zero or more",
+    lambda value: (
+        (isinstance(value, timedelta) and timedelta() <= value <= kinds.LONGEST)
+        or (type(value) in (int, float) and 0 <= value <= kinds.LONGEST.total_seconds())
+    ),
+).optional()
 
 V = TypeVar("V")
 OnStep = Callable[[Step], Awaitable[object] | object]
@@ -60,23 +74,30 @@ class Turn(Generic[T]):
         turn._output = output
         return turn
 
-    async def events(self, after: str | None = None) -> AsyncIterator[Event]:
+    def events(self, after: str | None = None) -> AsyncIterator[Event]:
         """Every fact as it is recorded, until the turn is over. Needs no worker, works after the end, and goes on through an outage of the server.
+
+        A cursor that is not one of this turn is refused by the call itself, not by the iteration.
 
         Args:
             after: The cursor of the last event seen; without it, from the beginning.
 
         Raises:
+            StaleCursorError: The cursor is of another run: the turn was reset or started again.
+            InvalidRequestError: It is not a cursor.
             TurnNotFoundError: Temporal does not have the turn, or not any more.
-            InvalidRequestError: The cursor belongs to another turn.
         """
+        return self._events(self._place(after))
+
+    async def _events(self, after: int) -> AsyncIterator[Event]:
+        async with contextlib.aclosing(self._feed.watch(after)) as watching:
+            async for one in watching:
+                if isinstance(one, Event):
+                    yield one
+
+    def _place(self, after: str | None) -> int:
         kinds.check("the events", {"after": after}, {"after": kinds.TEXT.optional()}, errors.InvalidRequestError)
-        watching = self._feed.watch(after)
-        try:
-            async for event in watching:
-                yield event
-        finally:
-            await watching.aclose()  # type: ignore[attr-defined]
+        return self._feed.place(after)
 
     async def text(self) -> AsyncIterator[str | TextBegins | TextVoid]:
         """What the model says in this turn, in pieces as they come, until the turn is over.
@@ -89,20 +110,69 @@ class Turn(Generic[T]):
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or not any more.
         """
-        async with contextlib.aclosing(self.live()) as telling:
+        async with contextlib.aclosing(told(self._feed, only_words=True)) as telling:
             async for one in telling:
-                if not isinstance(one, Event):
+                if isinstance(one, str | TextBegins | TextVoid):
                     yield one
 
-    async def live(self) -> AsyncGenerator[Event | str | TextBegins | TextVoid, None]:
-        """What `events` and `text` yield, in one order: a text stands before the event that records it.
+    def live(self, after: str | None = None) -> AsyncGenerator[Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp, None]:
+        """What `events` and `text` yield, in one order, with what running tools say of how far they are.
+
+        A text comes before the event that records it. `CaughtUp` comes once, when all that
+        history had at the beginning was told. A cursor that is not one of this turn is refused by
+        the call itself, not by the iteration.
+
+        Args:
+            after: The cursor of the last event seen; without it, from the beginning. The text
+                of a model call that has not ended yet is told from its beginning.
+
+        Raises:
+            StaleCursorError: The cursor is of another run: the turn was reset or started again.
+            InvalidRequestError: It is not a cursor.
+            TurnNotFoundError: Temporal does not have the turn, or not any more.
+        """
+        return told(self._feed, self._place(after))
+
+    async def status(self) -> TurnStatus:
+        """How far the turn is now, by its history. Needs no worker, and works after the end.
+
+        It reads the history of the turn, and those of the turns below it that are not over.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or not any more.
+            ServerUnreachableError: Temporal does not answer.
         """
-        async with contextlib.aclosing(told(self._feed)) as telling:
-            async for one in telling:
-                yield one
+        return await look(self._client, self.id, self.run_id)
+
+    async def wait(self, timeout: timedelta | float | None = None) -> TurnStatus:
+        """Wait until the turn is over or needs a person, here or in a turn below it, and return its status.
+
+        A turn that waits for a person already is returned at once. `result` waits for the end alone.
+
+        Args:
+            timeout: The longest wait, as a timedelta or in seconds; when it is over the status
+                says `running`. Without it, however long it takes.
+
+        Raises:
+            InvalidRequestError: The timeout is not such a time.
+            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        kinds.check("the wait", {"timeout": timeout}, {"timeout": _TIMEOUT}, errors.InvalidRequestError)
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._until_needed()
+        return await self.status()
+
+    async def _until_needed(self) -> None:
+        state, is_now = TurnState(), False
+        async with contextlib.aclosing(self._feed.watch(length=await self._feed.length())) as watching:
+            async for one in watching:
+                state = apply(state, one.fact) if isinstance(one, Event) else state
+                is_now = is_now or isinstance(one, CaughtUp)  # a wait of long ago is in its history, too
+                if is_now and needs_person(state):
+                    return
 
     async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:
         """Wait for the end.
@@ -172,10 +242,7 @@ class Turn(Generic[T]):
             ServerUnreachableError: Temporal does not answer.
         """
         state = await state_of(self._client, self.id, self.run_id)
-        waiting = state.waiting.pending if state.waiting and state.ended is None else ()
-        calls, now = {call.id: call for call, _ in state.asked.calls}, datetime.now(UTC)
-        pending = (one for one in waiting if one.call_id in calls and now < one.expires_at)
-        return tuple(one.of_run(self.run_id, calls[one.call_id].arguments) for one in pending)
+        return tuple(pending(state, self.run_id, datetime.now(UTC)))
 
     async def approve(self, pending: PendingApproval, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None) -> None:
         """Let a call run, with its own arguments or with these. Needs a worker that runs the turn.

@@ -1,23 +1,15 @@
-"""A turn as others are told of it who cannot hold a `Turn`: plain values, as far as its history goes."""
+"""The status of a turn as an MCP client is told of it, in few fields."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
 
-from perdure import ends
-from perdure.activities import search
 from perdure.activities.search import State
-from perdure.approvals import PendingApproval
-from perdure.clients.doing import PEOPLE, doing
+from perdure.clients.doing import PEOPLE
+from perdure.clients.status import TurnStatus
 from perdure.reports import Outcome
-from perdure.state import TurnState
-from perdure.tasks import headline
-from perdure.text import clip
 from perdure.values import Value
-
-OUTPUT_BYTES = 100_000
-"""More of an answer is not told: assistants have a window, too."""
 
 
 class WaitingCall(Value):
@@ -66,46 +58,23 @@ class TurnView(Value):
     error: str = ""
 
 
-def view(turn_id: str, state: TurnState, pending: tuple[PendingApproval, ...] = ()) -> TurnView:
-    """What `state` says of a turn; `pending` are the calls that wait in it, with their arguments whole."""
-    error = ends.error_of(state.ended, state.cancel_reason) if state.ended else None
+def view(status: TurnStatus) -> TurnView:
+    """What others are told of the status of a turn."""
+    calls = [one.call for one in status.waits if one.call and one.turn_id == status.id]
+    below = (one.turn_id for one in status.waits if one.turn_id != status.id and one.kind in PEOPLE)
     return TurnView(
-        turn=turn_id,
-        agent=state.request.agent if state.request else "",
-        task=headline(state.request.task) if state.request else "",
-        state=where(state),
-        doing=now(state),
-        steps=len(state.steps),
-        cost_usd=state.charged.usd if state.is_priced_so_far else None,
+        turn=status.id,
+        agent=status.agent,
+        task=status.task,
+        state=status.state,
+        doing=status.doing,
+        steps=status.steps,
+        cost_usd=status.spent.usd,
         waiting_calls=tuple(
-            WaitingCall(call=one.call_id, tool=one.tool, arguments=one.arguments, digest=one.token, expires_at=one.expires_at) for one in pending
+            WaitingCall(call=one.call_id, tool=one.tool, arguments=one.arguments, digest=one.token, expires_at=one.expires_at) for one in calls
         ),
-        waiting_delegates=tuple(child.turn_id for child in state.children if child.waits_for and not child.ended),
-        outcome=state.ended.outcome if state.ended else None,
-        output=clip(state.output, OUTPUT_BYTES) if state.ended else None,
-        error=f"{error.code}: {error.message}" if error else "",
+        waiting_delegates=tuple(dict.fromkeys(below)),
+        outcome=status.outcome,
+        output=status.last_text if status.outcome else None,
+        error=f"{status.error.code}: {status.error.message}" if status.error else "",
     )
-
-
-def where(state: TurnState) -> State:
-    """Where a turn is."""
-    if state.ended is not None:
-        return State.ENDED
-    if state.waiting is not None and state.waiting.kind in PEOPLE:
-        return search.state_of(state.waiting.kind)
-    return State.RUNNING
-
-
-def needs_somebody(state: TurnState) -> bool:
-    """Whether a person has to do something, here or in a turn below it."""
-    return where(state) in (State.WAITING, State.PAUSED) or any(child.waits_for and not child.ended for child in state.children)
-
-
-def now(state: TurnState) -> str:
-    """What happens in a turn, in words."""
-    if state.ended is not None:
-        return f"ended: {state.ended.outcome.value}"
-    if state.waiting is not None and state.waiting.kind in PEOPLE:
-        return f"{doing(state)}: {state.waiting.reason}"
-    waiting = [f"{child.turn_id} waits for {child.waits_for}" for child in state.children if child.waits_for and not child.ended]
-    return ", ".join([doing(state, gap=": "), *waiting])

@@ -9,11 +9,13 @@ from typing import Any, TextIO
 from perdure.clients.aloud import Aloud
 from perdure.clients.amounts import time_in_words
 from perdure.clients.doing import PEOPLE, Commands, doing, spent
-from perdure.clients.feed import Event
+from perdure.clients.events import Event
+from perdure.clients.node import Node
 from perdure.clients.progress import Progress, figures
 from perdure.clients.screen import Live, Paint, columns_of, put, shown
 from perdure.clients.speech import Said
-from perdure.clients.tree import Followed, Node, Reach, Tree, lines, rows
+from perdure.clients.tool_progress import ToolProgress
+from perdure.clients.tree import Followed, Reach, Tree, lines, rows
 from perdure.clients.turn import Turn
 from perdure.clients.widths import width
 from perdure.reports import AgentReport
@@ -67,7 +69,9 @@ class Watch:
             self._live.erase()
             self._progress.show(event)
 
-    def _say(self, said: Said) -> None:
+    def _say(self, said: Said | ToolProgress) -> None:
+        if isinstance(said, ToolProgress):  # a line for each would push everything else off the screen
+            return
         self._live.erase()
         self._progress.say(said)
 

@@ -28,6 +28,7 @@ PerdureError                        something unexpected; the message says where
 └── caller: nothing ran
     ├── UnknownAgentError           no worker knows an agent of this name
     ├── InvalidRequestError         the start input is not valid
+    │   └── StaleCursorError        the cursor is of an earlier run: read from the beginning
     ├── TurnNotFoundError           no such turn, or its retention is over
     ├── TurnExistsError             this id is taken
     ├── TurnConflictError           this id is taken by another agent or task
@@ -277,6 +278,12 @@ class InvalidRequestError(PerdureError):
     """The input of the turn is not valid."""
 
     code = "INVALID_REQUEST"
+
+
+class StaleCursorError(InvalidRequestError):
+    """The cursor belongs to another run of the turn; read its events from the beginning."""
+
+    code = "STALE_CURSOR"
 
 
 class TurnNotFoundError(PerdureError):

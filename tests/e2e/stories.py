@@ -26,7 +26,7 @@ from perdure.activities.history import HistoryReader
 from perdure.activities.models import ModelRequest
 from perdure.activities.providers.openai_chat import body_of
 from perdure.clients import Turn
-from perdure.clients.feed import Event
+from perdure.clients.events import Event
 from perdure.facts import CallFailed, Fact, Key, ModelAnswered, Scheduled, ToolLost, ToolReturned
 from perdure.testing.stub_provider import Call, LoggedRequest, Reply, StubProvider, read_log
 

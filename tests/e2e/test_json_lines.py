@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from perdure.clients import TurnEntry
-from perdure.clients.json_lines import kind_of
+from perdure.clients.events import kind_of
 from perdure.facts import Fact
 
 from .command_line import NO_MODEL, CommandLine

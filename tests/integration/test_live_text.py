@@ -86,7 +86,7 @@ async def everything(turn: Turn) -> list[Said]:
 async def first_of(turn: Turn) -> Said | None:
     async with contextlib.aclosing(turn.live()) as telling:
         async for one in telling:
-            if not isinstance(one, Event):
+            if isinstance(one, str | TextBegins | TextVoid):
                 return one
     return None
 
@@ -269,7 +269,7 @@ async def test_stream_that_is_cut_in_a_turn_is_a_failure_that_is_tried_again(run
             told = [one async for one in turn.live()]
             report = await turn.result()
 
-    said = [one for one in told if not isinstance(one, Event)]
+    said = [one for one in told if isinstance(one, str | TextBegins | TextVoid)]
     failed = [one.fact for one in told if isinstance(one, Event) and isinstance(one.fact, CallFailed)]
     void = said.index(TextVoid(1))
     assert report.output == "The answer to your question is of course five, and has always been."
@@ -337,7 +337,9 @@ async def test_text_stands_before_the_event_that_records_it(runtime: Runtime) ->
 
     assert [one for one in told if isinstance(one, Event)] == events
     answers = [place for place, one in enumerate(told) if isinstance(one, Event) and isinstance(one.fact, ModelAnswered)]
-    assert texts(one for one in told[: answers[0]] if not isinstance(one, Event)) == {1: "Let me add these two numbers before I answer."}
+    assert texts(one for one in told[: answers[0]] if isinstance(one, str | TextBegins | TextVoid)) == {
+        1: "Let me add these two numbers before I answer."
+    }
 
 
 async def test_same_turn_is_attached_to_whether_live_or_not(runtime: Runtime) -> None:

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from perdure import Agent, InputGuardrail, Logger, Middleware, Outcome, OutputGuardrail, Recovery, Registry, Timeout, errors, tool
-from perdure.clients.feed import state_of
 from perdure.clients.turn_view import view
 from perdure.facts import AgentResolved
 from perdure.observers import Observer
@@ -123,7 +122,7 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(runtime: 
         with pytest.raises(errors.GuardrailError) as caught:
             await below.result()
         memo = await (await client.temporal.get_workflow_handle(below.id).describe()).memo()
-        viewed = view(below.id, await state_of(client.temporal, below.id, below.run_id or ""))
+        viewed = view(await below.status())
         parent = (await client.history(turn)).events
         child = [event for event in (await client.history(below)).events if not event.HasField("activity_task_completed_event_attributes")]
 

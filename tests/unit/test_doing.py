@@ -12,8 +12,8 @@ from perdure import Budget
 from perdure.budgets import Spending
 from perdure.clients.amounts import time_in_words
 from perdure.clients.doing import Commands, doing, needs_somebody, spent
-from perdure.clients.feed import Event
-from perdure.clients.tree import Node
+from perdure.clients.events import Event
+from perdure.clients.node import Node
 from perdure.facts import CancelRequested, Fact, Key, TurnEnded, TurnStarted, WaitBegan, WaitEnded
 from perdure.ledger import Ledger
 from perdure.messages import AssistantMessage, ToolCall

@@ -41,7 +41,10 @@ PUBLIC = {
         *["RequestOptions", "RequireApproval", "Skill", "Step", "Task", "Text", "Thinking", "Timeout", "Tool", "ToolCall", "ToolContext"],
         *["ToolMessage", "ToolResolver", "ToolResult", "Toolbox", "TurnInfo", "Usage", "UserMessage", "tool"],
     ],
-    perdure.clients: ["AgentClient", "Event", "TextBegins", "TextVoid", "Turn", "TurnEntry"],
+    perdure.clients: [
+        *["AgentClient", "CaughtUp", "ChildStatus", "Event", "Spent", "TextBegins", "TextVoid", "ToolProgress"],
+        *["Turn", "TurnEntry", "TurnStatus", "Wait"],
+    ],
     perdure.worker: ["AgentWorker", "ModelQueue", "PerdurePlugin"],
     perdure.workflows: ["AgentTurn", "run_turn"],
     perdure.toolboxes: ["calculator", "clock", "fetch", "files", "shell"],

@@ -1,0 +1,58 @@
+"""A look at a turn as it is now: its history, and those of the turns below it that are not over. No worker is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime
+
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from perdure import errors
+from perdure.activities.signatures import TURN
+from perdure.clients.feed import describe, past, unreadable
+from perdure.clients.node import Node
+from perdure.clients.status import TurnStatus, status
+
+_PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
+
+
+async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
+    """How far a turn is.
+
+    Raises:
+        TurnNotFoundError: Temporal does not have it, or not any more.
+        ServerUnreachableError: Temporal does not answer.
+    """
+    try:
+        found = (await describe(client, turn_id, run_id, retry=True)).workflow_execution_info
+    except RPCError as error:
+        raise unreadable(turn_id, error) from error
+    root = await tree(client, turn_id, run_id)
+    return status(root, datetime.now(UTC), is_paused=found.status == _PAUSED)
+
+
+async def tree(client: Client, turn_id: str, run_id: str) -> Node:
+    """A turn, and below it those that are not over, as far as their histories go.
+
+    Raises:
+        PerdureError: The turn cannot be read. One below it that cannot is left out.
+    """
+    root = Node(turn_id, run_id=run_id)
+    async for event in past(client, turn_id, run_id):
+        root.see(event)
+    running = [child.turn_id for child in root.state.children if child.began and not child.ended]
+    found = await asyncio.gather(*(_below(client, child) for child in running))
+    root.children = [child for child in found if child is not None]
+    return root
+
+
+async def _below(client: Client, turn_id: str) -> Node | None:
+    """The turn of a delegate; None where it cannot be read, such as in the moment before it begins."""
+    with contextlib.suppress(RPCError, errors.TurnNotFoundError):
+        found = (await describe(client, turn_id, retry=True)).workflow_execution_info
+        if found.type.name == TURN:
+            return await tree(client, turn_id, found.execution.run_id)
+    return None

@@ -1,0 +1,81 @@
+"""One turn of a tree with its times: since when it does what it does, and how long it has stood still for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from perdure.budgets import Spending
+from perdure.clients.doing import doing, needs_somebody
+from perdure.clients.events import Event
+from perdure.facts import ChildTold
+from perdure.fold import apply
+from perdure.state import TurnState
+
+
+@dataclass
+class Node:
+    """One turn of a tree, as far as its events have come.
+
+    Attributes:
+        turn_id: The turn's id.
+        agent: The name of its agent.
+        state: The fold of its events.
+        began: When it was started; None before its first event.
+        ended: When it ended; None before.
+        since: Since when it does what it does.
+        children: The turns that it delegated to, in their order.
+        told_at: When a turn below it said last that it waits or goes on, by its id.
+        run_id: Temporal's id of the run; empty where that is not asked for.
+    """
+
+    turn_id: str
+    agent: str = ""
+    state: TurnState = field(default_factory=TurnState)
+    began: datetime | None = None
+    ended: datetime | None = None
+    since: datetime | None = None
+    children: list[Node] = field(default_factory=list)
+    told_at: dict[str, datetime] = field(default_factory=dict)
+    run_id: str = ""
+    _doing: str = ""
+    _stands_since: datetime | None = None
+    _stood: timedelta = timedelta()
+
+    def see(self, event: Event) -> None:
+        """One more event of the turn."""
+        self.began = self.began or event.at
+        self.state = apply(self.state, event.fact)
+        self.agent = self.state.request.agent if self.state.request else self.agent
+        self.ended = event.at if self.state.ended else None
+        if isinstance(event.fact, ChildTold) and (child := self.state.child(event.fact.key)):
+            self.told_at[child.turn_id] = event.at
+        self._count(event.at)
+
+    def elapsed(self, now: datetime) -> timedelta:
+        """The time that counts: without waits for people."""
+        return (self._stands_since or self.ended or now) - (self.began or now) - self._stood
+
+    @property
+    def spent(self) -> Spending:
+        """What it and those below it have spent so far, without what is set aside for what still runs."""
+        if self.state.ended is not None:
+            return self.state.charged
+        running = (child for child in self.children if not any(one.ended for one in self.state.children if one.turn_id == child.turn_id))
+        return sum((child.spent for child in running), self.state.ledger.spent)
+
+    def all(self) -> Iterator[Node]:
+        """It and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.all()
+
+    def _count(self, at: datetime) -> None:
+        """Note since when it does what it does, and how long it has stood still for people."""
+        if (now := doing(self.state)) != self._doing:
+            self._doing, self.since = now, at
+        if needs_somebody(self.state):
+            self._stands_since = self._stands_since or at
+        elif self._stands_since:
+            self._stood, self._stands_since = self._stood + at - self._stands_since, None

@@ -1,0 +1,147 @@
+"""What of a fact may be shown to anybody who may watch the turn. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from perdure.approvals import PendingApproval
+from perdure.errors import ErrorInfo
+from perdure.facts import (
+    BudgetAdded,
+    CallFailed,
+    CancelRequested,
+    ChildEnded,
+    ChildScheduled,
+    ChildTold,
+    Decided,
+    Fact,
+    HookEnded,
+    Key,
+    ModelAnswered,
+    PolicyAnswered,
+    Scheduled,
+    ToolLost,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.messages import ToolCall
+from perdure.tasks import headline
+
+PRIVATE = frozenset({"task", "arguments", "results", "errors"})
+"""What is shown only where it is asked for."""
+
+Shown = Iterator[tuple[str, Any]]
+
+
+def shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> dict[str, Any]:
+    """The fields of a fact that may be shown, and those of `include`."""
+    return dict(_shown(fact, calls, include))
+
+
+def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Shown:
+    match fact:
+        case TurnStarted(request):
+            yield from _asked_for(include, task=headline(request.task))
+        case Scheduled(key):
+            yield "activity", _activity(key)
+            if calls and key.is_tool_call:
+                yield from _asked_for(include, arguments=calls[0].arguments)
+        case ModelAnswered(_, answer):
+            yield "calls", [_call(call, include) for call in calls]
+            yield "stop", answer.stop
+            yield "usage", answer.usage
+        case ToolReturned(_, output):
+            yield "is_error", output.is_error
+            yield from _asked_for(include, results=output.content)
+        case ChildScheduled() | ChildEnded() | ChildTold():
+            yield from _of_child(fact, include)
+        case WaitBegan() | WaitEnded() | Decided() | PolicyAnswered() | BudgetAdded() | CancelRequested():
+            yield from _of_people(fact, include)
+        case CallFailed() | ToolLost() | HookEnded() | TurnEnded():
+            yield from _of_failure(fact, include)
+        case _:
+            return
+
+
+def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[str]) -> Shown:
+    match fact:
+        case ChildScheduled(_, turn_id, request):
+            yield "child", {"turn": turn_id, "agent": request.agent}
+            yield from _asked_for(include, task=headline(request.task))
+        case ChildEnded(_, summary, reason):
+            yield "outcome", summary.outcome if summary else None
+            if summary is not None:
+                yield from _asked_for(include, results=summary.output)
+            yield from _asked_for(include, errors=reason)
+        case ChildTold(_, news):
+            yield "waits_for", news.waits_for or None
+            yield from _asked_for(include, errors=news.reason)
+
+
+def _of_people(fact: WaitBegan | WaitEnded | Decided | PolicyAnswered | BudgetAdded | CancelRequested, include: frozenset[str]) -> Shown:
+    match fact:
+        case WaitBegan(kind, reason, pending):
+            yield "waits_for", kind
+            yield "pending", [_pending(one, include) for one in pending]
+            yield from _asked_for(include, errors=reason)
+        case WaitEnded(expired):
+            yield "expired", expired
+        case Decided(decision):
+            yield "approve", decision.approve
+            yield from _asked_for(include, arguments=decision.arguments, errors=decision.reason)
+        case PolicyAnswered(_, ruling):
+            yield "verdict", ruling.verdict.kind
+        case BudgetAdded(more):
+            yield "more", more
+        case CancelRequested(reason):
+            yield from _asked_for(include, errors=reason)
+
+
+def _of_failure(fact: CallFailed | ToolLost | HookEnded | TurnEnded, include: frozenset[str]) -> Shown:
+    match fact:
+        case CallFailed(_, error, lost):
+            yield "lost", lost
+            yield from _error(error, include)
+        case ToolLost(_, loss, _, error):
+            yield "loss", loss
+            yield from _error(error, include)
+        case HookEnded(_, error):
+            yield from _error(error, include)
+        case TurnEnded(outcome, summary):
+            yield "outcome", outcome
+            yield from _error(summary.error if summary else None, include)
+
+
+def _call(call: ToolCall, include: frozenset[str]) -> dict[str, Any]:
+    return {"call_id": call.id, "tool": call.name, **dict(_asked_for(include, arguments=call.arguments))}
+
+
+def _pending(one: PendingApproval, include: frozenset[str]) -> dict[str, Any]:
+    told = {"call_id": one.call_id, "tool": one.tool, "expires_at": one.expires_at}
+    return {**told, **dict(_asked_for(include, arguments=one.arguments))}
+
+
+def _error(error: ErrorInfo | None, include: frozenset[str]) -> Shown:
+    yield "error", error.code if error else None
+    if error is not None:
+        yield from _asked_for(include, errors=error.message)
+
+
+def _asked_for(include: frozenset[str], **private: str | None) -> Shown:
+    """Each under its own name, where that is asked for and there is something."""
+    names = {"task": "task", "arguments": "arguments", "results": "result", "errors": "message"}
+    yield from ((names[name], value) for name, value in private.items() if name in include and value)
+
+
+def _activity(key: Key) -> str:
+    if key.hook:
+        return "observers" if key.hook == "observe" else "middleware"
+    if key.is_policy:
+        return "policy"
+    if key.is_read:
+        return "delegate"
+    return "model" if key.is_model_call else "tool" if key.is_tool_call else "agent"

@@ -1,0 +1,269 @@
+"""How far a turn is, as a value: made from what its history says, and the histories of those below it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from perdure import ends
+from perdure.activities import search
+from perdure.activities.search import State
+from perdure.approvals import PendingApproval
+from perdure.budgets import Budget, Spending
+from perdure.clients.doing import PEOPLE, doing
+from perdure.clients.node import Node
+from perdure.errors import ErrorInfo
+from perdure.reports import ChildReport, Outcome
+from perdure.state import TurnState
+from perdure.tasks import headline
+from perdure.text import clip
+from perdure.values import Value
+
+TEXT_BYTES = 100_000
+"""Of the last text; more is cut."""
+
+
+class Spent(Value):
+    """What a turn has spent, delegates included; the names are those of `Budget`.
+
+    Attributes:
+        usd: Money, in US dollars; None where the price of a model is not known.
+        time: From the start, waits for people excluded.
+        tokens: Input and output of all model calls.
+        model_calls: Requests to models.
+        tool_calls: Tool calls that were started.
+    """
+
+    usd: Decimal | None = None
+    time: timedelta = timedelta()
+    tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+
+
+class Wait(Value):
+    """Something that a turn, or one below it, waits for.
+
+    Attributes:
+        kind: What for: `approval` of a call, `budget`, or `retry`, which ends by itself; there may
+            come more.
+        turn_id: The turn that waits.
+        reason: Why, in words.
+        since: Since when; None where that is not known.
+        until: When it ends without an answer; None where it does not, or that is not known.
+        call: The call that waits for approval, as `Turn.approve` of that turn takes it.
+    """
+
+    kind: str
+    turn_id: str
+    reason: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    call: PendingApproval | None = None
+
+
+class ChildStatus(Value):
+    """How far the turn of a delegate is.
+
+    Attributes:
+        id: Its id.
+        agent: The name of its agent.
+        task: What it was asked, in one line.
+        state: `running`, `waiting`, `paused` or `ended`.
+        outcome: How it ended; None before.
+        steps: Completed steps.
+        spent: What it has spent.
+        children: The turns below it.
+    """
+
+    id: str
+    agent: str
+    task: str = ""
+    state: State = State.RUNNING
+    outcome: Outcome | None = None
+    steps: int = 0
+    spent: Spent = Spent()
+    children: tuple[ChildStatus, ...] = ()
+
+
+class TurnStatus(Value):
+    """How far a turn is.
+
+    Attributes:
+        id: The turn's id.
+        run_id: Temporal's id of the run.
+        agent: The name of its agent.
+        task: What was asked, in one line.
+        labels: The labels that it was started with.
+        state: `running`; `waiting` for a person; `paused` until its budget is added to, or because
+            an operator paused it in Temporal; `ended`.
+        outcome: How it ended; None before.
+        error: Why it failed; None where it did not.
+        step: The step that it is at, from 1; 0 before the first.
+        steps: Completed steps.
+        doing: What happens in it, in words.
+        since: Since when.
+        waits: What it waits for, and what the turns below it wait for.
+        spent: What it has spent so far.
+        budget: What it may spend; None without a limit, and before its agent is known where the
+            budget is the agent's.
+        children: The turns that it delegated to.
+        last_text: What the model said last, which is the answer of a turn that completed, cut at
+            100 kB; empty while a middleware has yet to let it pass.
+        started_at: When it was started.
+        ended_at: When it ended; None before.
+    """
+
+    id: str
+    run_id: str
+    agent: str
+    task: str = ""
+    labels: dict[str, str] = {}
+    state: State
+    outcome: Outcome | None = None
+    error: ErrorInfo | None = None
+    step: int = 0
+    steps: int = 0
+    doing: str
+    since: datetime | None = None
+    waits: tuple[Wait, ...] = ()
+    spent: Spent = Spent()
+    budget: Budget | None = None
+    children: tuple[ChildStatus, ...] = ()
+    last_text: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+def status(root: Node, now: datetime, *, is_paused: bool = False) -> TurnStatus:
+    """What a tree says of the turn at its root; `is_paused` where an operator paused that in Temporal."""
+    state = root.state
+    error = ends.error_of(state.ended, state.cancel_reason) if state.ended else None
+    return TurnStatus(
+        id=root.turn_id,
+        run_id=root.run_id,
+        agent=root.agent,
+        task=headline(state.request.task) if state.request else "",
+        labels=state.request.labels if state.request else {},
+        state=State.PAUSED if is_paused and state.ended is None else where(state),
+        outcome=state.ended.outcome if state.ended else None,
+        error=error.info() if error else None,
+        step=_step(state),
+        steps=len(state.steps),
+        doing=in_words(state),
+        since=root.ended or root.since,
+        waits=tuple(_waits(root, now)),
+        spent=_spent(root, now),
+        budget=state.ledger.budget,
+        children=_children(root, now),
+        last_text=clip(state.output, TEXT_BYTES),
+        started_at=root.began,
+        ended_at=root.ended,
+    )
+
+
+def where(state: TurnState) -> State:
+    """Where a turn is."""
+    if state.ended is not None:
+        return State.ENDED
+    if state.waiting is not None and state.waiting.kind in PEOPLE:
+        return search.state_of(state.waiting.kind)
+    return State.RUNNING
+
+
+def needs_person(state: TurnState) -> bool:
+    """Whether a person has to do something, here or in a turn below it."""
+    return where(state) in (State.WAITING, State.PAUSED) or any(child.waits_for and not child.ended for child in state.children)
+
+
+def in_words(state: TurnState) -> str:
+    """What happens in a turn, in words."""
+    if state.ended is not None:
+        return f"ended: {state.ended.outcome.value}"
+    if state.waiting is not None and state.waiting.kind in PEOPLE:
+        return f"{doing(state)}: {state.waiting.reason}"
+    waiting = [f"{child.turn_id} waits for {child.waits_for}" for child in state.children if child.waits_for and not child.ended]
+    return ", ".join([doing(state, gap=": "), *waiting])
+
+
+def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApproval]:
+    """The calls of a run that wait for a person, with their arguments whole. What has expired is left out."""
+    waiting = state.waiting.pending if state.waiting and state.ended is None else ()
+    calls = {call.id: call for call, _ in state.asked.calls}
+    for one in waiting:
+        if one.call_id in calls and now < one.expires_at:
+            yield one.of_run(run_id, calls[one.call_id].arguments)
+
+
+def _step(state: TurnState) -> int:
+    begun = [key.step for key in state.in_flight] + [failure.key.step for failure in state.failures]
+    return max([len(state.steps) + bool(state.calls), *begun])
+
+
+def _waits(node: Node, now: datetime) -> Iterator[Wait]:
+    state = node.state
+    if state.ended is not None:
+        return
+    if state.waiting is not None:
+        yield from _own_waits(node, now)
+    below = {child.turn_id: child for child in node.children}
+    for child in state.children:
+        known = below.get(child.turn_id)
+        if known is not None and known.state.request is not None:
+            yield from _waits(known, now)
+        elif child.waits_for and not child.ended:
+            since = node.told_at.get(child.turn_id)
+            yield Wait(kind=child.waits_for, turn_id=child.turn_id, reason=child.reason, since=since)
+
+
+def _own_waits(node: Node, now: datetime) -> Iterator[Wait]:
+    assert node.state.waiting is not None
+    kind, reason = node.state.waiting.kind, node.state.waiting.reason
+    if not node.state.waiting.pending:
+        yield Wait(kind=kind, turn_id=node.turn_id, reason=reason, since=node.since)
+    for call in pending(node.state, node.run_id, now):
+        yield Wait(kind=kind, turn_id=node.turn_id, reason=reason, since=node.since, until=call.expires_at, call=call)
+
+
+def _spent(node: Node, now: datetime) -> Spent:
+    usd = node.spent.usd if node.state.is_priced_so_far else None
+    return _in_time(node.spent, usd, max(node.elapsed(now), timedelta()))
+
+
+def _in_time(spent: Spending, usd: Decimal | None, time: timedelta) -> Spent:
+    return Spent(usd=usd, time=time, tokens=spent.tokens, model_calls=spent.model_calls, tool_calls=spent.tool_calls)
+
+
+def _children(node: Node, now: datetime) -> tuple[ChildStatus, ...]:
+    """Those that are over as their parent knows them, the others as their own histories say."""
+    below = {child.turn_id: child for child in node.children}
+    return tuple(_child(below[one.turn_id], now) if one.turn_id in below else _reported(one.report, is_over=one.ended) for one in node.state.children)
+
+
+def _child(node: Node, now: datetime) -> ChildStatus:
+    state = node.state
+    return ChildStatus(
+        id=node.turn_id,
+        agent=node.agent,
+        task=headline(state.request.task) if state.request else "",
+        state=where(state),
+        outcome=state.ended.outcome if state.ended else None,
+        steps=len(state.steps),
+        spent=_spent(node, now),
+        children=_children(node, now),
+    )
+
+
+def _reported(report: ChildReport, *, is_over: bool) -> ChildStatus:
+    spent = _in_time(report.spent, report.cost, report.duration) if is_over else Spent()
+    return ChildStatus(
+        id=report.turn_id,
+        agent=report.agent,
+        task=report.task,
+        state=State.ENDED if is_over else State.RUNNING,
+        outcome=report.outcome,
+        steps=report.steps,
+        spent=spent,
+        children=tuple(_reported(child, is_over=child.outcome is not None) for child in report.children),
+    )

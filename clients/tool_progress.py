@@ -1,0 +1,66 @@
+"""How far the tools of a turn are that run right now, as they say themselves with `ctx.heartbeat`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from perdure.clients.ear import Noted
+from perdure.clients.events import VERSION, Event
+from perdure.facts import Key, Scheduled, ToolLost, ToolReturned
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """How far a tool is.
+
+    Attributes:
+        step: The step that it runs in, from 1.
+        attempt: Which attempt of the call, from 1.
+        tool: Its name.
+        call_id: The call, as the model knows it.
+        details: The values that it gave to `ctx.heartbeat` last.
+    """
+
+    step: int
+    attempt: int
+    tool: str
+    call_id: str
+    details: tuple[JsonValue, ...]
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The same as JSON values."""
+        told: dict[str, JsonValue] = to_jsonable_python(self)
+        return {"v": VERSION, "kind": "tool_progress", **told}
+
+
+class RunningTools:
+    """The tool calls in flight, and what each said last."""
+
+    def __init__(self) -> None:
+        self._running: dict[Key, ToolProgress] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there may be something to see."""
+        return bool(self._running)
+
+    def see(self, event: Event) -> None:
+        """What follows from one more event."""
+        match event.fact:
+            case Scheduled(key) if key.is_tool_call and event.call is not None:
+                call = event.call
+                self._running[key] = ToolProgress(key.step, key.attempt, call.name, call.id, ())
+            case ToolReturned(key) | ToolLost(key):
+                self._running.pop(key, None)
+
+    def hear(self, noted: Noted) -> Iterator[ToolProgress]:
+        """What is new in it."""
+        known = self._running.get(noted.key)
+        if known is None or known.details == noted.details:
+            return
+        now = self._running[noted.key] = ToolProgress(known.step, known.attempt, known.tool, known.call_id, noted.details)
+        yield now

@@ -13,7 +13,7 @@ from perdure.facts import WaitBegan
 T = TypeVar("T")
 
 
-async def until(look: Callable[[], Awaitable[T]], what: str) -> T:
+async def until(look: Callable[[], Awaitable[T | None]], what: str) -> T:
     """Look until something is there."""
     deadline = time.monotonic() + 60
     while not (found := await look()):

@@ -1,0 +1,23 @@
+"""The published schema of events is that of the types."""
+
+from typing import get_args
+
+import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
+import pytest
+
+from perdure.clients.events import kind_of
+from perdure.facts import Fact
+
+from . import event_schema
+
+
+@pytest.mark.accepts("E15")
+def test_schema_of_events_is_that_of_the_types() -> None:
+    """`python -m tests.docs.event_schema` writes it anew; a field that went, or has another type, breaks its readers."""
+    assert event_schema.FILE.read_text(encoding="utf-8") == event_schema.text()
+    jsonschema.Draft202012Validator.check_schema(event_schema.schema())
+
+
+def test_every_kind_of_fact_has_a_public_view() -> None:
+    """A new kind is described."""
+    assert set(event_schema.PUBLIC) == {kind_of(fact) for fact in get_args(Fact)}

@@ -58,7 +58,7 @@ class Command:
     @property
     def lasts(self) -> bool:
         """Whether it goes on until somebody stops it."""
-        return self.words[:2] in (["perdure", "dev"], ["perdure", "worker"])
+        return self.words[:2] in (["perdure", "dev"], ["perdure", "worker"]) or self.words[0] == "uvicorn"
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -140,7 +140,7 @@ class Terminal:
     async def stays(self, command: Command) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
         """A command that goes on, from when all that the page shows of it is there; and what it has printed, errors among it."""
         shown, said = command.shown or "…\n…task queue…\n", list[str]()
-        line = command.line + (" --port 0" if "dev" in command.words else "")
+        line = command.line + (" --port 0" if {"dev", "uvicorn"} & set(command.words) else "")
         async with self._started(line, said, stderr=asyncio.subprocess.STDOUT) as process:
             assert process.stdout is not None
             while (more := (await process.stdout.readline()).decode()) and not agrees(shown, "".join([*said, more])):

@@ -2,16 +2,24 @@
 
 from datetime import timedelta
 
-from perdure import Agent
+from perdure import Agent, tool
 from perdure.errors import LLMAuthError, LLMUnavailableError
-from perdure.testing import ByTask, ScriptedModel, fails, says, slowly
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says, slowly
 
 from . import given
 from .conftest import Tell
 from .until import until
 
+
+
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
 SUPPORT = Agent(name="support", model="main")
 CLERK = Agent(name="clerk", model="main", output=given.Invoice)
+PAYER = Agent(name="payer", model="main", tools=[tool(requires_approval=True)(pay)])
 BROKEN = slowly(fails(LLMUnavailableError("gone")), pieces=["30 d"], pause=timedelta(seconds=1))
 
 
@@ -23,6 +31,7 @@ def model() -> ByTask:
             "Answer ticket 4712.": ScriptedModel(says("60 days")),
             "Read invoice 17.": ScriptedModel(says('{"total": "12.50", "due": "2026-12-01"}')),
             "Is this an invoice or a reminder? …": ScriptedModel(says('{"value": "reminder"}')),
+            "Pay.": ScriptedModel(calls(call("pay"))),
             "Answer without a key.": ScriptedModel(fails(LLMAuthError("no key"))),
         }
     )
@@ -32,12 +41,15 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
     """Each function of the page is called, with turns that fit."""
     scripts = model()
     async with tell("clients") as story:
-        await story.works([SUPPORT, CLERK], scripts)
+        await story.works([SUPPORT, CLERK, PAYER], scripts)
         client = await (await story.defining("connect"))()
         story.given(client=client, Invoice=given.Invoice, Kind=given.Kind)
         await (await story.defining("examples"))(client)
         values = await story.prints((await story.defining("values"))(client))
         followed = await story.prints((await story.defining("follow"))(await client.get("ticket-4711"), None))
+        public = await (await story.defining("for_a_browser"))(await client.get("ticket-4711"))
+        far = await (await story.defining("how_far"))(client, "ticket-4711")
+        waiting = await story["how_far"](client, (await client.start("payer", "Pay.")).id)
         heard = await story.prints((await story.defining("show"))(client))
         answer = await story.defining("answer")
         failing = await client.start("support", "Answer without a key.", id="no-key", labels={"customer": "Jo"})
@@ -50,6 +62,9 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
 
     assert values == "12.50\n2026-12-01\nreminder\n"
     assert "TurnStarted" in followed.splitlines()[0]
+    assert (public[0]["kind"], public[-1]["text"], far) == ("turn_started", "30 days", "completed: 30 days")
+    assert waiting.startswith("step 1, waits for approval: ")
+    assert waiting.endswith(", waits: ['approval of pay'], spent $None")
     assert heard == "step 1, attempt 1\n30 dwhat came since does not count\nstep 1, attempt 2\n31 days"
     assert answers == ["60 days", "LLM_AUTH after 0 steps: no key"]
     assert failed == ["no-key: Answer without a key."]

@@ -21,7 +21,7 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.accepts("P4")
+@pytest.mark.accepts("P4", "E15")
 def test_turn_is_told_as_its_events_and_its_report(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
     """The same by `run` and `show`; each event with its cursor; what is asked for as colours and on stderr changes nothing."""
     ran = perdure("run", "talker", "hello", "--id", new_id, "--json", *at_work, FORCE_COLOR="1")
@@ -30,7 +30,8 @@ def test_turn_is_told_as_its_events_and_its_report(perdure: CommandLine, at_work
 
     assert (ran.returncode, ran.stderr, shown.returncode, shown.stdout) == (0, "", 0, ran.stdout)
     assert [event["kind"] for event in events] == ["turn_started", "scheduled", "agent_resolved", "scheduled", "model_answered", "turn_ended"]
-    assert {tuple(event) for event in events} == {("turn", "kind", "cursor", "at", "fact")}
+    envelope = ("v", "turn", "kind", "cursor", "at", "agent", "step", "attempt", "tool", "call_id")
+    assert {tuple(event) for event in events} == {(*envelope, "fact")}
     assert {event["turn"] for event in (*events, last)} == {new_id}
     assert [event["fact"].get("key") for event in events] == [None, "agent", "agent", "step-1", "step-1", None]
     assert events[0]["fact"]["request"]["task"]["content"] == "hello"
@@ -46,7 +47,7 @@ def test_words_of_a_model_are_told_with_stream(perdure: CommandLine, at_work: li
     begins = kinds.index("text_begins")
 
     assert kinds[begins : begins + 3] == ["text_begins", "text", "model_answered"]
-    assert told[begins] == {"turn": new_id, "kind": "text_begins", "step": 1, "attempt": 1}
+    assert told[begins] == {"v": 1, "turn": new_id, "kind": "text_begins", "step": 1, "attempt": 1}
     assert told[begins + 1]["text"] == told[-1]["report"]["output"]
 
 

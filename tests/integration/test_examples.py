@@ -25,6 +25,10 @@ results:
   3 of tea in Rome
   sunny in Rome
 """,
+    "documents": """\
+completed: 18 steps, 17 tool calls
+notes: [(8, 'REPORT 1.', 8)]
+""",
     "guardrails": """\
 begins: How long is the notice period?
 step 1: ['look_up']
@@ -35,6 +39,13 @@ step 1: []
 answers: 30 days, as Ada knows.
 refused: a guardrail refused the answer: the answer names a customer
 refused: a guardrail refused the task: ask in fewer than 100 letters
+""",
+    "helpdesk": """\
+waiting after 2 steps: refund {"order": 17, "euros": 40}
+completed with 4 tool calls: {"reply": "We have paid you back.", "refund_euros": 40}
+reply='We have paid you back.' refund_euros=40
+paid: [(17, 40)]
+closed: [(4711, 'We have paid you back.')]
 """,
     "json_protocol": """\
 A reply holds one of:
@@ -74,14 +85,19 @@ run_program failed: ValueError: 'sh' is not allowed here; there are wc
 12 packets, 46.80 euros
 """,
 }
+ARGUMENTS = {"documents": ["8"]}
+"""Of 200 documents, a few show the same."""
 ELSEWHERE = {"react", "skills", "support", "typed_output"}
 """`support` is the README's own program."""
 
 
+@pytest.mark.accepts("E20")
 @pytest.mark.parametrize("name", PRINTS)
 def test_example_runs(name: str) -> None:
     """What it prints is what it is there to show."""
-    done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *ARGUMENTS.get(name, [])], capture_output=True, text=True, check=False, timeout=100
+    )
 
     assert (done.returncode, done.stdout) == (0, PRINTS[name]), done.stderr
 

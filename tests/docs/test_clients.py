@@ -11,7 +11,6 @@ from .conftest import Tell
 from .until import until
 
 
-
 def pay() -> str:
     """Pay."""
     return "paid"
@@ -64,7 +63,7 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
     assert "TurnStarted" in followed.splitlines()[0]
     assert (public[0]["kind"], public[-1]["text"], far) == ("turn_started", "30 days", "completed: 30 days")
     assert waiting.startswith("step 1, waits for approval: ")
-    assert waiting.endswith(", waits: ['approval of pay'], spent $None")
+    assert ", waits: ['approval of pay'], spent $0.0" in waiting
     assert heard == "step 1, attempt 1\n30 dwhat came since does not count\nstep 1, attempt 2\n31 days"
     assert answers == ["60 days", "LLM_AUTH after 0 steps: no key"]
     assert failed == ["no-key: Answer without a key."]

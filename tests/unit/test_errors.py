@@ -42,6 +42,7 @@ CODES = {
     "ModelChainExhaustedError": "MODEL_CHAIN_EXHAUSTED",
     "UnknownAgentError": "UNKNOWN_AGENT",
     "InvalidRequestError": "INVALID_REQUEST",
+    "StaleCursorError": "STALE_CURSOR",
     "TurnNotFoundError": "TURN_NOT_FOUND",
     "TurnExistsError": "TURN_EXISTS",
     "TurnConflictError": "TURN_CONFLICT",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Literal
 
@@ -18,9 +18,8 @@ from pydantic_core import to_jsonable_python
 
 from perdure import errors
 from perdure.clients import public_events
-from perdure.facts import Decided, Fact, Key, ModelAnswered, TurnEnded
+from perdure.facts import Fact, Key, ModelAnswered
 from perdure.messages import ToolCall
-from perdure.state import TurnState
 
 VERSION = 1
 """Of the JSON of events. It changes when a field goes or means something else, not when one comes."""
@@ -133,31 +132,6 @@ def key_of(fact: Fact) -> Key | None:
     """The activity that a fact is about."""
     key: Key | None = getattr(fact, "key", None)
     return key
-
-
-def about(before: TurnState, after: TurnState, fact: Fact) -> Mapping[str, Any]:
-    """What the states around a fact say of it: the fields of an event beside time and cursor."""
-    return {
-        "agent": after.request.agent if after.request else "",
-        "calls": tuple(_calls(before, after, fact)),
-        "text": _text(after, fact),
-    }
-
-
-def _calls(before: TurnState, after: TurnState, fact: Fact) -> Iterator[ToolCall]:
-    key = key_of(fact)
-    if isinstance(fact, Decided):
-        yield from (call for call in before.calls if call.id == fact.decision.call_id)
-    elif isinstance(fact, ModelAnswered):
-        yield from after.answer.message.calls if after.answer else ()
-    elif key is not None and key.call and not key.hook:
-        past = [step.message.calls for step in before.steps[key.step - 1 : key.step]]
-        yield from (past[0] if past else before.calls)[key.call - 1 : key.call]
-
-
-def _text(after: TurnState, fact: Fact) -> str:
-    is_said = isinstance(fact, TurnEnded) or (isinstance(fact, ModelAnswered) and after.answer is not None)
-    return after.output if is_said else ""
 
 
 def _value(value: object) -> object:

@@ -38,7 +38,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors, limits
 from perdure.activities.history import HistoryReader
 from perdure.clients.ear import Ear
-from perdure.clients.events import CaughtUp, Event, about
+from perdure.clients.event_context import EventContext
+from perdure.clients.events import CaughtUp, Event
 from perdure.errors import PerdureError
 from perdure.facts import Fact, TurnEnded
 from perdure.fold import apply
@@ -95,7 +96,7 @@ class Feed:
         self._run = WorkflowExecution(workflow_id=turn_id, run_id=run_id)
         self.ear = Ear(self._describe, client.data_converter)
         self._reader = HistoryReader(client.data_converter)
-        self._state = TurnState()
+        self._context = EventContext()
         self._events: list[Event] = []
         self._last_id = 0
         self._error: PerdureError | None = None
@@ -256,9 +257,7 @@ class Feed:
         self._tell()
 
     def _event(self, event: HistoryEvent, fact: Fact) -> Event:
-        before, self._state = self._state, apply(self._state, fact)
-        told = about(before, self._state, fact)
-        return Event(self._cursor(event.event_id), _time(event), fact, self._run.workflow_id, **told)
+        return Event(self._cursor(event.event_id), _time(event), fact, self._run.workflow_id, **self._context.of(fact))
 
     def _tell(self) -> None:
         """Wake all watchers; each waits on the event that was current when it looked."""

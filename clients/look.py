@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from datetime import UTC, datetime
 
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatus
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -17,6 +17,7 @@ from perdure.clients.node import Node
 from perdure.clients.status import TurnStatus, status
 
 _PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
+_SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
@@ -27,11 +28,13 @@ async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
         ServerUnreachableError: Temporal does not answer.
     """
     try:
-        found = (await describe(client, turn_id, run_id, retry=True)).workflow_execution_info
+        found = await describe(client, turn_id, run_id, retry=True)
     except RPCError as error:
         raise unreadable(turn_id, error) from error
     root = await tree(client, turn_id, run_id)
-    return status(root, datetime.now(UTC), is_paused=found.status == _PAUSED)
+    untaken = frozenset(one.activity_id for one in found.pending_activities if one.state == _SCHEDULED)
+    is_paused = found.workflow_execution_info.status == _PAUSED
+    return status(root, datetime.now(UTC), is_paused=is_paused, untaken=untaken)
 
 
 async def tree(client: Client, turn_id: str, run_id: str) -> Node:

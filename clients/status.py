@@ -20,6 +20,8 @@ from perdure.tasks import headline
 from perdure.text import clip
 from perdure.values import Value
 
+UNTAKEN = ", as soon as a worker takes it"
+
 TEXT_BYTES = 100_000
 """Of the last text; more is cut."""
 
@@ -136,9 +138,24 @@ class TurnStatus(Value):
     ended_at: datetime | None = None
 
 
-def status(root: Node, now: datetime, *, is_paused: bool = False) -> TurnStatus:
-    """What a tree says of the turn at its root; `is_paused` where an operator paused that in Temporal."""
+def status(
+    root: Node,
+    now: datetime,
+    *,
+    is_paused: bool = False,
+    untaken: frozenset[str] = frozenset(),
+) -> TurnStatus:
+    """What a tree says of the turn at its root.
+
+    Args:
+        root: The turn.
+        now: The time.
+        is_paused: Whether an operator paused it in Temporal.
+        untaken: The ids of activities that no worker has begun, which history does not say.
+    """
     state = root.state
+    at_work = {str(key) for key in state.in_flight if not key.child}
+    is_untaken = bool(at_work) and at_work <= untaken
     error = ends.error_of(state.ended, state.cancel_reason) if state.ended else None
     return TurnStatus(
         id=root.turn_id,
@@ -151,7 +168,7 @@ def status(root: Node, now: datetime, *, is_paused: bool = False) -> TurnStatus:
         error=error.info() if error else None,
         step=_step(state),
         steps=len(state.steps),
-        doing=in_words(state),
+        doing=in_words(state) + (UNTAKEN if is_untaken else ""),
         since=root.ended or root.since,
         waits=tuple(_waits(root, now)),
         spent=_spent(root, now),

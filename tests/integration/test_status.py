@@ -9,12 +9,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure import Agent, Budget, Outcome, ToolContext, errors, tool
 from perdure.clients import AgentClient, ChildStatus, Turn, TurnStatus
 from perdure.clients.turn_view import view
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
+from perdure.workflows import AgentTurn
 
 from ..conftest import Runtime, eventually
 from ..docs.until import until
@@ -75,7 +77,7 @@ async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> No
     budget = Budget(usd="5", tool_calls=4, time=timedelta(minutes=5))
     async with runtime(desk.app, model=script()) as client:
         turn = await client.start(desk.agent, "Answer ticket 7.", id="asked", labels={"customer": "Jo"}, budget=budget)
-        runs = await status_when(turn, lambda found: "runs read_ticket" in found.doing)
+        runs = await status_when(turn, lambda found: found.doing.endswith("runs read_ticket"))
         desk.gate.set()
         waits = await turn.wait(timeout=20)
         [wait] = waits.waits
@@ -119,6 +121,18 @@ async def test_status_needs_no_worker(perdure_server: str) -> None:
     for wrong in (-1, "1 s", True, float("nan"), timedelta(days=9_999)):
         with pytest.raises(errors.InvalidRequestError, match="the wait: timeout must be a timedelta or a number of seconds"):
             await turn.wait(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.accepts("E13")
+async def test_status_says_that_no_worker_has_taken_what_is_to_be_done(perdure_server: str) -> None:
+    """The history alone would say that it is being done."""
+    client = await AgentClient.connect(perdure_server, task_queue="without-activities")
+    async with Worker(client.temporal, task_queue="without-activities", workflows=[AgentTurn], workflow_runner=UnsandboxedWorkflowRunner()):
+        turn = await client.start("desk", "Answer ticket 7.")
+        untaken = await status_when(turn, lambda found: found.doing.startswith("agent"))
+        await client.temporal.get_workflow_handle(turn.id).terminate("enough")
+
+    assert (untaken.state, untaken.doing) == ("running", "agent: looks the agent up, as soon as a worker takes it")
 
 
 @pytest.mark.accepts("E13")

@@ -1,0 +1,79 @@
+"""What a fact alone does not say: whose turn it is of, which tool calls it is about, and what was said.
+
+The fold would know all of it, but each of its states has a copy of the transcript's tuple: over thousands
+of steps that is seconds of work for every process that watches. This keeps the little that is needed, and
+a test holds it to the fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.facts import AgentResolved, Decided, Fact, HookEnded, Key, ModelAnswered, Scheduled, TurnEnded, TurnStarted
+from perdure.fold import runs_tools
+from perdure.messages import AssistantMessage, ToolCall, closed, with_unique_ids
+
+
+class EventContext:
+    """Follows the facts of one run, in their order."""
+
+    def __init__(self) -> None:
+        self._agent = ""
+        self._ids: set[str] = set()
+        self._calls: dict[int, tuple[ToolCall, ...]] = {}
+        self._step = 0
+        self._stages = 0
+        self._unpassed = 0
+        self._finishing = False
+        self._said = ""
+
+    def of(self, fact: Fact) -> Mapping[str, Any]:
+        """The fields of the next event beside its time and cursor: `agent`, `calls` and `text`."""
+        calls, text = self._see(fact)
+        return {"agent": self._agent, "calls": calls, "text": text}
+
+    def _see(self, fact: Fact) -> tuple[tuple[ToolCall, ...], str]:
+        match fact:
+            case TurnStarted(request):
+                self._agent = request.agent
+                given = (message for message in closed(request.history) if isinstance(message, AssistantMessage))
+                self._ids.update(call.id for message in given for call in message.calls)
+            case AgentResolved(_, agent):
+                self._stages = sum(stage.has_after for stage in agent.middleware)
+            case ModelAnswered():
+                return self._answered(fact)
+            case Decided(decision):
+                return tuple(call for call in self._calls.get(self._step, ()) if call.id == decision.call_id), ""
+            case TurnEnded():
+                return (), self._text
+            case _:
+                self._note(fact)
+        return self._call_of(getattr(fact, "key", None)), ""
+
+    def _note(self, fact: Fact) -> None:
+        match fact:
+            case Scheduled(key) if key.is_last:
+                self._finishing = True
+            case HookEnded(key, None) if key.hook == "after":
+                self._unpassed = max(self._unpassed - 1, 0)
+
+    def _answered(self, fact: ModelAnswered) -> tuple[tuple[ToolCall, ...], str]:
+        if self._finishing and not fact.key.is_last:
+            return (), ""  # it was given up before it came
+        message = with_unique_ids(fact.answer.message, self._ids, f"call_{fact.key.step}")
+        self._ids.update(call.id for call in message.calls)
+        self._step, self._calls[fact.key.step] = fact.key.step, message.calls
+        is_final = self._finishing or not runs_tools(fact.answer)
+        self._unpassed = self._stages if is_final else 0
+        self._said = message.text
+        return message.calls, self._text
+
+    @property
+    def _text(self) -> str:
+        return "" if self._unpassed else self._said
+
+    def _call_of(self, key: Key | None) -> tuple[ToolCall, ...]:
+        if key is None or key.hook or not key.call:
+            return ()
+        return self._calls.get(key.step, ())[key.call - 1 : key.call]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perdure import ends
 from perdure.approvals import PendingApproval
 from perdure.errors import ErrorInfo
 from perdure.facts import (
@@ -106,14 +107,17 @@ def _of_failure(fact: CallFailed | ToolLost | HookEnded | TurnEnded, include: fr
         case CallFailed(_, error, lost):
             yield "lost", lost
             yield from _error(error, include)
-        case ToolLost(_, loss, _, error):
+        case ToolLost(_, loss, message, error):
             yield "loss", loss
             yield from _error(error, include)
+            if error is None:
+                yield from _asked_for(include, errors=message)
         case HookEnded(_, error):
             yield from _error(error, include)
-        case TurnEnded(outcome, summary):
+        case TurnEnded(outcome):
+            ended = ends.error_of(fact, None)
             yield "outcome", outcome
-            yield from _error(summary.error if summary else None, include)
+            yield from _error(ended.info() if ended else None, include)
 
 
 def _call(call: ToolCall, include: frozenset[str]) -> dict[str, Any]:

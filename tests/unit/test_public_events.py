@@ -1,0 +1,33 @@
+"""What a browser is told of an event, where that is more than leaving a field out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from perdure import Outcome
+from perdure.clients.events import Event
+from perdure.facts import Fact, Key, Loss, ToolLost, TurnEnded
+
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+WORDS = "PRIVATE"
+
+
+@pytest.mark.accepts("E16")
+@pytest.mark.parametrize(
+    ("fact", "shown"),
+    [
+        (TurnEnded(Outcome.TERMINATED, reason=WORDS), {"outcome": "terminated", "error": "TURN_TERMINATED"}),
+        (TurnEnded(Outcome.CANCELLED), {"outcome": "cancelled", "error": "TURN_CANCELLED"}),
+        (ToolLost(Key(1, 1), Loss.BY_OPERATOR, WORDS), {"loss": "ended_by_operator", "error": None}),
+    ],
+    ids=["terminated", "cancelled", "lost"],
+)
+def test_end_has_its_code_and_its_words_only_if_asked_for(fact: Fact, shown: dict[str, object]) -> None:
+    """The same code as in the status, also where no code of the turn ran at its end."""
+    event = Event("cursor", AT, fact, turn_id="t", agent="a")
+    envelope = {"v", "turn", "kind", "cursor", "at", "agent", "step", "attempt", "tool", "call_id"}
+
+    assert {name: value for name, value in event.public().items() if name not in envelope} == shown
+    assert (WORDS in str(event.public({"errors"}))) == (WORDS in str(fact))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import ExecuteWorkflowInput, Interceptor, Replayer, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
 
 from perdure import Agent, AgentReport, Budget, Outcome, Price, Usage, errors, limits, tool
+from perdure.facts import Key
 from perdure.messages import ToolCall
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.worker import AgentWorker
+from perdure.workflows import AgentTurn
 
 from ..conftest import Run, Runtime
 
@@ -27,16 +32,36 @@ async def look(where: str = "") -> str:
     return f"seen {where}"
 
 
-@tool(read_only=True)
-async def flood() -> str:
-    """Say as much as a result may hold, in letters that JSON writes as six."""
-    return "\1" * limits.TOOL_RESULT_BYTES
-
-
 @tool(requires_approval=True)
 async def pay(euros: int) -> str:
     """Pay."""
     return f"paid {euros}"
+
+
+@tool(requires_approval=True)
+async def send(letter: str) -> str:
+    """Send a letter."""
+    ran.append("send")
+    return f"sent {len(letter)}"
+
+
+class Failures(Interceptor):
+    """Keeps the errors that workflows end with while they are replayed."""
+
+    found: ClassVar[list[ApplicationError]] = []
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:  # noqa: A002 - Temporal's name
+        """What is around a workflow."""
+        return _Watched
+
+
+class _Watched(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - Temporal's name
+        try:
+            return await super().execute_workflow(input)
+        except ApplicationError as error:
+            Failures.found.append(error)
+            raise
 
 
 def many(count: int, name: str = "look", **arguments: str) -> Reply:
@@ -116,16 +141,51 @@ async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtim
 
 
 @pytest.mark.accepts("L24")
-async def test_parallel_calls_that_may_pass_the_servers_limit_end_typed(run: Run) -> None:
-    """After 25 MB the next 64 might reach the server's limit: none runs, and there is a report."""
-    model = ScriptedModel(many(limits.CALLS, "flood"), many(limits.CALLS, "flood"))
+async def test_history_that_the_server_counts_refuses_calls_at_once(runtime: Runtime) -> None:
+    """16 calls that may bring 6 MB are made where 43 MB are recorded, and not where it is 44 MB.
 
-    with pytest.raises(errors.TooLargeError, match="64 tool calls at once may bring") as refused:
-        await run(model, tools=[flood], parallel_tools=True, on_loop="ignore", start={"id": "flooded"})
+    The server tells the size with each workflow task. It is changed in a short history, because a server
+    that is busy needs minutes to hand out a real one of that size.
+    """
+    model = ScriptedModel(many(16), many(16), says("done"))
+    agent = Agent(name="asker", model="scripted:m", tools=[look], parallel_tools=True, on_loop="ignore")
+    async with runtime(agent, model=model) as client:
+        turn = await client.start("asker", "go")
+        await turn.result()
+        history = await client.history(turn)
+    events = list(history.events)
+    second = next(place for place, event in enumerate(events) if event.activity_task_scheduled_event_attributes.activity_id == str(Key(2, call=1)))
+    last = max(place for place, event in enumerate(events[:second]) if event.HasField("workflow_task_started_event_attributes"))
+    found = {}
+    for size in (43_000_000, 44_000_000):
+        Failures.found.clear()
+        events[last].workflow_task_started_event_attributes.history_size_bytes = size
+        await Replayer(workflows=[AgentTurn], interceptors=[Failures()]).replay_workflow(WorkflowHistory(turn.id, events[: last + 1]))
+        found[size] = [(error.type, error.message.partition(" bytes")[0]) for error in Failures.found]
+
+    assert found == {43_000_000: [], 44_000_000: [("TOO_LARGE", "the turn's history has 44000000")]}
+
+
+@pytest.mark.accepts("L24")
+async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(runtime: Runtime) -> None:
+    """People gave them more arguments than one message to the server may hold: none runs."""
+    ran.clear()
+    model = ScriptedModel(calls(*(call("send", letter="short") for _ in range(3))))
+    agent = Agent(name="asker", model="scripted:m", tools=[send], parallel_tools=True)
+
+    async with runtime(agent, model=model) as client:
+        turn = await client.start("asker", "go")
+        async with asyncio.timeout(30):
+            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
+                await asyncio.sleep(0.05)
+        for one in pending:
+            await turn.approve(one, arguments={"letter": "x" * 1_100_000})
+        with pytest.raises(errors.TooLargeError, match="3 tool calls at once are given") as refused:
+            await turn.result()
 
     report = refused.value.report
     assert report is not None
-    assert ([len(step.results) for step in report.steps], report.outcome) == ([limits.CALLS], Outcome.FAILED)
+    assert (report.outcome, report.model_calls, report.tool_calls, ran) == (Outcome.FAILED, 1, 0, [])
 
 
 @pytest.mark.accepts("L25")

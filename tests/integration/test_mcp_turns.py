@@ -263,6 +263,21 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
     assert started == {"error": "UNKNOWN_AGENT: this server offers other, and no agent 'clerk'"}
 
 
+async def test_tools_that_decide_are_announced_as_such() -> None:
+    """A host may run tools that only read without asking its user; these it may not."""
+    perdure: Any = None
+
+    async with assistant(perdure) as client:
+        hints = {item.name: item.annotations for item in (await client.list_tools()).tools}
+
+    assert {name for name, hint in hints.items() if hint is None or not hint.read_only_hint} == {
+        "start_turn", "cancel_turn", "add_budget", "approve_call", "deny_call"
+    }  # fmt: skip
+    assert {name for name, hint in hints.items() if hint and hint.destructive_hint and not hint.idempotent_hint} == {
+        "add_budget", "approve_call", "deny_call"
+    }  # fmt: skip
+
+
 async def test_approvals_can_be_left_out() -> None:
     """Then there are no tools for them, and nothing is said of them."""
     perdure: Any = None

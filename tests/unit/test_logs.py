@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from perdure.worker.logs import JsonLines, Lines
+from perdure.worker.logs import JsonLines, Lines, configure
 
 
 def raw(message: str, *args: object, **options: object) -> str:
@@ -75,3 +75,21 @@ def test_only_the_first_line_of_a_record_can_pass_for_one() -> None:
     assert "    turn_completed event_id=FORGED" in more
     assert "    \\u001b[2J" in more
     assert [line for line in more if not line.startswith("    ") or not line.isprintable()] == []
+
+
+@pytest.mark.accepts("G7")
+@pytest.mark.parametrize(("style", "written"), [("lines", "said\n    turn_completed\n"), ("json", "said\\nturn_completed")])
+def test_format_of_the_worker_escapes(style: str, written: str) -> None:
+    """Both that a worker can be given do."""
+    root, out = logging.getLogger(), io.StringIO()
+    handlers, level, own = root.handlers, root.level, logging.getLogger("perdure").level
+    root.handlers = []
+    try:
+        configure(style, out)
+        logging.getLogger("mine").warning("said\nturn_completed")
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+        logging.getLogger("perdure").setLevel(own)
+
+    assert written in out.getvalue()

@@ -33,7 +33,7 @@ from perdure.facts import Key
 from perdure.mcp_servers import BETWEEN, MCPTool
 from perdure.places import place_of, raised
 from perdure.schema import StatedArguments
-from perdure.text import clean, clip, described, one_line, size, words_of
+from perdure.text import clean, clip_recorded, described, one_line, size, words_of
 from perdure.tools import Tool, ToolContext, encode
 from perdure.wire import ToolOutput, ToolRun
 
@@ -234,15 +234,15 @@ def _finished(value: object) -> object:
 
 def _encoded(value: object) -> ToolOutput:
     if isinstance(value, ToolOutput):  # of an MCP server, which says itself whether the call failed
-        return value.model_copy(update={"content": clip(clean(value.content), limits.TOOL_RESULT_BYTES)})
+        return value.model_copy(update={"content": clip_recorded(clean(value.content), limits.TOOL_RESULT_BYTES)})
     try:
         content = encode(value)
     except ValueError as error:
         if isinstance(value, Awaitable):  # so nothing has run
             raise
         note = _AS_WORDS.format(error=one_line(clean(str(error)), _NOTE_BYTES))
-        return ToolOutput(content=clip(clean(words_of(value)), limits.TOOL_RESULT_BYTES - size(note)) + note)
-    return ToolOutput(content=clip(clean(content), limits.TOOL_RESULT_BYTES))
+        return ToolOutput(content=clip_recorded(clean(words_of(value)), limits.TOOL_RESULT_BYTES - size(note)) + note)
+    return ToolOutput(content=clip_recorded(clean(content), limits.TOOL_RESULT_BYTES))
 
 
 def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
@@ -254,4 +254,4 @@ def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
 
 
 def _error(text: str) -> ToolOutput:
-    return ToolOutput(content=clip(clean(text), limits.TOOL_RESULT_BYTES), is_error=True)
+    return ToolOutput(content=clip_recorded(clean(text), limits.TOOL_RESULT_BYTES), is_error=True)

@@ -20,6 +20,8 @@ import json
 import re
 from typing import Any
 
+from pydantic_core import to_json
+
 _IGNORABLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
@@ -78,6 +80,22 @@ def clip(text: str, max_bytes: int) -> str:
     reserve = size(_note(max_bytes, total))
     kept = head(text, max(0, max_bytes - reserve))
     return head(kept + _note(size(kept), total), max_bytes)
+
+
+def clip_recorded(text: str, max_bytes: int) -> str:
+    """The same for text that history holds as JSON, which is to be at most twice as long.
+
+    JSON writes most control characters as six, so a result of such characters would weigh six times
+    what it may.
+    """
+    clipped = clip(text, max_bytes)
+    if len(to_json(clipped)) - len('""') <= 2 * max_bytes:
+        return clipped
+    total = size(text)
+    room = max_bytes - size(_note(max_bytes, total))
+    lengths = itertools.accumulate(len(to_json(letter)) - len('""') for letter in clipped)
+    kept = head(clipped[: sum(1 for _ in itertools.takewhile(lambda length: length <= 2 * room, lengths))], room)
+    return kept + _note(size(kept), total)
 
 
 def _note(kept: int, total: int) -> str:

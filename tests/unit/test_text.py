@@ -49,6 +49,27 @@ def test_clipped_text_never_exceeds_its_limit(given_text: str, max_bytes: int) -
 
 
 @pytest.mark.accepts("T13")
+@given(st.text('\0\x1b\n"xé漢', max_size=300), st.integers(min_value=50, max_value=200))
+def test_clipped_text_that_is_recorded_is_at_most_twice_as_long_as_json(given_text: str, max_bytes: int) -> None:
+    """Control characters count as what JSON makes of them; other text is clipped as anywhere."""
+    clipped = text.clip_recorded(given_text, max_bytes)
+    kept, _, note = clipped.rpartition("\n")
+    plain = given_text.replace("\0", "").replace("\x1b", "")
+
+    assert text.size(clipped) <= max_bytes
+    assert len(json.dumps(clipped, ensure_ascii=False).encode()) <= 2 * max_bytes + len('""')
+    assert clipped == given_text or note == f"[clipped: {text.size(kept)} of {text.size(given_text)} bytes]"
+    assert given_text.startswith(clipped if clipped == given_text else kept)
+    assert text.clip_recorded(plain, max_bytes) == text.clip(plain, max_bytes)
+
+
+@pytest.mark.accepts("T13")
+def test_control_characters_are_clipped_by_what_they_weigh() -> None:
+    """Of a thousand that JSON writes as six bytes each, 23 have room in 200 bytes of JSON, with the note."""
+    assert text.clip_recorded("\0" * 1000, 100) == "\0" * 23 + "\n[clipped: 23 of 1000 bytes]"
+
+
+@pytest.mark.accepts("T13")
 @given(ANY_TEXT, st.integers(min_value=40, max_value=200))
 def test_what_clipping_keeps_is_the_beginning_of_the_text(given_text: str, max_bytes: int) -> None:
     """Where there is room for the note, it is whole, its first number is what is kept, and what is kept is the beginning."""

@@ -232,11 +232,12 @@ async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> Non
 
     limit = limits.TOOL_RESULT_BYTES
     asked = [call("fetch", letter="x", times=limit), call("fetch", letter="x", times=limit + 1), call("fetch", letter="é", times=1_500_000)]
-    whole, clipped, multibyte = await results_of(run, *asked, tools=[fetch])
+    whole, clipped, multibyte, control = await results_of(run, *asked, call("fetch", letter="\1", times=limit), tools=[fetch])
 
     assert whole == ("x" * limit, False)
     assert clipped == ("x" * 65_504 + "\n[clipped: 65504 of 65537 bytes]", False)
     assert multibyte == ("é" * 32_751 + "\n[clipped: 65502 of 3000000 bytes]", False)
+    assert control == ("\1" * 21_834 + "\n[clipped: 21834 of 65536 bytes]", False)  # each is six bytes of JSON
 
 
 @pytest.mark.accepts("T13", "Y9")

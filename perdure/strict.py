@@ -248,10 +248,8 @@ class _Reader:
 
     def is_record(self, node: Any) -> bool:
         """Whether it is an object with named properties, or refers to one."""
-        seen = set[str]()
-        while isinstance(node, dict) and "$ref" in node and (name := _name(node["$ref"])) not in seen:
-            seen.add(name)
-            node = self._definitions.get(name)
+        while isinstance(node, dict) and "$ref" in node:
+            node = self._definitions.get(_name(node["$ref"]))
         return isinstance(node, dict) and _is_record(node)
 
     def read(self, nodes: list[Any], value: Any) -> Any:

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from temporalio import workflow
+from temporalio.worker import Worker
 
 from perdure import Agent, Deny, Registry, errors, tool
 from perdure.testing import ScriptedModel, call, calls, says
@@ -45,4 +47,38 @@ async def test_lineage_that_no_turn_gave_is_refused(runtime: Runtime, ancestors:
             await turn.result()
 
     assert words in caught.value.message
+    assert (ran, model.call_count) == ([], 0)
+
+
+@workflow.defn(sandboxed=False)
+class Forger:
+    """A workflow that is no turn."""
+
+    @workflow.run
+    async def run(self, turn_id: str, queue: str) -> None:
+        """Start a turn that claims another parent."""
+        tools = [{"owner": "admin", "name": "plain"}]
+        lineage = {"ancestors": [{"turn_id": "x", "key": "step-1.call-1.child-1"}], "tools": tools}
+        await workflow.start_child_workflow(
+            "AgentTurn",
+            {"agent": "w", "task": "t", "lineage": lineage},
+            id=turn_id,
+            task_queue=queue,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        )
+
+
+@pytest.mark.accepts("U13")
+async def test_lineage_of_another_parent_is_refused(runtime: Runtime) -> None:
+    """A parent alone does not do: it has to be the turn that the lineage names."""
+    ran.clear()
+    agents = Registry([Agent(name="admin", model="s:m", tools=[plain]), Agent(name="w", model="s:m")])
+    model = ScriptedModel(calls(call("plain")), says("done"))
+    async with runtime(agents, model=model) as client:
+        turn_id, queue = "forged-child", f"{client.task_queue}-forger"
+        async with Worker(client.temporal, task_queue=queue, workflows=[Forger]):
+            await client.temporal.execute_workflow(Forger.run, args=[turn_id, client.task_queue], id="forger", task_queue=queue)
+        with pytest.raises(errors.InvalidRequestError, match="'x' delegated this turn"):
+            await (await client.get(turn_id)).result()
+
     assert (ran, model.call_count) == ([], 0)

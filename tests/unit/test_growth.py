@@ -135,12 +135,12 @@ def in_words(words: str) -> None:
 
 REPLIES = {
     "fence that is not closed": repeated(" ", "Action: search\nAction Input: ```\n", "x"),
-    "tabs behind a fence": repeated("\t", "Action: search\nAction Input: ```json", "x"),
+    "actions without input": repeated("Action: none\n"),
     "fence of tildes": repeated("\n", "Action: search\nAction Input: ~~~\n", "x"),
     "actions that name nothing": repeated("Action:\n"),
     "tildes": repeated("~"),
     "ticks": repeated("`"),
-    "actions without input": repeated("Action: none\n"),
+    "tabs behind a fence": repeated("\t", "Action: search\nAction Input: ```", "x"),
     "inputs": repeated("Action Input: {\n", "Action: search\n"),
     "answers that are empty": repeated("**Final Answer:**\n"),
     "decoration": repeated("*#> _"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -224,6 +225,54 @@ def test_type_that_no_model_can_be_held_to_is_refused_when_the_agent_is_built(wa
 )
 def test_schema_of_another_language_is_refused_by_what_is_wrong_with_it(schema: Schema, says: str) -> None:
     """Whoever starts a turn by hand may send anything."""
+    with pytest.raises(errors.InvalidRequestError, match=says):
+        TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
+
+
+A: Schema = {"$ref": "#/$defs/a"}
+
+
+def in_levels(count: int, inner: Callable[[Schema], Schema]) -> Schema:
+    """Definitions of which each refers to the next, and the last is a string."""
+    made: dict[str, Any] = {f"L{n}": inner({"$ref": f"#/$defs/L{n + 1}"}) for n in range(count)}
+    return {"$defs": {**made, f"L{count}": {"type": "string"}}, "$ref": "#/$defs/L0"}
+
+
+def twice(one: Schema) -> Schema:
+    """An object of two fields, each described where it is used."""
+    return {"type": "object", "properties": {name: {**one, "description": name} for name in "ab"}}
+
+
+LONG = {"$defs": {"a": {"type": "string", "description": "x" * 20_000}}}
+TOO_LARGE: dict[str, tuple[Schema, str]] = {
+    "copies of copies": (in_levels(9, twice), "comes to more than 10000 values"),
+    "copies of words": (
+        {
+            **LONG,
+            "type": "object",
+            "properties": {str(n): {**A, "description": "b"} for n in range(60)},
+        },
+        "comes to more than .* bytes",
+    ),
+    "values that are not sent": (
+        {"type": "string", "allOf": [{"enum": [*range(10_000)]}]},
+        "it has more than 10000 values",
+    ),
+    "depth that is not sent": (
+        {"type": "string", "not": functools.reduce(lambda one, _: {"not": one}, range(130), {})},
+        "it is nested more than 64 deep",
+    ),
+    "depth by references": (
+        in_levels(70, lambda one: {"type": "array", "items": one}),
+        r"\[\]: it is nested more than 64 deep",
+    ),
+}
+
+
+@pytest.mark.accepts("C1")
+@pytest.mark.parametrize(("schema", "says"), TOO_LARGE.values(), ids=TOO_LARGE.keys())
+def test_schema_that_is_too_large_is_refused_at_the_start(schema: Schema, says: str) -> None:
+    """As it comes, and as it is sent, where what is described is written once for each use."""
     with pytest.raises(errors.InvalidRequestError, match=says):
         TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
 
@@ -504,7 +553,6 @@ def circle(**inner: Any) -> Schema:
     return {"$defs": {"a": inner, "b": {"$ref": "#/$defs/a"}}, "type": "object", "properties": {}, "allOf": [{"$ref": "#/$defs/a"}]}
 
 
-A: Schema = {"$ref": "#/$defs/a"}
 B: Schema = {"$ref": "#/$defs/b"}
 
 

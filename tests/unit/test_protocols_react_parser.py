@@ -299,6 +299,15 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 UNMARKED = st.text(max_size=80).map(str.strip).filter(lambda text: ":" not in text and "\r" not in text)
 
 
+@pytest.mark.accepts("C3")
+def test_call_behind_a_hundred_markers_that_name_nothing_is_not_looked_for() -> None:
+    """Markers are read one by one, so a reply that is full of them would take long."""
+    call = "Action: now\nAction Input: {}"
+
+    assert parse("Action:\n" * 99 + call, TOOLS).action == "now"
+    assert parse("Action:\n" * 100 + call, TOOLS) == Reply()
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(
     thought=UNMARKED,

@@ -25,10 +25,8 @@ from perdure.activities import failures, outcomes
 from perdure.activities.payloads import NOTHING, unpack
 from perdure.activities.signatures import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, TURN
 from perdure.approvals import Decision, PendingApproval
-from perdure.budgets import Budget
 from perdure.errors import PerdureError
 from perdure.facts import (
-    BudgetAdded,
     CancelRequested,
     ChildScheduled,
     Decided,
@@ -139,7 +137,7 @@ class HistoryReader:
 
     async def _updated(self, update: Input) -> Fact | None:
         if update.name == ADD_BUDGET:
-            return BudgetAdded(unpack(await self._raw(update.args.payloads), Budget))
+            return outcomes.added(await self._raw(update.args.payloads))
         if update.name == DECIDE:
             return Decided(unpack(await self._raw(update.args.payloads), Decision))
         return None

@@ -13,10 +13,12 @@ from perdure import errors, limits
 from perdure.activities import failures
 from perdure.activities.payloads import unpack
 from perdure.approvals import Ruling
+from perdure.budgets import Budget, BudgetUpdate
 from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.facts import (
     AgentResolved,
+    BudgetAdded,
     CallFailed,
     ChildEnded,
     ChildRead,
@@ -31,6 +33,15 @@ from perdure.facts import (
     ToolReturned,
 )
 from perdure.wire import ChildNews, ModelAnswer, Summary, ToolOutput, TurnRead
+
+
+def added(given: RawValue) -> BudgetAdded:
+    """The fact of an update that adds to the budget.
+
+    Raises:
+        InvalidRequestError: It is not a budget.
+    """
+    return BudgetAdded(unpack(given, Budget), unpack(given, BudgetUpdate).by)
 
 
 def completed(key: Key, result: RawValue) -> Fact:

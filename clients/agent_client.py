@@ -253,13 +253,19 @@ class AgentClient:
         """
         return await (await self.get(id)).wait(timeout)
 
-    async def add_budget(self, id: str, more: Budget) -> Remaining:  # noqa: A002 - what callers know it as
+    async def add_budget(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        more: Budget,
+        *,
+        by: str | None = None,
+    ) -> Remaining:
         """Add to the budget of a turn: `get` and `Turn.add_budget` in one.
 
         Raises:
             PerdureError: As `get` and `Turn.add_budget` do.
         """
-        return await (await self.get(id)).add_budget(more)
+        return await (await self.get(id)).add_budget(more, by=by)
 
     async def pending_approvals(
         self, agent: Agent[Any] | str | None = None, *, labels: Mapping[str, str] | None = None
@@ -285,6 +291,7 @@ class AgentClient:
         token: str | None = None,
         reason: str = "",
         arguments: Mapping[str, JsonValue] | None = None,
+        by: str | None = None,
     ) -> None:
         """Let a call run, with its own arguments or with these.
 
@@ -295,6 +302,8 @@ class AgentClient:
                 was looked at, in the same run. Needed for a turn that was restarted or reset.
             reason: Why.
             arguments: These in place of its own.
+            by: Who approves it, such as an e-mail address: one line, at most 200 characters.
+                It is recorded, not checked.
 
         Raises:
             ApprovalConflictError: No such call waits, or it is not the one of the token.
@@ -302,9 +311,16 @@ class AgentClient:
         """
         turn = await self.get(id)
         [one] = await waiting.named(self._client, turn, [_named(call_id, token)], to_run=True)
-        await turn.approve(one, reason=reason, arguments=arguments)
+        await turn.approve(one, reason=reason, arguments=arguments, by=by)
 
-    async def deny(self, id: str, call_id: str, reason: str = "") -> None:  # noqa: A002 - what callers know it as
+    async def deny(
+        self,
+        id: str,  # noqa: A002 - what callers know it as
+        call_id: str,
+        reason: str = "",
+        *,
+        by: str | None = None,
+    ) -> None:
         """Refuse a call; the model is told why.
 
         Raises:
@@ -312,7 +328,7 @@ class AgentClient:
         """
         turn = await self.get(id)
         [one] = await waiting.named(self._client, turn, [_named(call_id)], to_run=False)
-        await turn.deny(one, reason)
+        await turn.deny(one, reason, by=by)
 
     def list(
         self,

@@ -44,6 +44,7 @@ def register(subparsers: Any) -> None:
     )
     more.add_argument("turn", metavar="TURN", help="the turn's id")
     amounts.add_options(more, "what is added")
+    options.deciding(more)
     options.telling(more, "what is left as a line of JSON")
     options.connecting(more)
     more.set_defaults(run=add_budget)
@@ -115,9 +116,7 @@ def _register_list(subparsers: Any) -> None:
     listed.add_argument("--state", choices=_STATES, metavar="STATE", help="only turns that are running, waiting, paused or ended")
     outcomes = [outcome.value for outcome in Outcome]
     listed.add_argument("--outcome", choices=outcomes, metavar="OUTCOME", help="only turns that ended so: completed, failed, cancelled, …")
-    listed.add_argument(
-        "--label", metavar="NAME=VALUE", type=options.label, action="append", default=[], help="only turns with this label; may be repeated"
-    )
+    options.labelled(listed, "only turns with this label; may be repeated")
     listed.add_argument("--parent", metavar="TURN", help="only turns that this turn delegated to")
     listed.add_argument("--limit", type=whole_number, default=20, metavar="N", help="at most so many (default: 20)")
     options.telling(listed, "a line of JSON for each turn")
@@ -240,7 +239,7 @@ async def add_budget(arguments: argparse.Namespace) -> int:
     if more is None:
         raise errors.InvalidRequestError("say what is added: --usd, --time, --tokens, --model-calls or --tool-calls")
     client = await _client(arguments)
-    left = await client.add_budget(arguments.turn, more)
+    left = await client.add_budget(arguments.turn, more, by=options.by_of(arguments))
     if arguments.json:
         tell({"turn": arguments.turn, "left": left})
     else:

@@ -15,7 +15,7 @@ from typing import Any
 
 from perdure import errors
 from perdure.approvals import PendingApproval
-from perdure.clients import waiting
+from perdure.clients import options, waiting
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.amounts import time_in_words
 from perdure.clients.arguments import examples
@@ -39,6 +39,7 @@ def register(subparsers: Any, connecting: Any, run: Any) -> None:
             "perdure approvals ticket-4711",
             "perdure approvals ticket-4711 --approve call_1_1",
             'perdure approvals ticket-4711 --deny call_1_2 --reason "the customer called"',
+            "perdure approvals --agent support --label team=north",
         ),
     )
     command.add_argument("turn", metavar="TURN", nargs="?", help="the turn's id: its calls, with all arguments")
@@ -47,6 +48,9 @@ def register(subparsers: Any, connecting: Any, run: Any) -> None:
     said.add_argument("--deny", metavar="CALL", action="append", default=[], help="refuse this call; may be repeated")
     command.add_argument("--arguments", metavar="JSON", help="with --approve: run it with these arguments in place of its own")
     command.add_argument("--reason", default="", help="why; with --deny the model is told")
+    options.deciding(command)
+    command.add_argument("--agent", metavar="NAME", help="list only calls of this agent's turns")
+    options.labelled(command, "list only calls of turns with this label; may be repeated")
     command.add_argument("--json", action="store_true", help="a line of JSON for each call, with all of its arguments")
     connecting(command)
     command.set_defaults(run=run)
@@ -58,6 +62,10 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
     edited = _edited(arguments)
     if arguments.reason and not calls:
         raise errors.InvalidRequestError("--reason says why a call is decided so: name it with --approve or --deny")
+    if arguments.by is not None and not calls:
+        raise errors.InvalidRequestError("--by says who decides: name a call with --approve or --deny")
+    if arguments.turn is not None and (arguments.agent or arguments.label):
+        raise errors.InvalidRequestError("--agent and --label filter the list of all turns: leave the turn's id out")
     if arguments.turn is None:
         if calls:
             raise errors.InvalidRequestError(f"say whose call: perdure approvals TURN {'--approve' if arguments.approve else '--deny'} CALL")
@@ -66,14 +74,15 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
     if not calls:
         is_plain = await waiting.is_only_run(client.temporal, turn)
         return _look(arguments, await turn.pending_approvals(), is_plain)
+    by = options.by_of(arguments)
     for one in await waiting.named(client.temporal, turn, calls, to_run=bool(arguments.approve)):
         if arguments.deny:
-            await turn.deny(one, arguments.reason)
+            await turn.deny(one, arguments.reason, by=by)
         else:
-            await turn.approve(one, reason=arguments.reason, arguments=edited)
+            await turn.approve(one, reason=arguments.reason, arguments=edited, by=by)
         decided = "denied" if arguments.deny else "approved"
         if arguments.json:
-            tell({"turn": turn.id, "call_id": one.call_id, "tool": one.tool, "decided": decided})
+            tell({"turn": turn.id, "call_id": one.call_id, "tool": one.tool, "decided": decided, "by": by})
         else:
             put(f"{decided}  {_row(one, arguments.arguments)}")
     return 0
@@ -81,7 +90,7 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
 
 async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
     paint = Paint()
-    found = [row async for row in client.pending_approvals()]
+    found = [row async for row in client.pending_approvals(arguments.agent, labels=dict(arguments.label))]
     if arguments.json:
         return _tell([(entry.id, one) for entry, one in found])
     for entry, one in found:

@@ -15,14 +15,15 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel, ConfigDict, Field
 
-from perdure import errors, kinds
+from perdure import errors, kinds, limits
 from perdure.budgets import Budget
 from perdure.clients.served import Served
-from perdure.text import arguments_exactly, arguments_in_brief, quoted, word
+from perdure.text import arguments_exactly, arguments_in_brief, one_line, quoted, word
 
 Ctx = Context[Served, Any]
 
 _SHOWN_CHARACTERS = 4_000
+_MCP = " (MCP)"
 _LONGEST_MINUTES = kinds.LONGEST / timedelta(minutes=1)
 
 
@@ -96,6 +97,13 @@ def require(consent: ElicitationResult[Consent], otherwise: str) -> None:
 def served_by(ctx: Ctx) -> Served:
     """What the server of a request offers."""
     return ctx.request_context.lifespan_context
+
+
+def client_of(ctx: Ctx) -> str:
+    """The MCP client that decides, as it names itself: what is recorded as `by`."""
+    params = ctx.session.client_params
+    name = one_line(params.client_info.name, limits.BY_CHARACTERS - len(_MCP)) if params else ""
+    return f"{name or 'a client'}{_MCP}"
 
 
 @contextlib.contextmanager

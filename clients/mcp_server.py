@@ -16,7 +16,7 @@ from pydantic import Field
 from perdure.activities.search import State
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.entries import TurnEntry
-from perdure.clients.mcp_questions import Amounts, Ctx, LetsRun, LetsSpend, as_tool_errors, require, served_by
+from perdure.clients.mcp_questions import Amounts, Ctx, LetsRun, LetsSpend, as_tool_errors, client_of, require, served_by
 from perdure.clients.served import Served, Watch
 from perdure.clients.turn_view import TurnView
 
@@ -147,7 +147,7 @@ async def add_budget(turn: TurnId, more: Amounts, consent: LetsSpend, ctx: Ctx) 
     with as_tool_errors():
         require(consent, "the user did not agree; nothing was added")
         found, _ = await served.turn(turn)
-        await found.add_budget(more.budget)
+        await found.add_budget(more.budget, by=client_of(ctx))
         return await served.look(found)
 
 
@@ -164,7 +164,7 @@ async def approve_call(
     with as_tool_errors():
         require(consent, "the user did not approve it; the call waits on. deny_call refuses it")
         found, _ = await served.turn(turn)
-        await found.approve(await served.waiting(turn, call, digest), reason=reason)
+        await found.approve(await served.waiting(turn, call, digest), reason=reason, by=client_of(ctx))
         return await served.look(found)
 
 
@@ -175,5 +175,5 @@ async def deny_call(
     served = served_by(ctx)
     with as_tool_errors():
         found, _ = await served.turn(turn)
-        await found.deny(await served.waiting(turn, call, digest), reason)
+        await found.deny(await served.waiting(turn, call, digest), reason, by=client_of(ctx))
         return await served.look(found)

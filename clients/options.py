@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import getpass
 import os
 from pathlib import Path
+
+from perdure import kinds
 
 _MOST_DAYS = 36_500
 
@@ -27,12 +31,33 @@ def streaming(command: argparse.ArgumentParser) -> None:
     command.add_argument("--stream", action="store_true", help="print what the model says while it speaks")
 
 
+def labelled(command: argparse.ArgumentParser, what: str) -> None:
+    """`--label`."""
+    command.add_argument("--label", metavar="NAME=VALUE", type=label, action="append", default=[], help=what)
+
+
 def asking(command: argparse.ArgumentParser) -> None:
     """What the librarian is asked with."""
     command.add_argument("--folder", type=Path, default=Path("docs"), help="the documents (default: docs)")
     command.add_argument("--model", help="such as openai:gpt-5-mini (default: that with OPENAI_API_KEY, else offline:librarian)")
     command.add_argument("--base-url", help="of a server that speaks OpenAI's APIs, such as http://localhost:11434/v1")
     command.add_argument("--address", metavar="HOST:PORT", help="use this Temporal server instead of an embedded one")
+
+
+def deciding(command: argparse.ArgumentParser) -> None:
+    """`--by`."""
+    command.add_argument("--by", metavar="NAME", help="who decides; it is recorded (default: PERDURE_BY, or your login name)")
+
+
+def by_of(arguments: argparse.Namespace) -> str | None:
+    """Who decides; None where the login name is unknown, or is not a line that could be recorded."""
+    named: str | None = arguments.by if arguments.by is not None else os.environ.get("PERDURE_BY") or None
+    if named is not None:
+        return named
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        name = getpass.getuser()
+        return name if kinds.BY.fits(name) else None
+    return None
 
 
 def label(text: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TextIO
 from urllib.parse import quote
 
+from perdure.approvals import Decision
 from perdure.budgets import Remaining
 from perdure.clients import amounts
 from perdure.clients.events import Event
@@ -37,7 +38,7 @@ from perdure.fold import apply
 from perdure.reports import AgentReport, Outcome
 from perdure.state import TurnState
 from perdure.tasks import headline
-from perdure.text import arguments_in_brief, harmless, one_line, word
+from perdure.text import arguments_exactly, arguments_in_brief, harmless, one_line, word
 
 COLOURS = {Outcome.COMPLETED: "green", Outcome.TRUNCATED: "yellow", Outcome.CANCELLED: "yellow"}
 """Of how a turn ended; red for the others."""
@@ -148,10 +149,9 @@ class Progress:
             case PolicyAnswered(key, ruling):
                 return paint("dim", f"{key}  {ruling.verdict.kind.replace('_', ' ')}")
             case Decided(decision):
-                said = f"{word(decision.call_id)} {'approved' if decision.approve else 'denied'}"
-                return paint("green" if decision.approve else "yellow", said + (f": {_all(decision.reason)}" if decision.reason else ""))
-            case BudgetAdded(more):
-                return paint("green", f"budget added: {amounts.in_words(Remaining(**dict(more)))}")
+                return paint("green" if decision.approve else "yellow", f"{word(decision.call_id)} {_decided(decision)}")
+            case BudgetAdded(more, by):
+                return paint("green", f"budget added{f' by {_all(by)}' if by else ''}: {amounts.in_words(Remaining(**dict(more)))}")
             case TurnEnded(outcome):
                 return paint(COLOURS.get(outcome, "red"), outcome.value)
             case _:
@@ -163,6 +163,12 @@ class Progress:
             return f"{key}  {self._paint('dim', 'answers')}"
         asked = ", ".join(f"{word(call.name)} {arguments_in_brief(call.arguments)}" for call in calls)
         return f"{key}  {self._paint('cyan', asked)}" + (f"  {self._paint('dim', one_line(text, 60))}" if text not in ("", self.said) else "")
+
+
+def _decided(decision: Decision) -> str:
+    """What was decided, by whom, with which arguments and why."""
+    edited = "" if decision.arguments is None else f", with other arguments: {arguments_exactly(decision.arguments)}"
+    return f"{decision.in_words}{edited}" + (f": {_all(decision.reason)}" if decision.reason else "")
 
 
 def _and_tools(count: int) -> str:

@@ -19,7 +19,7 @@ from perdure import ends, errors, kinds
 from perdure.activities.payloads import pack, unpack
 from perdure.activities.signatures import ADD_BUDGET, DECIDE
 from perdure.approvals import Decision, PendingApproval
-from perdure.budgets import Budget, Remaining
+from perdure.budgets import Budget, BudgetUpdate, Remaining
 from perdure.clients import updates
 from perdure.clients.events import CaughtUp, Event
 from perdure.clients.feed import Feed, describe, state_of, unreadable
@@ -39,7 +39,9 @@ _ANSWER = {
     "pending": kinds.of("what pending_approvals gives", PendingApproval),
     "reason": kinds.TEXT,
     "arguments": kinds.MAPPING.optional(),
+    "by": kinds.BY,
 }
+_MORE = {"more": kinds.of("a Budget, such as Budget(usd='0.50')", Budget), "by": kinds.BY}
 
 _TIMEOUT = kinds.Kind(
     "a timedelta or a number of seconds, zero or more",
@@ -216,11 +218,13 @@ class Turn(Generic[T]):
             return False
         return True
 
-    async def add_budget(self, more: Budget) -> Remaining:
+    async def add_budget(self, more: Budget, *, by: str | None = None) -> Remaining:
         """Add to the budget; a turn that waits for that goes on. Needs a worker that runs the turn.
 
         Args:
             more: What is added to each limit that it names.
+            by: Who adds it, such as an e-mail address: one line, at most 200 characters.
+                It is recorded, not checked.
 
         Returns:
             What is left then; zero where what was added does not cover what is overdrawn.
@@ -230,9 +234,9 @@ class Turn(Generic[T]):
             ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        kinds.check("what is added", {"more": more}, {"more": kinds.of("a Budget, such as Budget(usd='0.50')", Budget)}, errors.InvalidRequestError)
+        kinds.check("what is added", {"more": more, "by": by}, _MORE, errors.InvalidRequestError)
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
-        return unpack(await updates.ask(handle, ADD_BUDGET, pack(more)), Remaining)
+        return unpack(await updates.ask(handle, ADD_BUDGET, pack(BudgetUpdate(**dict(more), by=by))), Remaining)
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """The calls that wait for a person now, with their arguments whole. What has expired by the clock of this machine is left out.
@@ -244,29 +248,41 @@ class Turn(Generic[T]):
         state = await state_of(self._client, self.id, self.run_id)
         return tuple(pending(state, self.run_id, datetime.now(UTC)))
 
-    async def approve(self, pending: PendingApproval, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None) -> None:
+    async def approve(
+        self, pending: PendingApproval, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None, by: str | None = None
+    ) -> None:
         """Let a call run, with its own arguments or with these. Needs a worker that runs the turn.
+
+        Args:
+            pending: The call, from `pending_approvals`.
+            reason: Why.
+            arguments: These in place of its own.
+            by: Who approves it, such as an e-mail address: one line, at most 200 characters.
+                It is recorded, not checked.
 
         Raises:
             ApprovalConflictError: It was answered already, has expired, or has other arguments than `pending` says.
-            InvalidRequestError: The turn is over, or the arguments are no JSON.
+            InvalidRequestError: The turn is over, the arguments are no JSON, or `by` is not such a line.
             ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        await self._decide(pending, True, reason, arguments)
+        await self._decide(pending, True, reason, by, arguments)
 
-    async def deny(self, pending: PendingApproval, reason: str = "") -> None:
+    async def deny(self, pending: PendingApproval, reason: str = "", *, by: str | None = None) -> None:
         """Refuse a call; the model is told why.
 
         Raises:
             PerdureError: As `approve` does.
         """
-        await self._decide(pending, False, reason)
+        await self._decide(pending, False, reason, by)
 
-    async def _decide(self, pending: PendingApproval, approve: bool, reason: str, arguments: Mapping[str, JsonValue] | None = None) -> None:
-        kinds.check("the answer", {"pending": pending, "reason": reason, "arguments": arguments}, _ANSWER, errors.InvalidRequestError)
+    async def _decide(
+        self, pending: PendingApproval, approve: bool, reason: str, by: str | None, arguments: Mapping[str, JsonValue] | None = None
+    ) -> None:
+        given = {"pending": pending, "reason": reason, "arguments": arguments, "by": by}
+        kinds.check("the answer", given, _ANSWER, errors.InvalidRequestError)
         edited = None if arguments is None else _written(arguments)
-        decision = Decision(call_id=pending.call_id, digest=pending.digest, approve=approve, reason=reason, arguments=edited)
+        decision = Decision(call_id=pending.call_id, digest=pending.digest, approve=approve, reason=reason, arguments=edited, by=by)
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
         await updates.ask(handle, DECIDE, pack(decision))
 

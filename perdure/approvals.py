@@ -16,6 +16,7 @@ from pydantic import Field
 from perdure import errors, kinds, limits
 from perdure.messages import ToolCall
 from perdure.tasks import Task
+from perdure.text import harmless
 from perdure.values import Given, Value, Wire
 
 if TYPE_CHECKING:
@@ -114,13 +115,22 @@ class Ruling(Wire):
 
 
 class Decision(Wire):
-    """What a person says about a call. `digest` names the arguments that were looked at; `arguments` replaces them, as JSON text."""
+    """What a person says about a call. `digest` names the arguments that were looked at; `arguments` replaces them, as JSON text.
+
+    `by` is who decided, as the caller named them; None where it named nobody, and in an earlier release.
+    """
 
     call_id: str
     digest: str
     approve: bool
     reason: str = ""
     arguments: str | None = None
+    by: str | None = None
+
+    @property
+    def in_words(self) -> str:
+        """`approved by anna`, in one line."""
+        return ("approved" if self.approve else "denied") + (f" by {harmless(self.by)}" if self.by else "")
 
 
 class PendingApproval(Wire):
@@ -234,7 +244,9 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
 
     Raises:
         ApprovalConflictError: The message says which.
+        InvalidRequestError: `by` is not one line of visible characters, or is too long.
     """
+    kinds.check("the decision", {"by": decision.by}, {"by": kinds.BY}, errors.InvalidRequestError)
     found = next((one for one in pending if one.call_id == decision.call_id), None)
     if found is None:
         raise errors.ApprovalConflictError(f"no approval is pending for the call {decision.call_id!r}: it was answered already, or never asked")

@@ -78,7 +78,7 @@ class Budget(Given):
 
     @model_validator(mode="after")
     def _limits_something(self) -> Budget:
-        if not self.model_fields_set or all(value is None for _, value in self):
+        if all(getattr(self, name) is None for name in Budget.model_fields):
             raise ValueError("name at least one of usd, time, tokens, model_calls, tool_calls")
         return self
 
@@ -113,6 +113,12 @@ class Budget(Given):
 
 def _named(budget: Budget) -> dict[str, Any]:
     return {name: value for name, value in budget if value is not None}
+
+
+class BudgetUpdate(Budget):
+    """Input of the update that adds to a budget: what is added, and who does. An earlier release reads it as a `Budget`."""
+
+    by: str | None = None
 
 
 class Remaining(Wire):

@@ -226,9 +226,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAdded:
-    """Somebody added to the budget."""
+    """The budget was added to. `by` is who did, as the caller named them; None where it named nobody."""
 
     more: Budget
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

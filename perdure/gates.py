@@ -44,6 +44,7 @@ def decided(state: TurnState, decision: Decision) -> TurnState:
     place = _place(state, decision.call_id)
     if place is None:
         return state
+    state = replace(state, decisions=(*state.decisions, decision))
     if not decision.approve:
         return steps.give(state, _key(state, place), clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES), is_error=True)
     return replace(state, gates=_with(state.gates, place, Gate(arguments=decision.arguments)))

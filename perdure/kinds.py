@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import AfterValidator, ValidationInfo
 
-from perdure import errors
-from perdure.text import clean, one_line
+from perdure import errors, limits
+from perdure.text import clean, harmless, one_line
 
 LONGEST = timedelta(days=3650)
 """What a time may be at most: further away, sums with the calendar end."""
@@ -62,6 +62,11 @@ def each(words: str, fits: Callable[[Any], bool]) -> Kind:
 TEXT = of("a text", str)
 UNICODE = Kind("a text that UTF-8 can hold", lambda value: isinstance(value, str) and clean(value) == value)
 """For what is sent as it is: no protocol can hold a lone surrogate."""
+BY = Kind(
+    f"one line of 1 to {limits.BY_CHARACTERS} visible characters",
+    lambda value: isinstance(value, str) and bool(value.strip()) and len(value) <= limits.BY_CHARACTERS and harmless(value) == value,
+).optional()
+"""For the name of the person or program that made a decision."""
 FLAG = of("True or False", bool)
 MAPPING = of("a mapping, such as a dict", Mapping)
 TEXTS = Kind(

@@ -102,6 +102,8 @@ LOST_ATTEMPTS = 5
 TURN_ID_CHARACTERS = 100
 NAME_CHARACTERS = 64
 """Names of agents and tools."""
+BY_CHARACTERS = 200
+"""The name of the person or program that made a decision."""
 
 WINDOW_SHARE = 0.8
 """Of a model's window, the answer's part left out: a longer transcript is not sent whole. The rest is for what the estimate does not see."""

@@ -8,6 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Generic
 
+from perdure.approvals import Decision
 from perdure.budgets import Spending
 from perdure.messages import AssistantMessage, Message, ToolResult
 from perdure.outputs import T
@@ -89,7 +90,7 @@ class Step(Value):
 
     `number` counts from 1; `model` is the one that answered, `tried` holds the attempts before that and who was passed over. `cost` is in US
     dollars, None where nobody knows the price; `overrun` says that the provider billed more than its upper bound. `left_out` is what was not sent of
-    the transcript, None where that was sent whole.
+    the transcript, None where that was sent whole. `decisions` are what people decided about its calls, first to last.
     """
 
     number: int
@@ -102,6 +103,7 @@ class Step(Value):
     overrun: bool = False
     tried: tuple[Tried, ...] = ()
     left_out: LeftOut | None = None
+    decisions: tuple[Decision, ...] = ()
 
 
 class ChildReport(Value):

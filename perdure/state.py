@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
-from perdure.approvals import Asked, Gate, PendingApproval
+from perdure.approvals import Asked, Decision, Gate, PendingApproval
 from perdure.bills import Bill
 from perdure.budgets import Budget, Spending
 from perdure.definitions import AgentDefinition
@@ -106,7 +106,7 @@ class TurnState:
     """Everything that follows from the facts so far.
 
     `messages` are complete: every call in them has its results, but for the calls of the last answer, whose results gather in `results`.
-    `calls` are those, until each has one; `in_flight` are activities and children, in their order.
+    `calls` are those, until each has one; `decisions` are what people decided about them; `in_flight` are activities and children, in their order.
     `bound` is the most tokens that they can be, `asked_bound` that of what the turn was given; `known_tokens` is what the model `known_by` reported
     for the messages up to `known_at` without `known_cut`. `estimate` is about how many tokens they are. `cuts` is what is not sent to which model,
     because its window is too small, `left_out` what `last_cut` left out of the last call. `opening` is the place of the message with the task,
@@ -146,6 +146,7 @@ class TurnState:
     bill: Bill | None = None
     results: tuple[ToolResult | None, ...] = ()
     gates: tuple[Gate, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     failures: tuple[CallFailed, ...] = ()
     pardoned: int = 0
     usage: Usage = Usage()

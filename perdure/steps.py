@@ -116,5 +116,6 @@ def close(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -
         overrun=state.bill.overrun if state.bill else False,
         tried=state.tried,
         left_out=state.left_out,
+        decisions=state.decisions,
     )
-    return replace(state, steps=(*state.steps, step), calls=(), results=(), gates=(), closed_calls=state.closed_calls + len(results))
+    return replace(state, steps=(*state.steps, step), calls=(), results=(), gates=(), decisions=(), closed_calls=state.closed_calls + len(results))

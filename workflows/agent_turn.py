@@ -15,12 +15,11 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from perdure import approvals, chains, errors, limits, reservations
+from perdure import approvals, chains, errors, kinds, limits, reservations
 from perdure.activities import failures, outcomes
 from perdure.activities.payloads import NOTHING, pack, unpack
 from perdure.activities.signatures import ADD_BUDGET, ASK_POLICY, CALL_MODEL, CHILD_NEWS, DECIDE, RESOLVE_AGENT, TURN
 from perdure.approvals import Decision, PolicyCall
-from perdure.budgets import Budget
 from perdure.decide import (
     Act,
     Ask,
@@ -38,7 +37,7 @@ from perdure.decide import (
 )
 from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
-from perdure.facts import BudgetAdded, CallFailed, CancelRequested, Decided, Key, ModelAnswered, TurnStarted
+from perdure.facts import CallFailed, CancelRequested, Decided, Key, ModelAnswered, TurnStarted
 from perdure.fold import ready_for
 from perdure.health import Health
 from perdure.reports import Outcome
@@ -208,8 +207,13 @@ class AgentTurn:
             run=info.first_execution_run_id[-8:] if tool.has_context else "",
             labels=request.labels if request else {},
         )
-        summary = f"{_label(move.key)}: {run.tool} {arguments_in_brief(move.call.arguments)}"
+        summary = f"{_label(move.key)}: {run.tool} {arguments_in_brief(move.call.arguments)}{self._said_of(move)}"
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
+
+    def _said_of(self, move: Act) -> str:
+        """Who approved a call, where that is known."""
+        found = next((one for one in self._board.state.decisions if one.call_id == move.call.id and one.by), None)
+        return f", {found.in_words}" if found else ""
 
     async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
         """Ask the policies about a call."""
@@ -241,25 +245,27 @@ class AgentTurn:
     @workflow.update(name=ADD_BUDGET, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
         """Raise the budget; a turn that waits for that goes on. One that does not know its limits yet answers when it does."""
-        more, is_root = unpack(given, Budget), workflow.info().parent is None
+        added, is_root = outcomes.added(given), workflow.info().parent is None
+        more = added.more
         if is_root:
-            self._board.note(BudgetAdded(more))
+            self._board.note(added)
         if self._board.state.agent is None:
             await workflow.wait_condition(lambda: self._board.state.agent is not None)
             with failures.typed():
                 self._board.state.ledger.add(more)
         if not is_root:  # those above first: at no moment is more leased than there is
             await ancestors.tell_added(self._board.state, more)
-            self._board.note(BudgetAdded(more))
+            self._board.note(added)
         return pack(self._board.remaining)
 
     @add_budget.validator
     def check_added(self, given: RawValue = NOTHING) -> None:
         """Refuse what cannot be added, before history knows of it."""
         with failures.typed():
-            more = unpack(given, Budget)
+            added = outcomes.added(given)
+            kinds.check("what is added", {"by": added.by}, {"by": kinds.BY}, errors.InvalidRequestError)
             if self._board.state.agent is not None:
-                self._board.state.ledger.add(more)
+                self._board.state.ledger.add(added.more)
 
     @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def child_news(self, given: RawValue = NOTHING) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from perdure import errors
-from perdure.approvals import PendingApproval
+from perdure.approvals import Decision, PendingApproval
 from perdure.budgets import DIMENSIONS
 from perdure.ledger import in_words
 from perdure.state import TurnState, Waiting
@@ -40,6 +40,8 @@ def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) ->
         lines += ["", f"Time is up at {_moment(deadline)} (limit {_short(state.time_limit)})"]
     if state.waiting is not None and state.waiting.kind != "retry":
         lines += ["", *_wait(state, state.waiting, at)]
+    for one in state.decisions[-_MOST_CALLS:]:
+        lines += ["", f"Decided: {_decided(one, state)}"]
     if state.failures:
         last = errors.from_info(state.failures[-1].error)
         lines += ["", f"Last error: {last.code}: {_plain(last.message, 300)}"]
@@ -88,6 +90,14 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
     """A call with its arguments as a person approves them: no field can pass for another, and none is left out without a note."""
     tool, call = markdown(word(pending.tool)), markdown(word(pending.call_id))
     return f"- **{tool}** ({call}) {markdown_of_arguments(arguments_in_brief(arguments))}, until {_moment(pending.expires_at)}"
+
+
+def _decided(decision: Decision, state: TurnState) -> str:
+    """What a person decided about a call of this step."""
+    tool = next(call.name for call in state.calls if call.id == decision.call_id)
+    edited = ", with other arguments" if decision.arguments is not None else ""
+    reason = f": {one_line(decision.reason, 300)}" if decision.reason else ""
+    return markdown(f"{word(tool)} ({word(decision.call_id)}) {decision.in_words}{edited}{reason}")
 
 
 def _moment(time: datetime) -> str:

@@ -12,6 +12,7 @@ import functools
 import logging
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 from temporalio import workflow
 
@@ -68,7 +69,8 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
         is_error = isinstance(fact, ToolLost) or fact.output.is_error
         outcome = fact.loss.value if isinstance(fact, ToolLost) else "error" if is_error else "ok"
         words = fact.output.content if isinstance(fact, ToolReturned) and is_error else ""
-        _write(after, "tool_call", key, tool=name, duration_ms=duration, outcome=outcome, words=words)
+        by = _decided_by(before, before.calls[key.call - 1].id)
+        _write(after, "tool_call", key, tool=name, duration_ms=duration, outcome=outcome, words=words, **by)
 
 
 def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:
@@ -83,7 +85,16 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
         elif result.content.startswith(steps.NOT_RUN):
             outcome = _unfinished(before, Key(len(before.steps) + 1, place))
         words = result.content if outcome == "error" else ""
-        _write(after, "tool_call", Key(len(before.steps) + 1, place), tool=result.name, duration_ms=0, outcome=outcome, words=words)
+        by = _decided_by(after, result.call_id)
+        place_of_call = Key(len(before.steps) + 1, place)
+        _write(after, "tool_call", place_of_call, tool=result.name, duration_ms=0, outcome=outcome, words=words, **by)
+
+
+def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
+    """Who decided about a call of the open step, or of the one that was closed last, where that is known."""
+    decisions = state.decisions or (state.steps[-1].decisions if state.steps else ())
+    name = next((one.by for one in decisions if one.call_id == call_id), None)
+    return {} if name is None else {"decided_by": name}
 
 
 def _cut_off(state: TurnState, step: int) -> None:
@@ -142,7 +153,8 @@ def turn_ended(state: TurnState, summary: Summary, took_ms: Callable[[Key], int]
 
 def _tool_call(state: TurnState, key: Key, result: ToolResult, duration_ms: int) -> None:
     outcome, words = ("error", result.content) if result.is_error else ("ok", "")
-    _write(state, "tool_call", key, tool=result.name, duration_ms=duration_ms, outcome=outcome, words=words)
+    by = _decided_by(state, result.call_id)
+    _write(state, "tool_call", key, tool=result.name, duration_ms=duration_ms, outcome=outcome, words=words, **by)
 
 
 def _write(state: TurnState, event: str, key: Key | str, *, level: int = logging.INFO, words: str = "", **fields: Value) -> None:

@@ -146,7 +146,9 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
         call_, seen = await waiting(client)
         await use(client, "approve_call", **call_)
         ended = await use(client, "turn_result", turn=call_["turn"])
+        report = await (await perdure.get(call_["turn"])).result()
 
+    assert [one.by for one in report.steps[0].decisions] == ["mcp (MCP)"]
     (one,) = seen["waiting_calls"]
     assert (seen["state"], one["tool"], json.loads(one["arguments"])) == ("waiting", "send", {"to": "Ann"})
     assert user.asked == [f'Turn "{call_["turn"]}" wants to call send with {{"to": "Ann"}}. Let it run?']

@@ -9,11 +9,12 @@ import logging
 import os
 
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig
 
 from perdure import errors
-from perdure.activities import secrets
+from perdure.activities import data_converter, secrets
 
 TIMEOUT_S = 10.0
 CORE_LOGGER = "temporalio.core"
@@ -34,27 +35,31 @@ def log_core() -> None:
         Runtime.set_default(runtime)
 
 
-async def connect_local(address: str) -> Client:
+async def connect_local(address: str, *, converter: DataConverter | None = None) -> Client:
     """A client for an embedded server, which has no TLS and no other namespace, whatever Temporal's environment says.
 
     Raises:
         ServerUnreachableError: It does not answer.
+        ConfigurationError: The data converter cannot be loaded, or cannot be used.
     """
     log_core()
+    chosen = data_converter.chosen(converter)
     try:
-        return await asyncio.wait_for(Client.connect(address), TIMEOUT_S)
+        return await asyncio.wait_for(Client.connect(address, data_converter=chosen), TIMEOUT_S)
     except (RuntimeError, TimeoutError) as error:
         raise errors.ServerUnreachableError(f"the embedded Temporal server does not answer at {address}") from error
 
 
-async def connect(address: str | None = None, *, namespace: str | None = None, timeout_s: float = TIMEOUT_S) -> Client:
+async def connect(
+    address: str | None = None, *, namespace: str | None = None, converter: DataConverter | None = None, timeout_s: float = TIMEOUT_S
+) -> Client:
     """A client for `address`, for the profile in Temporal's environment (`TEMPORAL_ADDRESS`, `TEMPORAL_PROFILE`, …), or for localhost.
 
     Raises:
         ServerUnreachableError: Nothing answers there within `timeout_s` seconds.
-        ConfigurationError: The profile cannot be read, the address is none, or the API key could not be one.
+        ConfigurationError: The profile cannot be read, the address is none, the API key could not be one, or the data converter cannot be loaded.
     """
-    settings = _settings()
+    settings, chosen = _settings(), data_converter.chosen(converter)
     target = address or settings.get("target_host") or LOCAL
     settings["target_host"] = target
     if namespace:
@@ -63,7 +68,7 @@ async def connect(address: str | None = None, *, namespace: str | None = None, t
     try:
         if "://" in target:
             raise ValueError("host and port only, without a scheme")
-        return await asyncio.wait_for(Client.connect(**settings), timeout_s)
+        return await asyncio.wait_for(Client.connect(**settings, data_converter=chosen), timeout_s)
     except ValueError as error:
         raise errors.ConfigurationError(f"{target!r} is not an address of a Temporal server, such as localhost:7233: {error}") from error
     except (RuntimeError, TimeoutError) as error:

@@ -22,7 +22,7 @@ from temporalio.exceptions import CancelledError, TerminatedError, TimeoutError,
 
 from perdure import errors
 from perdure.activities import failures, outcomes
-from perdure.activities.payloads import NOTHING, unpack
+from perdure.activities.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
 from perdure.activities.signatures import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, TURN
 from perdure.approvals import Decision, PendingApproval
 from perdure.errors import PerdureError
@@ -130,8 +130,9 @@ class HistoryReader:
         """The input of a turn, if it is one."""
         if len(payloads) != 1:
             return None
+        raw = await self._raw(payloads)
         try:
-            return unpack(await self._raw(payloads), TurnRequest)
+            return unpack(raw, TurnRequest)
         except PerdureError:
             return None
 
@@ -145,7 +146,7 @@ class HistoryReader:
     async def _waits(self, memo: Mapping[str, Payload]) -> Fact | None:
         if MEMO_WAIT not in memo:
             return None
-        [waits_for] = await self._converter.decode([memo[MEMO_WAIT]])
+        [waits_for] = await decoded(self._converter, [memo[MEMO_WAIT]])
         if not isinstance(waits_for, dict):
             return WaitEnded()
         if "kind" not in waits_for:
@@ -173,7 +174,7 @@ class HistoryReader:
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 return outcomes.child_completed(key, await self._raw(attributes.result.payloads))
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
-                return outcomes.child_failed(key, await self._converter.decode_failure(attributes.failure))
+                return outcomes.child_failed(key, await self._failure(attributes.failure))
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED:
                 return outcomes.child_failed(key, CancelledError())
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED:
@@ -187,7 +188,7 @@ class HistoryReader:
         if key is None:
             return None
         failure = attributes.failure if hasattr(attributes, "failure") else _cancelled()
-        return outcomes.failed(key, await self._converter.decode_failure(failure))
+        return outcomes.failed(key, await self._failure(failure))
 
     async def _closed(self, event: HistoryEvent) -> Fact | None:
         match event.event_type:
@@ -196,7 +197,7 @@ class HistoryReader:
                 summary = unpack(raw, Summary)
                 return TurnEnded(summary.outcome, summary)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-                failure = await self._converter.decode_failure(event.workflow_execution_failed_event_attributes.failure)
+                failure = await self._failure(event.workflow_execution_failed_event_attributes.failure)
                 found = failures.summary_in(failure)
                 return TurnEnded(found.outcome if found else Outcome.FAILED, found, reason=str(failure))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
@@ -208,11 +209,26 @@ class HistoryReader:
             case _:
                 return None
 
+    async def _failure(self, failure: Failure) -> BaseException:
+        """A failure as the exception that it was.
+
+        Raises:
+            PayloadDecodeError: Its message or its details are encoded by a codec that this process
+                does not have. Temporal's own converter takes "Encoded failure" for the message then.
+        """
+        try:
+            found = await self._converter.decode_failure(failure)
+        except Exception as error:
+            raise undecodable(error, failure.application_failure_info.details.payloads) from error
+        if failure.HasField("encoded_attributes") and is_foreign(failure.encoded_attributes):
+            raise undecodable(None, [failure.encoded_attributes])
+        return found
+
     async def _raw(self, payloads: Iterable[Payload]) -> RawValue:
         given = list(payloads)
         if not given:
             return NOTHING
-        [raw] = await self._converter.decode(given[:1], [RawValue])
+        [raw] = await decoded(self._converter, given[:1], [RawValue])
         assert isinstance(raw, RawValue)
         return raw
 

@@ -7,7 +7,7 @@ included), and every value is measured before it becomes a command.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -15,10 +15,23 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from perdure import errors, limits
+from perdure.text import one_line
+
+if TYPE_CHECKING:
+    from temporalio.converter import DataConverter
 
 V = TypeVar("V", bound=BaseModel)
 
 _JSON = {"encoding": b"json/plain"}
+
+_ENCODINGS = {b"", b"json/plain", b"json/protobuf", b"binary/plain", b"binary/null", b"binary/protobuf"}
+"""Those of Temporal's payload converters."""
+_NO_CODEC = "by a codec that this process does not have (set PERDURE_DATA_CONVERTER)"
+_SHOWN = 80
+_UNKNOWN = "Unknown payload encoding"
+"""What a payload converter of Temporal raises for an encoding that is not its own."""
+_TEMPORAL = "[TMPRL"
+"""How messages of Temporal's own library begin that have a code."""
 
 NOTHING = RawValue(Payload())
 
@@ -64,11 +77,48 @@ def unpack(raw: RawValue, cls: type[V]) -> V:
     """
     encoding = raw.payload.metadata.get("encoding", b"")
     if encoding != _JSON["encoding"]:
-        raise errors.InvalidRequestError(f"expected JSON for {cls.__name__}, got {encoding.decode(errors='replace') or 'nothing'}")
+        hint = f"; {_NO_CODEC}" if is_foreign(raw.payload) else ""
+        raise errors.InvalidRequestError(f"expected JSON for {cls.__name__}, got {_named(encoding) or 'nothing'}{hint}")
     try:
         return cls.model_validate_json(raw.payload.data, extra="ignore")
     except ValidationError as error:
         raise errors.InvalidRequestError(f"not a valid {cls.__name__}: {explain(error)}") from None
+
+
+async def decoded(converter: DataConverter, payloads: Sequence[Payload], types: list[type] | None = None) -> list[Any]:
+    """The values of payloads that a turn left.
+
+    Raises:
+        PayloadDecodeError: This process lacks the codec or the key that they were written with.
+    """
+    try:
+        values = await converter.decode(payloads, types)
+    except Exception as error:
+        raise undecodable(error, payloads) from error
+    foreign = next((value.payload for value in values if isinstance(value, RawValue) and is_foreign(value.payload)), None)
+    if foreign is not None:
+        raise undecodable(None, [foreign])
+    return values
+
+
+def is_foreign(payload: Payload) -> bool:
+    """Whether a payload is still encoded: a codec gives it an encoding that no payload converter of Temporal's has."""
+    return payload.metadata.get("encoding", b"") not in _ENCODINGS
+
+
+def undecodable(error: Exception | None, payloads: Sequence[Payload]) -> errors.PayloadDecodeError:
+    """Why payloads cannot be decoded. What a codec raises may quote a key, so its words are left out."""
+    foreign = next((payload.metadata["encoding"] for payload in payloads if is_foreign(payload)), None)
+    if foreign is not None and (error is None or _UNKNOWN in str(error)):
+        return errors.PayloadDecodeError(f"the turn cannot be read: it is encoded as {_named(foreign)} {_NO_CODEC}")
+    words = str(error) if str(error).startswith(_TEMPORAL) else type(error).__name__
+    return errors.PayloadDecodeError(
+        f"the turn cannot be read: the data converter failed ({words}); does it have the key that the turn was written with?"
+    )
+
+
+def _named(encoding: bytes) -> str:
+    return one_line(encoding.decode(errors="replace"), _SHOWN)
 
 
 def raw_input(args: Sequence[Any]) -> RawValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
@@ -12,12 +13,14 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import Priority, RawValue, TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.converter import DataConverter
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from perdure import errors, kinds, limits
 from perdure.activities import requests, tracing
 from perdure.activities.connection import connect
+from perdure.activities.data_converter import check
 from perdure.activities.history import first_request
 from perdure.activities.payloads import pack
 from perdure.activities.search import State
@@ -37,7 +40,10 @@ from perdure.options import RequestOptions
 from perdure.outputs import R
 from perdure.reports import AgentReport, Outcome
 from perdure.tasks import Context, Task, opening
+from perdure.text import word
 from perdure.wire import TurnRequest
+
+logger = logging.getLogger("perdure")
 
 IfExists = Literal["attach", "restart", "error"]
 
@@ -61,22 +67,39 @@ class AgentClient:
         self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
 
     @classmethod
-    async def connect(cls, address: str | None = None, *, namespace: str | None = None, task_queue: str = TASK_QUEUE) -> AgentClient:
+    async def connect(
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        task_queue: str = TASK_QUEUE,
+        data_converter: DataConverter | None = None,
+    ) -> AgentClient:
         """Connect to Temporal.
 
         Args:
             address: `host:port`; without it, Temporal's environment profiles say (`TEMPORAL_ADDRESS`, …), or localhost.
             namespace: Temporal's namespace.
             task_queue: Where the workers of the agents poll.
+            data_converter: Temporal's, for encryption or external storage; without it, the one that
+                `PERDURE_DATA_CONVERTER` names. With a codec, the messages of failures are encoded
+                too.
 
         Raises:
             ServerUnreachableError: Nothing answers there within 10 s.
+            ConfigurationError: The data converter cannot be loaded, or cannot carry Perdure's
+                payloads.
         """
-        return cls(await connect(address, namespace=namespace), task_queue)
+        return cls(await connect(address, namespace=namespace, converter=data_converter), task_queue)
 
     @classmethod
     def from_temporal(cls, client: Client, *, task_queue: str = TASK_QUEUE) -> AgentClient:
-        """Use a Temporal client that you have."""
+        """Use a Temporal client that you have, with its data converter.
+
+        Raises:
+            ConfigurationError: Its data converter cannot carry Perdure's payloads.
+        """
+        check(client.data_converter)
         return cls(client, task_queue)
 
     @property
@@ -272,6 +295,9 @@ class AgentClient:
     ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
         """Every call that waits for a person, with its turn.
 
+        A turn that this process cannot decode is left out, with a warning in the log `perdure`.
+        `list(state="waiting")` has it, with its `error`.
+
         Args:
             agent: Only of this agent's turns.
             labels: Only of turns with all of these labels.
@@ -279,9 +305,11 @@ class AgentClient:
         Raises:
             PerdureError: As `list` does.
         """
-        async for entry in self.list(agent, state=State.WAITING, labels=labels):
-            for pending in await self._turn(entry.id, entry.run_id).pending_approvals():
-                yield entry, pending
+        async for entry, found in waiting.of_all(self._client, self.list(agent, state=State.WAITING, labels=labels)):
+            if isinstance(found, PendingApproval):
+                yield entry, found
+            else:
+                logger.warning("the calls of %s that wait are left out: %s", word(entry.id), found.message)
 
     async def approve(
         self,

@@ -10,10 +10,12 @@ import argparse
 import json
 import sys
 import textwrap
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure import errors
+from perdure.activities.search import State
 from perdure.approvals import PendingApproval
 from perdure.clients import options, waiting
 from perdure.clients.agent_client import AgentClient
@@ -23,6 +25,7 @@ from perdure.clients.doing import Commands
 from perdure.clients.json_lines import tell
 from perdure.clients.screen import Paint, columns_of, put
 from perdure.clients.widths import wrapped
+from perdure.errors import PayloadDecodeError
 from perdure.text import arguments_in_brief, arguments_indented, word
 
 _INDENT = 4
@@ -90,21 +93,24 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
 
 async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
     paint = Paint()
-    found = [row async for row in client.pending_approvals(arguments.agent, labels=dict(arguments.label))]
+    entries = client.list(arguments.agent, state=State.WAITING, labels=dict(arguments.label))
+    found = [row async for row in waiting.of_all(client.temporal, entries)]
     if arguments.json:
         return _tell([(entry.id, one) for entry, one in found])
     for entry, one in found:
-        put(_fitting(f"{paint('bold', word(entry.id))}  {_row(one)}  {left(one.expires_at - datetime.now(UTC))}"))
-    if found:
-        put(f"\nlook at one: {Commands(arguments.address).of('approvals', found[0][0].id)}", sys.stderr)
-    else:
+        said = one.message if isinstance(one, PayloadDecodeError) else f"{_row(one)}  {left(one.expires_at - datetime.now(UTC))}"
+        put(_fitting(f"{paint('bold', word(entry.id))}  {said}"))
+    readable = [entry.id for entry, one in found if isinstance(one, PendingApproval)]
+    if readable:
+        put(f"\nlook at one: {Commands(arguments.address).of('approvals', readable[0])}", sys.stderr)
+    elif not found:
         put("nothing waits for approval", sys.stderr)
     return 0
 
 
-def _tell(found: list[tuple[str, PendingApproval]]) -> int:
+def _tell(found: Iterable[tuple[str, PendingApproval | PayloadDecodeError]]) -> int:
     for turn_id, one in found:
-        tell({"turn": turn_id, **dict(one)})
+        tell({"turn": turn_id, **({"error": one.to_dict()} if isinstance(one, PayloadDecodeError) else dict(one))})
     return 0
 
 

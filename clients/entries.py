@@ -19,9 +19,12 @@ from temporalio.client import Client
 from temporalio.common import TypedSearchAttributes
 from temporalio.converter import WorkflowSerializationContext
 
+from perdure import errors
 from perdure.activities import search
+from perdure.activities.payloads import decoded
 from perdure.activities.search import State
 from perdure.activities.signatures import MEMO, MEMO_WAIT
+from perdure.errors import ErrorInfo
 from perdure.reports import Outcome
 from perdure.values import Value, Wire
 
@@ -53,6 +56,8 @@ class TurnEntry(Value):
         parent: The id of the turn that delegated to it; empty for the others.
         started_at: When it was started.
         ended_at: When it ended; None before.
+        error: Why the rest of the entry is missing what the turn wrote itself, such as its task:
+            this process cannot decode it. None for all others.
     """
 
     id: str
@@ -67,6 +72,7 @@ class TurnEntry(Value):
     parent: str = ""
     started_at: datetime
     ended_at: datetime | None = None
+    error: ErrorInfo | None = None
 
 
 class _Note(Wire):
@@ -86,7 +92,7 @@ class _Note(Wire):
 
 async def entry_of(client: Client, info: WorkflowExecutionInfo, attributes: TypedSearchAttributes) -> TurnEntry:
     """The entry of a workflow that is a turn."""
-    memo = await _memo(client, info)
+    memo, error = await _memo(client, info)
     note = _note(memo.get(MEMO))
     is_over = info.status in _ENDS
     spent = attributes.get(search.SPENT)
@@ -103,6 +109,7 @@ async def entry_of(client: Client, info: WorkflowExecutionInfo, attributes: Type
         parent=search.value_of(attributes.get(search.PARENT, "")),
         started_at=info.start_time.ToDatetime(tzinfo=UTC),
         ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
+        error=error,
     )
 
 
@@ -114,14 +121,15 @@ def _state(info: WorkflowExecutionInfo, waits_for: object, said: str) -> State:
     return _known(State, said) or State.RUNNING
 
 
-async def _memo(client: Client, info: WorkflowExecutionInfo) -> Mapping[str, object]:
+async def _memo(client: Client, info: WorkflowExecutionInfo) -> tuple[Mapping[str, object], ErrorInfo | None]:
+    """What the turn wrote, or why that cannot be decoded: the rest of the list is still good."""
     context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=info.execution.workflow_id)
     names = [name for name in (MEMO, MEMO_WAIT) if name in info.memo.fields]
     try:
-        values = await client.data_converter.with_context(context).decode([info.memo.fields[name] for name in names])
-    except Exception:  # noqa: BLE001 - of a codec that this client does not have: the rest of the list is still good
-        return {}
-    return dict(zip(names, values, strict=True))
+        values = await decoded(client.data_converter.with_context(context), [info.memo.fields[name] for name in names])
+    except errors.PayloadDecodeError as error:
+        return {}, error.info()
+    return dict(zip(names, values, strict=True)), None
 
 
 def _note(memo: object) -> _Note:

@@ -24,7 +24,7 @@ OUTCOMES = {
 MEANINGS = {
     DONE: "the turn completed; any other command did what it says",
     FAILED: "the turn failed: an error, a refusal, a guardrail",
-    USAGE: "nothing was done: a mistake in the command or the set-up, or no such turn",
+    USAGE: "nothing was done: a mistake in the command or the set-up, no such turn, or one that cannot be decoded",
     3: "truncated: there is an answer, and it is cut off",
     4: "the budget is spent; a turn that finishes has a last answer",
     5: "the agent used all of its iterations",

@@ -70,7 +70,7 @@ def _row(entry: TurnEntry, now: datetime) -> dict[str, str]:
         "–" if entry.steps is None else str(entry.steps),
         "–" if entry.spent is None else f"${entry.spent:.4f}",
         ago(now - entry.started_at),
-        entry.task,
+        entry.error.message if entry.error else entry.task,
     )
     return {name: harmless(cell) for name, cell in zip(_HEADER, cells, strict=True)}
 

@@ -88,6 +88,7 @@ class Turn(Generic[T]):
             StaleCursorError: The cursor is of another run: the turn was reset or started again.
             InvalidRequestError: It is not a cursor.
             TurnNotFoundError: Temporal does not have the turn, or not any more.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
         return self._events(self._place(after))
 
@@ -244,9 +245,9 @@ class Turn(Generic[T]):
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
             ServerUnreachableError: Temporal does not answer.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
-        state = await state_of(self._client, self.id, self.run_id)
-        return tuple(pending(state, self.run_id, datetime.now(UTC)))
+        return await calls_that_wait(self._client, self.id, self.run_id)
 
     async def approve(
         self, pending: PendingApproval, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None, by: str | None = None
@@ -303,6 +304,16 @@ class Turn(Generic[T]):
             return ends.typed(report, self._output, state.output_schema(state.agent) if state.agent else None)
         error.report = report
         raise error
+
+
+async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:
+    """The calls of a run that wait for a person now.
+
+    Raises:
+        PerdureError: As `Turn.pending_approvals` does.
+    """
+    state = await state_of(client, turn_id, run_id)
+    return tuple(pending(state, run_id, datetime.now(UTC)))
 
 
 def _written(arguments: Mapping[str, JsonValue]) -> str:

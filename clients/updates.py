@@ -61,8 +61,9 @@ async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.Invalid
     outcome = ""
     with contextlib.suppress(RPCError):
         found = await handle.describe()
-        status = found.status.name.lower() if found.status else ""
-        outcome = (await found.memo_value(MEMO, {})).get("outcome", status)
+        outcome = found.status.name.lower() if found.status else ""
+        with contextlib.suppress(Exception):  # of a codec that this process does not have
+            outcome = (await found.memo_value(MEMO, {})).get("outcome", outcome)
     said = f" ({outcome})" if outcome else ""
     context = {"turn_id": handle.id, "outcome": outcome}
     return errors.InvalidRequestError(f"turn {handle.id!r} is over{said}; {update!r} comes too late", context=context)

@@ -7,15 +7,16 @@ After a restart or a reset it may name another one. Then the token has to be giv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.approvals import PendingApproval
+from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import unreadable
-from perdure.clients.turn import Turn
+from perdure.clients.turn import Turn, calls_that_wait
 
 
 def full(one: PendingApproval) -> str:
@@ -50,6 +51,18 @@ async def named(client: Client, turn: Turn, calls: Sequence[str], *, to_run: boo
             " look at the call and approve it with its token; nothing was decided"
         )
     return list({full(one): one for one in found.values()}.values())
+
+
+async def of_all(client: Client, entries: AsyncIterable[TurnEntry]) -> AsyncIterator[tuple[TurnEntry, PendingApproval | errors.PayloadDecodeError]]:
+    """The calls of several turns that wait for a person; of a turn that cannot be decoded, the error."""
+    async for entry in entries:
+        try:
+            found = await calls_that_wait(client, entry.id, entry.run_id)
+        except errors.PayloadDecodeError as error:
+            yield entry, error
+        else:
+            for one in found:
+                yield entry, one
 
 
 async def is_only_run(client: Client, turn: Turn) -> bool:

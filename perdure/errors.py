@@ -33,6 +33,7 @@ PerdureError                        something unexpected; the message says where
     ├── TurnExistsError             this id is taken
     ├── TurnConflictError           this id is taken by another agent or task
     ├── ApprovalConflictError       the approval was answered already, or names other arguments
+    ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have
     ├── ConfigurationError          fix the set-up: the message says what
     └── ServerUnreachableError      no Temporal server answers at this address
 """
@@ -308,6 +309,12 @@ class ApprovalConflictError(PerdureError):
     """The approval was answered already, or names other arguments."""
 
     code = "APPROVAL_CONFLICT"
+
+
+class PayloadDecodeError(PerdureError):
+    """A payload of the turn cannot be decoded by the data converter of this process."""
+
+    code = "PAYLOAD_DECODE"
 
 
 class ConfigurationError(PerdureError):

@@ -12,10 +12,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 from temporalio.worker import Plugin, Worker
 
 from perdure import kinds
-from perdure.activities import providers
+from perdure.activities import data_converter, providers
 from perdure.activities.connection import connect
 from perdure.activities.models import Provider
 from perdure.activities.signatures import TASK_QUEUE
@@ -52,6 +53,7 @@ _KINDS = {
     "providers": kinds.each("a provider", lambda given: callable(getattr(given, "complete", None))),
     "prices": kinds.each("a Price", lambda given: isinstance(given, Price)),
     "profiles": kinds.each("a ModelProfile", lambda given: isinstance(given, ModelProfile)),
+    "data_converter": data_converter.KIND,
     "queues": kinds.each("a ModelQueue", lambda given: isinstance(given, ModelQueue)),
 }
 
@@ -71,6 +73,8 @@ class AgentWorker:
         profiles: What models can take that Perdure does not know: `{"vllm:qwen3": ModelProfile(window=32_768, media={})}`, keys as in `prices`.
         queues: Task queues of their own for the model calls of some providers, with a rate: `{"openai": ModelQueue(per_second=5)}`.
         telemetry: Where spans and metrics go; without it, `run` does as the environment says, or there are none.
+        data_converter: Temporal's, for the client that `run` makes; without it, the one that
+            `PERDURE_DATA_CONVERTER` names.
     """
 
     agents: Registry | Agent[Any] | Iterable[Entry]
@@ -82,6 +86,7 @@ class AgentWorker:
     profiles: Mapping[str, ModelProfile] = field(default_factory=dict, kw_only=True)
     queues: Mapping[str, ModelQueue] = field(default_factory=dict, kw_only=True)
     telemetry: Telemetry | None = field(default=None, kw_only=True)
+    data_converter: DataConverter | None = field(default=None, kw_only=True)
 
     @property
     def registry(self) -> Registry:
@@ -137,10 +142,10 @@ class AgentWorker:
 
         Raises:
             ServerUnreachableError: Temporal does not answer.
-            ConfigurationError: An agent, a model, a name, the lifespan or the port cannot work.
+            ConfigurationError: An agent, a model, a name, the lifespan, the port or the data converter cannot work.
         """
         settings = WorkerSettings.from_environment()
-        client = await connect(address)
+        client = await connect(address, converter=self.data_converter)
         async with _telemetry(self, settings) as telemetry:
             worker = replace(self, telemetry=telemetry).build(client, settings=settings)
             for finding in findings.found(self):

@@ -26,7 +26,7 @@ from temporalio.worker import (
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from perdure import errors
-from perdure.activities import failures
+from perdure.activities import data_converter, failures
 from perdure.activities.agents import Agents
 from perdure.activities.answers import Answers
 from perdure.activities.call_model import ModelActivities
@@ -116,9 +116,11 @@ class PerdurePlugin(Plugin):
         """Add workflows, activities and interceptors; tune what still has the SDK's default.
 
         Raises:
-            ConfigurationError: A name, or the place of the dynamic activity, is taken by another activity or workflow of the worker.
+            ConfigurationError: A name, or the place of the dynamic activity, is taken by another activity or workflow of the worker,
+                or the client's data converter cannot carry Perdure's payloads.
         """
         self._refuse_taken(config)
+        data_converter.check(config["client"].data_converter)
         self._client = config["client"]
         config["workflows"] = [*config.get("workflows", []), AgentTurn]
         config["activities"] = [*config.get("activities", []), *self._activities]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
+    from temporalio.converter import DataConverter
+
     from perdure.activities.models import Provider
     from perdure.agents import Agent
     from perdure.clients import AgentClient
@@ -21,7 +23,12 @@ class Runtime(Protocol):
     """What the fixture `perdure_runtime` is."""
 
     def __call__(
-        self, app: AgentWorker | Registry | Agent[Any], *, model: Provider | Mapping[str, Provider] | None = None, deps: Any = ...
+        self,
+        app: AgentWorker | Registry | Agent[Any],
+        *,
+        model: Provider | Mapping[str, Provider] | None = None,
+        deps: Any = ...,
+        data_converter: DataConverter | None = None,
     ) -> AbstractAsyncContextManager[AgentClient]:
         """See `perdure.testing.local_runtime`."""
 

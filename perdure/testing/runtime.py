@@ -12,6 +12,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from temporalio.converter import DataConverter
+
 from perdure.activities.connection import connect_local
 from perdure.activities.models import Heard, ModelRequest, Provider, listen
 from perdure.activities.tool_loop import Lifespan
@@ -35,6 +37,7 @@ async def local_runtime(
     model: Provider | Mapping[str, Provider] | None = None,
     deps: Any = _AS_DECLARED,
     address: str | None = None,
+    data_converter: DataConverter | None = None,
 ) -> AsyncIterator[AgentClient]:
     """A client whose turns run on a real server by the real worker, in this process.
 
@@ -43,13 +46,15 @@ async def local_runtime(
         model: Answers instead of the models that the agents name: one for all, or one by agent name; for `generate`, by the model's name.
         deps: What tools get as `ctx.deps`, instead of what the lifespan yields.
         address: A server that runs already; without it, one is started in memory and stopped at the end.
+        data_converter: For worker and client; without it, that of the worker, or the one that
+            `PERDURE_DATA_CONVERTER` names.
     """
     worker = _with(app, model, deps)
     async with contextlib.AsyncExitStack() as stack:
         if address is None:
             server = await stack.enter_async_context(DevServer(folder=None, port=0, ui=False))
             address = server.address.address
-        client = await connect_local(address)
+        client = await connect_local(address, converter=data_converter or worker.data_converter)
         await stack.enter_async_context(worker.running(client, settings=WorkerSettings(grace=_GRACE)))
         yield AgentClient.from_temporal(client, task_queue=worker.task_queue)
 

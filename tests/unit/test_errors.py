@@ -47,6 +47,7 @@ CODES = {
     "TurnExistsError": "TURN_EXISTS",
     "TurnConflictError": "TURN_CONFLICT",
     "ApprovalConflictError": "APPROVAL_CONFLICT",
+    "PayloadDecodeError": "PAYLOAD_DECODE",
     "ConfigurationError": "CONFIGURATION",
     "ServerUnreachableError": "SERVER_UNREACHABLE",
 }

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 from weakref import WeakValueDictionary
 
 from temporalio import activity
@@ -29,7 +30,6 @@ from perdure.definitions import AgentDefinition, Target, define, resolved
 from perdure.delegates import Delegate, InheritedTool, PinnedDelegate, declared
 from perdure.errors import PerdureError
 from perdure.registry import Entry, Registry, described_in
-from perdure.schema import Arguments
 from perdure.skills import LOAD_SKILL
 from perdure.tools import Tool
 from perdure.wire import AgentCall
@@ -107,8 +107,13 @@ class Agents:
             return None
         return agent.toolset().get(name) or self._servers.tool(agent, name, pinned) or resolved(agent, name)
 
-    async def arguments(self, owner: str, name: str, pinned: str) -> Arguments:
-        """What a tool of an agent accepts, as this worker has it.
+    def approval(self, run_id: str, owner: str) -> Literal["marked", "changes", "all"]:
+        """Which calls of its tools wait for a person, as this worker has the agent."""
+        agent = self._kept(run_id, owner) or self._entry(owner)
+        return agent.approval if isinstance(agent, Agent) else "marked"
+
+    async def deployed(self, owner: str, name: str, pinned: str) -> Tool:
+        """A tool of an agent, as this worker has it.
 
         Raises:
             ConfigurationError: This worker does not have the tool.
@@ -120,7 +125,7 @@ class Agents:
         item = await called(self.tool, run_id, owner, name, pinned, limit=limits.USER_CODE)
         if not isinstance(item, Tool):
             raise errors.ConfigurationError(f"{name}: the deployed worker does not have this tool of agent {owner} any more")
-        return item.arguments
+        return item
 
     def _targets(self, chain: Sequence[str], extra: Mapping[str, object], queue: str) -> list[Target]:
         """The models of a chain with what is known of each."""

@@ -40,8 +40,8 @@ async def _normal(call: ToolCall, agent: AgentDefinition, agents: Agents) -> Too
         return call
     with contextlib.suppress(PerdureError, TimeoutError):  # the call itself meets what is wrong, and says it
         async with asyncio.timeout(_LONGEST.total_seconds()):
-            accepted = await agents.arguments(tool.owner or agent.name, tool.name, tool.schema_digest)
+            deployed = await agents.deployed(tool.owner or agent.name, tool.name, tool.schema_digest)
             text = clean(call.arguments)
-            written = await called(accepted.normal, text, limit=_LONGEST)
+            written = await called(deployed.arguments.normal, text, limit=_LONGEST)
             return call if written == text else call.model_copy(update={"arguments": written})
     return call

@@ -21,9 +21,10 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from perdure import errors, limits
-from perdure.activities import conformity, failures, heartbeats, secrets
+from perdure.activities import conformity, failures, fitting, heartbeats, secrets
 from perdure.activities.agents import Agents
 from perdure.activities.error_log import log_raised, logged
+from perdure.activities.fitting import error_result
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.payloads import pack, raw_input, unpack
 from perdure.activities.signatures import CALL_SYNC_TOOL, CALL_TOOL, TURN
@@ -52,6 +53,7 @@ class _Ready:
 
     tool: Tool
     arguments: Mapping[str, Any]
+    run: ToolRun
     stated: Mapping[str, Any] | None = None
     """The arguments alone, which have to fit the schema that the tool was made from."""
     lacks_deps: bool = False
@@ -152,17 +154,19 @@ class ToolActivities:
         name = run.tool or info.activity_type
         item = self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
         if item is None:
-            return _error(f"{name}: the deployed worker does not have this tool of agent {run.owner} any more")
-        if run.schema_digest != item.digest:
-            return _error(f"{name}: the deployed tool takes other arguments than when this turn began; it was not called")
+            return error_result(f"{name}: the deployed worker does not have this tool of agent {run.owner} any more")
         try:
             arguments = item.arguments.parse(clean(run.arguments))
         except ValueError as error:
-            return _error(f"{name} was not called, its arguments are not valid: {error}")
+            return fitting.refused(run, item, str(error))
+        held_back = fitting.held_back(run, item, self._agents.approval(info.workflow_run_id or "", run.owner))
+        if held_back is not None:
+            return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
         if item.context_parameter:
             arguments[item.context_parameter] = self._context(run, info, name)
-        return _Ready(item, arguments, stated, lacks_deps=bool(item.context_parameter) and not self._loop.has_lifespan)
+        lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
+        return _Ready(item, arguments, run, stated, lacks_deps)
 
     def _context(self, run: ToolRun, info: activity.Info, name: str) -> ToolContext[Any]:
         key = Key.parse(info.activity_id) or Key(0)
@@ -199,7 +203,7 @@ def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
         said = error.message
     else:
         return ready
-    return _error(f"{ready.tool.name} was not called, its arguments are not valid: {said}")
+    return fitting.refused(ready.run, ready.tool, said)
 
 
 def _called(ready: _Ready) -> ToolOutput:
@@ -250,8 +254,4 @@ def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
     hint = _NO_DEPS if ready.lacks_deps and isinstance(error, AttributeError | TypeError) and "'NoneType'" in words_of(error) else ""
     if place_of(error) or not isinstance(error, ValueError):
         log_raised(f"the {ready.what} raised {raised(error)}{hint}", error, level=logging.WARNING)
-    return _error(f"{ready.tool.name} failed: {described(error)}{hint}")
-
-
-def _error(text: str) -> ToolOutput:
-    return ToolOutput(content=clip_recorded(clean(text), limits.TOOL_RESULT_BYTES), is_error=True)
+    return error_result(f"{ready.tool.name} failed: {described(error)}{hint}")

@@ -18,6 +18,7 @@ from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.facts import (
     AgentResolved,
+    ApprovalNeeded,
     BudgetAdded,
     CallFailed,
     ChildEnded,
@@ -54,7 +55,7 @@ def completed(key: Key, result: RawValue) -> Fact:
         if key.is_policy:
             return PolicyAnswered(key, unpack(result, Ruling))
         if key.call:
-            return ToolReturned(key, unpack(result, ToolOutput))
+            return returned(key, unpack(result, ToolOutput))
         if key.step:
             return ModelAnswered(key, unpack(result, ModelAnswer))
         return AgentResolved(key, unpack(result, AgentDefinition))
@@ -64,6 +65,11 @@ def completed(key: Key, result: RawValue) -> Fact:
         return CallFailed(
             key, errors.PerdureError(f"{key} was completed by an operator in Temporal, with a result of no use: {error.message}").info()
         )
+
+
+def returned(key: Key, output: ToolOutput) -> ToolReturned | ApprovalNeeded:
+    """The fact of a tool's activity that returned."""
+    return ToolReturned(key, output) if output.asks is None else ApprovalNeeded(key, output.asks.reason, output.asks.schema_digest)
 
 
 def failed(key: Key, failure: BaseException) -> Fact:

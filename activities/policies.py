@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure import limits
+from perdure.activities import fitting
 from perdure.activities.agents import Agents
 from perdure.activities.error_log import log_raised
 from perdure.activities.user_code import called
@@ -54,10 +55,16 @@ class Policies:
         """
         text = clean(call.arguments)
         arguments: Arguments = GivenArguments({})
-        if call.owner:  # the turn itself runs the tools of delegation, which take JSON
-            arguments = await self._agents.arguments(call.owner, call.tool, call.schema_digest)
         fields = call.model_dump(include=set(ProposedCall.model_fields) - {"arguments"})
-        values = await called(arguments.values, text, limit=limits.USER_CODE)
+        has_changed = False
+        if call.owner:  # the turn itself runs the tools of delegation, which take JSON
+            item = await self._agents.deployed(call.owner, call.tool, call.schema_digest)
+            arguments, has_changed = item.arguments, call.schema_digest not in ("", item.digest)
+            fields["read_only"] = call.read_only and fitting.only_reads(item)
+        try:
+            values = await called(arguments.values, text, limit=limits.USER_CODE)
+        except ValueError as error:
+            raise ValueError(f"the tool has changed since this turn began: {error}" if has_changed else str(error)) from None
         normal = await called(arguments.normal, text, limit=limits.USER_CODE)
         return ProposedCall(**fields, arguments=normal, values=values)
 

@@ -21,8 +21,9 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client
 
 from perdure import errors, limits
+from perdure.activities import outcomes
 from perdure.activities.history import HistoryReader, key_of
-from perdure.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
+from perdure.facts import Fact, Key, ModelAnswered, Scheduled
 from perdure.fold import apply, asks_again, ready_for, runs_tools
 from perdure.state import TurnState
 from perdure.wire import ModelAnswer, ModelCall, ToolOutput
@@ -72,7 +73,7 @@ class Transcripts:
             known = self._runs.get(run_id)
             if known is None or not _waits_for(known.state, key, call_id):
                 return
-            state = apply(known.state, ToolReturned(key, output))
+            state = apply(known.state, outcomes.returned(key, output))
             self._bytes += state.size_bytes - known.state.size_bytes
             known.state = state
 

@@ -26,7 +26,7 @@ from perdure.clients.json_lines import tell
 from perdure.clients.screen import Paint, columns_of, put
 from perdure.clients.widths import wrapped
 from perdure.errors import PayloadDecodeError
-from perdure.text import arguments_in_brief, arguments_indented, word
+from perdure.text import arguments_in_brief, arguments_indented, harmless, word
 
 _INDENT = 4
 
@@ -119,9 +119,11 @@ def _look(arguments: argparse.Namespace, pending: tuple[PendingApproval, ...], i
     if arguments.json:
         return _tell([(arguments.turn, one) for one in pending])
     paint = Paint()
-    names = {one: one.call_id if is_plain else waiting.full(one) for one in pending}
+    names = {one: one.call_id if is_plain and not one.reason else waiting.full(one) for one in pending}
     for one in pending:
         put(f"{paint('bold', word(names[one]))}  {word(one.tool)}  {left(one.expires_at - datetime.now(UTC))}")
+        if one.reason:
+            put(paint("yellow", f"    {harmless(' '.join(one.reason.split()))}"))
         put(textwrap.indent(arguments_indented(one.arguments), "    "))
     if pending:
         commands, call = Commands(arguments.address), names[pending[0]]

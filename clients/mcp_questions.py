@@ -67,7 +67,8 @@ async def ask_to_run(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | E
     words, more = arguments_exactly(pending.arguments), ""
     if len(words) > _SHOWN_CHARACTERS:
         words, more = arguments_in_brief(pending.arguments), " (cut; `perdure approvals` with the turn's id shows all)"
-    return _ask(ctx, f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {words}{more}. Let it run?")
+    why = f" {quoted(pending.reason)}." if pending.reason else ""
+    return _ask(ctx, f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {words}{more}.{why} Let it run?")
 
 
 async def ask_to_add(turn: str, more: Amounts, ctx: Ctx) -> Consent | Elicit[Consent]:

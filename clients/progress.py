@@ -16,6 +16,7 @@ from perdure.clients.speech import Said, TextBegins, TextVoid
 from perdure.clients.widths import cut, wrapped
 from perdure.facts import (
     AgentResolved,
+    ApprovalNeeded,
     BudgetAdded,
     CallFailed,
     CancelRequested,
@@ -125,6 +126,8 @@ class Progress:
                 return paint("yellow", f"{key}  {'its worker was lost; it is tried again' if lost else _all(error.message)}")
             case ToolReturned(key, output):
                 return f"{key}  {paint('red' if output.is_error else 'dim', '→ ' + one_line(output.content, 90))}"
+            case ApprovalNeeded(key, reason):
+                return paint("yellow", f"{key}  {_all(reason)}")
             case ToolLost(key, loss, _):
                 return paint("yellow", f"{key}  {loss.value.replace('_', ' ')}")
             case ChildScheduled(key, turn_id, request):

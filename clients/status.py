@@ -207,10 +207,10 @@ def in_words(state: TurnState) -> str:
 def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApproval]:
     """The calls of a run that wait for a person, with their arguments whole. What has expired is left out."""
     waiting = state.waiting.pending if state.waiting and state.ended is None else ()
-    calls = {call.id: call for call, _ in state.asked.calls}
+    calls = {call.id: (call.arguments, gate.reason) for call, gate in state.asked.calls}
     for one in waiting:
         if one.call_id in calls and now < one.expires_at:
-            yield one.of_run(run_id, calls[one.call_id].arguments)
+            yield one.of_run(run_id, *calls[one.call_id])
 
 
 def _step(state: TurnState) -> int:

@@ -16,7 +16,8 @@ class WaitingCall(Value):
     """A tool call that waits for a person.
 
     An approval is bound to `digest`, which names the run, the call and its arguments. `arguments`
-    is JSON text, whole.
+    is JSON text, whole. `reason` is set where a person is asked because a deploy has changed the
+    tool since the call was let run, and says what changed.
     """
 
     call: str
@@ -24,6 +25,7 @@ class WaitingCall(Value):
     arguments: str
     digest: str
     expires_at: datetime
+    reason: str = ""
 
 
 class TurnView(Value):
@@ -71,7 +73,8 @@ def view(status: TurnStatus) -> TurnView:
         steps=status.steps,
         cost_usd=status.spent.usd,
         waiting_calls=tuple(
-            WaitingCall(call=one.call_id, tool=one.tool, arguments=one.arguments, digest=one.token, expires_at=one.expires_at) for one in calls
+            WaitingCall(call=one.call_id, tool=one.tool, arguments=one.arguments, digest=one.token, expires_at=one.expires_at, reason=one.reason)
+            for one in calls
         ),
         waiting_delegates=tuple(dict.fromkeys(below)),
         outcome=status.outcome,

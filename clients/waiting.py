@@ -3,6 +3,8 @@
 A call's id alone names the same call, with the same arguments, as long as the turn has had one run.
 After a restart or a reset it may name another one. Then the token has to be given as well, as
 `CALL:TOKEN`: it is made from the run, the call and its arguments, so it names what was looked at.
+So it does where a deploy has changed the tool of a call that was let run: a person is asked again,
+and an approval that was given before must not count a second time.
 """
 
 from __future__ import annotations
@@ -45,6 +47,12 @@ async def named(client: Client, turn: Turn, calls: Sequence[str], *, to_run: boo
         raise _unknown(turn, missing, pending)
     found = {call: waiting[call] for call in calls}
     plain = next((one for call, one in found.items() if call != full(one)), None)
+    changed = next((one for call, one in found.items() if call != full(one) and one.reason), None)
+    if to_run and changed is not None:
+        raise errors.ApprovalConflictError(
+            f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so a person is asked about the call because of"
+            " that: look at the call and approve it with its token; nothing was decided"
+        )
     if to_run and plain is not None and not await is_only_run(client, turn):
         raise errors.ApprovalConflictError(
             f"turn {turn.id!r} was started again or reset, so {plain.call_id!r} alone does not say which call was looked at:"

@@ -137,7 +137,8 @@ class PendingApproval(Wire):
     """A call that waits for a person.
 
     `token` names the run, the call and its arguments, for who is to approve it later, in another
-    process. History does not hold it: `pending_approvals` fills it in.
+    process. History does not hold it: `pending_approvals` fills it in. `reason` is set where a
+    deploy has changed the tool since the call was let run: it says what changed.
     """
 
     call_id: str
@@ -146,12 +147,13 @@ class PendingApproval(Wire):
     digest: str
     expires_at: datetime
     token: str = ""
+    reason: str = ""
 
-    def of_run(self, run_id: str, arguments: str) -> PendingApproval:
-        """The same with its token, and with its arguments whole."""
+    def of_run(self, run_id: str, arguments: str, reason: str = "") -> PendingApproval:
+        """The same with its token, and with its arguments and its reason whole."""
         named = "\n".join((run_id, self.call_id, self.digest)).encode("utf-8", "replace")
         token = hashlib.sha256(named).hexdigest()[:_TOKEN_DIGITS]
-        return self.model_copy(update={"token": token, "arguments": arguments})
+        return self.model_copy(update={"token": token, "arguments": arguments, "reason": reason})
 
 
 _TOKEN_DIGITS = 12
@@ -161,19 +163,31 @@ NOT_RUN = "This call was not run:"
 
 
 class Gate(Value):
-    """Where a call stands: `open`, or before a policy (`policy`) or a person (`asked`). `arguments` is set where a person changed them."""
+    """Where a call stands: `open`, or before a policy (`policy`) or a person (`asked`). `arguments` is set where a person changed them.
+
+    `approved` says that a person let it run. Where a deploy has changed its tool and a person is asked because of that, `reason` says
+    why, and the digest is that of the tool's schema now.
+    """
 
     status: Literal["open", "policy", "asked"] = "open"
     expires: timedelta | None = None
     arguments: str | None = None
+    approved: bool = False
+    reason: str = ""
+    schema_digest: str = ""
+
+    def edited(self, call: ToolCall) -> ToolCall:
+        """The call, with the arguments that a person gave it."""
+        return call if self.arguments is None else call.model_copy(update={"arguments": self.arguments})
 
 
 OPEN = Gate()
 
 
-def digest_of(call: ToolCall) -> str:
-    """What an approval is bound to: 16 hexadecimal digits over tool and arguments."""
-    return hashlib.sha256(f"{call.name}\n{call.arguments}".encode("utf-8", "replace")).hexdigest()[:16]
+def digest_of(call: ToolCall, reason: str = "") -> str:
+    """What an approval is bound to: 16 hexadecimal digits over tool and arguments, and why it is asked for once more."""
+    said = f"{call.name}\n{call.arguments}" + (f"\n{reason}" if reason else "")
+    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def strictest(verdicts: Sequence[Allow | Deny | RequireApproval]) -> Allow | Deny | RequireApproval:
@@ -209,6 +223,17 @@ def after_policy(agent: AgentDefinition, task: Task, call: ToolCall, verdict: Al
     return _asked(agent, task, call)
 
 
+def consent_of(agent: AgentDefinition, task: Task | None, tool: ToolDefinition, gate: Gate) -> tuple[str, bool]:
+    """What lets a call run.
+
+    The digest of the schema by which a person approved it, empty where nobody was asked; and whether
+    it runs by rules for tools that change nothing.
+    """
+    approved = (gate.schema_digest or tool.schema_digest) if gate.approved else ""
+    depends = agent.approval == "changes" or (task is not None and task.requires_human_approval) or bool(policies_of(agent, tool))
+    return approved, tool.is_read_only and not gate.schema_digest and (gate.approved or depends)
+
+
 def denied(reason: str) -> str:
     """What the model is told."""
     return f"{NOT_RUN} it was denied" + (f": {reason}" if reason else ".")
@@ -232,7 +257,8 @@ class Asked:
                 call_id=call.id,
                 tool=call.name,
                 arguments=call.arguments,
-                digest=digest_of(call),
+                digest=digest_of(call, gate.reason),
+                reason=gate.reason,
                 expires_at=now + (default if gate.expires is None else gate.expires),
             )
             for call, gate in self.calls

@@ -27,8 +27,8 @@ from perdure.values import Wire
 class ToolDefinition(Wire):
     """A tool as a turn is pinned to it.
 
-    `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` tells whether the deployed tool still takes the
-    same arguments. `is_read_only` says that it changes nothing; `needs_approval`, that each call waits for somebody. `owner` is the agent that an
+    `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` tells whether the schema of the deployed tool is
+    still the same. `is_read_only` says that it changes nothing; `needs_approval`, that each call waits for somebody. `owner` is the agent that an
     inherited tool is from, empty for one of the agent's own; `policies` are the agents above whose
     policies are asked about an inherited tool, and `has_policy` says that there are some; `has_context`,
     that the tool takes a `ToolContext`. The tools of delegation have no activity: the turn runs them

@@ -144,6 +144,18 @@ class ToolReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """A tool was not called: a deploy has changed it, and a person has to approve the call first, or once more.
+
+    `reason` says why. The digest is that of the deployed tool.
+    """
+
+    key: Key
+    reason: str
+    schema_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolLost:
     """A tool call ended without a result of its own; `error` where that is no matter of the model's, so that the turn ends with it."""
 
@@ -264,6 +276,7 @@ Fact = (
     | ModelAnswered
     | CallFailed
     | ToolReturned
+    | ApprovalNeeded
     | ToolLost
     | PolicyAnswered
     | HookEnded

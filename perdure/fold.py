@@ -22,6 +22,7 @@ from perdure.definitions import AgentDefinition, Target
 from perdure.errors import InvalidRequestError
 from perdure.facts import (
     AgentResolved,
+    ApprovalNeeded,
     BudgetAdded,
     CallFailed,
     CancelRequested,
@@ -77,8 +78,9 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
             return _answered(_landed(state, key), key, answer, chains.target_of(state, key))
         case CallFailed():
             return _failed(state, fact)
-        case ToolReturned(key) | ToolLost(key):
-            state = replace(_landed(state, key), ledger=state.ledger.charge(str(key)))
+        case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):
+            ledger, own = state.ledger, str(key)
+            state = replace(_landed(state, key), ledger=ledger.release(own) if isinstance(fact, ApprovalNeeded) else ledger.charge(own))
             return _tool_ended(state, fact) if steps.is_open(state, key) else state
         case HookEnded(key, error):
             passes = key.hook == "after" and error is None
@@ -244,7 +246,9 @@ def runs_tools(answer: ModelAnswer) -> bool:
     return bool(answer.message.calls) and not answer.objection and answer.stop in (StopReason.TOOL_CALLS, StopReason.END, StopReason.OTHER)
 
 
-def _tool_ended(state: TurnState, fact: ToolReturned | ToolLost) -> TurnState:
+def _tool_ended(state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded) -> TurnState:
+    if isinstance(fact, ApprovalNeeded):
+        return gates.asked_again(state, fact)
     if isinstance(fact, ToolReturned):
         return steps.give(state, fact.key, fact.output.content, fact.output.is_error)
     broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None

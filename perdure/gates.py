@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from perdure import approvals, limits, steps
 from perdure.approvals import Allow, Decision, Deny, Gate, RequireApproval
-from perdure.facts import Key
+from perdure.errors import PerdureError
+from perdure.facts import ApprovalNeeded, CallFailed, Key
 from perdure.messages import ToolCall
 from perdure.state import TurnState
 from perdure.text import clip
@@ -21,10 +22,7 @@ def gate_of(state: TurnState, call: ToolCall) -> Gate:
 
 def edited(state: TurnState) -> tuple[ToolCall, ...]:
     """The calls of the step, with the arguments that people gave them."""
-    return tuple(
-        call if gate.arguments is None else call.model_copy(update={"arguments": gate.arguments})
-        for call, gate in zip(state.calls, state.gates, strict=True)
-    )
+    return tuple(gate.edited(call) for call, gate in zip(state.calls, state.gates, strict=True))
 
 
 def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -> TurnState:
@@ -45,9 +43,22 @@ def decided(state: TurnState, decision: Decision) -> TurnState:
     if place is None:
         return state
     state = replace(state, decisions=(*state.decisions, decision))
+    gate = state.gates[place - 1]
     if not decision.approve:
-        return steps.give(state, _key(state, place), clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES), is_error=True)
-    return replace(state, gates=_with(state.gates, place, Gate(arguments=decision.arguments)))
+        denied = clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES)
+        return steps.give(_unedited(state, place), _key(state, place), denied, is_error=True)
+    arguments = gate.arguments if decision.arguments is None else decision.arguments
+    approved = gate.model_copy(update={"status": "open", "approved": True, "arguments": arguments})
+    return replace(state, gates=_with(state.gates, place, approved))
+
+
+def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
+    """A tool has changed since its call was let run: a person is asked, about the arguments that it would get."""
+    key = fact.key
+    asked = {"status": "asked", "approved": False, "reason": fact.reason, "schema_digest": fact.schema_digest}
+    gate = state.gates[key.call - 1].model_copy(update=asked)
+    failure = CallFailed(key, PerdureError(fact.reason).info())  # so the next attempt has another key
+    return replace(state, gates=_with(state.gates, key.call, gate), failures=(*state.failures, failure))
 
 
 def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
@@ -56,8 +67,14 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
         place = _place(state, call_id)
         if place is not None:
             after = state.gates[place - 1].expires or limits.APPROVAL_EXPIRY
-            state = steps.give(state, _key(state, place), approvals.expired(after), is_error=True)
+            state = steps.give(_unedited(state, place), _key(state, place), approvals.expired(after), is_error=True)
     return state
+
+
+def _unedited(state: TurnState, place: int) -> TurnState:
+    """The state of a call that does not run: nothing ran with the arguments that a person gave it."""
+    gate = state.gates[place - 1]
+    return state if gate.arguments is None else replace(state, gates=_with(state.gates, place, gate.model_copy(update={"arguments": None})))
 
 
 def _place(state: TurnState, call_id: str) -> int | None:

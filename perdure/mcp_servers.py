@@ -224,7 +224,7 @@ class MCPTool(Tool):
             timeout=server.timeout,
             read_only=server.trusted and listed is not None and listed.read_only,
             idempotent=server.trusted and listed is not None and listed.idempotent,
-            requires_approval=listed is not None and server.needs_approval(listed.own),
+            requires_approval=_asks(server, name) if listed is None else server.needs_approval(listed.own),
         )
         self._digest = digest
         self._parameters = readable(listed.parameters) if listed else {}
@@ -323,6 +323,12 @@ def _accepted(item: ListedTool, trusted: bool) -> str:
     hints = {"read_only": item.read_only, "idempotent": item.idempotent}
     told = [name for name, is_told in hints.items() if is_told and trusted]
     return " ".join([item.digest, *told])
+
+
+def _asks(server: MCPServer, name: str) -> bool:
+    """Whether each call of the tool that models know as `name` waits for somebody."""
+    wanted = server.requires_approval
+    return wanted if isinstance(wanted, bool) else any(name_of(server.name, own) == name for own in wanted)
 
 
 def _named(names: bool | Collection[str]) -> Collection[str]:

@@ -76,6 +76,10 @@ class Arguments:
         except Exception:  # noqa: BLE001 - somebody's type: whatever it raises, the text stays
             return text
 
+    def keeps(self, text: str) -> bool:
+        """Whether the function gets what `text` says, as JSON: `1` is kept for a float, and not for a bool."""
+        return _says(*(from_json(one.strip() or "{}") for one in (self.normal(text), text)))
+
 
 class GivenArguments(Arguments):
     """Arguments by a schema that somebody else gave, and checks. All of them are one argument here: `arguments`, a JSON object."""
@@ -255,6 +259,15 @@ def _same(given: Any, said: Any) -> bool:
     if isinstance(given, list):
         return len(given) == len(said) and all(map(_same, given, said))
     return bool(given == said)
+
+
+def _says(given: Any, said: Any) -> bool:
+    """Whether two JSON values say the same: numbers by their value, whether they are written as `5` or as `5.0`."""
+    if isinstance(given, dict) and isinstance(said, dict):
+        return given.keys() == said.keys() and all(_says(given[key], said[key]) for key in given)
+    if isinstance(given, list) and isinstance(said, list):
+        return len(given) == len(said) and all(map(_says, given, said))
+    return isinstance(given, bool) == isinstance(said, bool) and bool(given == said)
 
 
 def _explain(problems: list[ErrorDetails]) -> str:

@@ -268,9 +268,9 @@ class TurnState:
 
     @property
     def asked(self) -> Asked:
-        """The open calls that wait for a person."""
+        """The open calls that wait for a person, with the arguments that they would run with."""
         rows = zip(self.calls, self.results, self.gates, strict=True)
-        return Asked(tuple((call, gate) for call, result, gate in rows if result is None and gate.status == "asked"))
+        return Asked(tuple((gate.edited(call), gate) for call, result, gate in rows if result is None and gate.status == "asked"))
 
     @property
     def next_call(self) -> int | None:

@@ -197,6 +197,10 @@ class ToolRun(Wire):
     `owner` is the agent whose tool it is; `tool` is empty where the activity is named after it; `arguments` is JSON text as the model wrote it.
     `run` is the end of the id of the turn's first run, for a tool that has a context and so sees its idempotency key: after a reset, an activity
     that was scheduled before has another run around it.
+    `approved` is the digest of the schema that a person looked at who approved the call, empty where
+    nobody was asked. It is None where a worker of an earlier release hands the call out: it does not
+    know `asks` of a result. `only_reads` says that the call was let run by rules for tools that
+    change nothing; `repeats`, that contact with an earlier attempt was lost.
     """
 
     owner: str
@@ -206,6 +210,9 @@ class ToolRun(Wire):
     schema_digest: str
     run: str = ""
     labels: dict[str, str] = {}
+    approved: str | None = None
+    only_reads: bool = False
+    repeats: bool = False
 
     def idempotency_key(self, turn_id: str, step: int, place: int, name: str) -> str:
         """The same for every attempt, after a reset and a continue-as-new; another one when the turn's id is started anew."""
@@ -213,12 +220,20 @@ class ToolRun(Wire):
         return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
+class Asking(Wire):
+    """Why a call is not run before a person approves it. The digest is that of the deployed tool."""
+
+    reason: str
+    schema_digest: str
+
+
 class ToolOutput(Wire):
-    """What a tool returned, as text for the model."""
+    """What a tool returned, as text for the model. With `asks` the tool was not called, and a person is asked first."""
 
     content: str
     is_error: bool = False
     duration_ms: int = 0
+    asks: Asking | None = None
 
 
 class ChildNews(Wire):

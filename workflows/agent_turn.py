@@ -197,7 +197,9 @@ class AgentTurn:
         """Run one tool."""
         tool = agent.tool(move.call.name)
         assert tool is not None
-        info, request = workflow.info(), self._board.state.request
+        info, state = workflow.info(), self._board.state
+        request = state.request
+        approved, only_reads = approvals.consent_of(agent, request.task if request else None, tool, state.gates[move.key.call - 1])
         run = ToolRun(
             owner=tool.owner or agent.name,
             tool="" if tool.activity == tool.name else tool.name,
@@ -206,6 +208,9 @@ class AgentTurn:
             schema_digest=tool.schema_digest,
             run=info.first_execution_run_id[-8:] if tool.has_context else "",
             labels=request.labels if request else {},
+            approved=approved,
+            only_reads=only_reads,
+            repeats=any(failure.lost and failure.key.call == move.key.call for failure in state.failures),
         )
         summary = f"{_label(move.key)}: {run.tool} {arguments_in_brief(move.call.arguments)}{self._said_of(move)}"
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)

@@ -33,7 +33,7 @@ def begin(state: TurnState) -> None:
 def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
     """The turn waits for somebody. What is told stands in history so: long arguments are clipped, an approval is bound to their digest."""
     told = replace(waits, reason=clip(waits.reason, limits.MEMO_BYTES // 4), pending=tuple(map(_told, waits.pending)))
-    pending = {"pending": [one.model_dump(mode="json", exclude={"token"}) for one in told.pending]} if told.pending else {}
+    pending = {"pending": [one.model_dump(mode="json", exclude=_left_out(one)) for one in told.pending]} if told.pending else {}
     workflow.upsert_memo({MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending}})
     if state.agent is not None and state.agent.indexed:
         workflow.upsert_search_attributes(search.in_state(search.state_of(told.kind)))
@@ -48,7 +48,12 @@ def end_wait(state: TurnState, ended: WaitEnded) -> None:
 
 
 def _told(pending: PendingApproval) -> PendingApproval:
-    return pending.model_copy(update={"arguments": clip(pending.arguments, limits.MEMO_BYTES // 2)})
+    clipped = {"arguments": clip(pending.arguments, limits.MEMO_BYTES // 2), "reason": clip(pending.reason, limits.MEMO_BYTES // 4)}
+    return pending.model_copy(update=clipped)
+
+
+def _left_out(pending: PendingApproval) -> set[str]:
+    return {"token"} if pending.reason else {"token", "reason"}
 
 
 def end(state: TurnState, summary: Summary, reason: str = "") -> None:

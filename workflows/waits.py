@@ -33,7 +33,8 @@ async def for_approval(board: Board, asked: Asked) -> None:
         """What is late is answered: with no."""
         return {call.id for call, _ in board.state.asked.calls} <= late
 
-    async with _waiting(board, WaitBegan("approval", f"somebody has to approve or deny {names}", pending), expired):
+    why = "".join(f"; {one.call_id}: {one.reason}" for one in pending if one.reason)
+    async with _waiting(board, WaitBegan("approval", f"somebody has to approve or deny {names}{why}", pending), expired):
         for one in sorted(pending, key=lambda each: each.expires_at):
             left = max(one.expires_at - workflow.now(), timedelta())
             try:

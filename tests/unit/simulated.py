@@ -25,6 +25,7 @@ from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.facts import (
     AgentResolved,
+    ApprovalNeeded,
     BudgetAdded,
     CallFailed,
     CancelRequested,
@@ -253,6 +254,9 @@ class Played:
             assert tool is not None
             self.may_run_again[move.call.id] += loss is Loss.WORKER_LOST and tool.is_idempotent
             return ToolLost(move.key, loss)
+        if self._chance(12):
+            self.ran.remove(move.call)
+            return ApprovalNeeded(move.key, f"it has changed since {move.key}", "new")
         output = ToolOutput(content=f"{move.key} of {move.call.id}", is_error=self._chance(4))
         if not self.state.finishing:
             self.returned[move.call.id] = output

@@ -1,0 +1,71 @@
+"""Whether a call may reach a tool that a deploy has changed since its turn began.
+
+The deployed code runs as long as the arguments fit it. What a person approved is what was looked at: a call that
+the deployed tool would refuse or read in another way goes back to the person, and so does one that
+the deployed tool wants an approval for and that has none.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic_core import to_json
+
+from perdure import limits
+from perdure.mcp_servers import MCPTool
+from perdure.text import clean, clip, clip_recorded
+from perdure.tools import Tool
+from perdure.wire import Asking, ToolOutput, ToolRun
+
+_SCHEMA_BYTES = 4 * 1024
+_UNKNOWN = "contact with the process that ran it was lost; whether it took effect is unknown"
+
+Approval = Literal["marked", "changes", "all"]
+
+
+def error_result(text: str) -> ToolOutput:
+    """What a model is told of a call that has no result."""
+    return ToolOutput(content=clip_recorded(clean(text), limits.TOOL_RESULT_BYTES), is_error=True)
+
+
+def refused(run: ToolRun, item: Tool, said: str) -> ToolOutput:
+    """What becomes of a call whose arguments the tool does not take; `said` says why."""
+    what = f"and the arguments do not fit it: {said}. {_signature(item)}"
+    if run.approved and run.approved != item.digest:
+        return _asking(item, f"has changed since the call was approved, {what}")
+    if run.schema_digest == item.digest:
+        return error_result(f"{item.name} was not called, its arguments are not valid: {said}")
+    return error_result(f"{item.name} was not called: it has changed since this turn began, {what}")
+
+
+def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None:
+    """The result of a call that fits its tool and does not run all the same; None for one that runs.
+
+    Args:
+        run: The call.
+        item: The deployed tool.
+        approval: Which calls wait for a person, as the deployed agent says whose tool it is.
+    """
+    if run.repeats and not item.idempotent and not isinstance(item, MCPTool):
+        return error_result(f"{item.name}: {_UNKNOWN}, and the deployed tool may not be repeated")
+    if run.only_reads and not only_reads(item):
+        return _asking(item, "said that it changes nothing when this turn began, and does not say so any more")
+    if run.approved and run.approved != item.digest and not item.arguments.keeps(clean(run.arguments)):
+        return _asking(item, f"has changed since the call was approved, and reads the arguments in another way. {_signature(item)}")
+    if run.approved == "" and (item.requires_approval or approval == "all" or (approval == "changes" and not only_reads(item))):
+        return _asking(item, "requires an approval since a deploy, and this call has none")
+    return None
+
+
+def only_reads(item: Tool) -> bool:
+    """Whether nothing says that the deployed tool changes something. A turn is pinned to the hints of MCP servers."""
+    return item.read_only or isinstance(item, MCPTool)
+
+
+def _asking(item: Tool, what: str) -> ToolOutput:
+    asks = Asking(reason=clip(clean(f"{item.name} {what}"), limits.TOOL_RESULT_BYTES // 2), schema_digest=item.digest)
+    return error_result(f"{item.name} was not called: it {what}").model_copy(update={"asks": asks})
+
+
+def _signature(item: Tool) -> str:
+    return f"Its arguments are now: {clip(to_json(item.arguments.schema).decode(), _SCHEMA_BYTES)}"

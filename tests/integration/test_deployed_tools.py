@@ -1,0 +1,315 @@
+"""A deploy changes a tool while turns wait for a person, and while others run: which calls run, which are asked about, and what is said.
+
+All turns go through one deploy: a worker of the old code starts them, and one of the new code, on the same queue, ends them. The rows of
+`CHANGES` are those of the table in docs/tools.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+from temporalio.client import Client
+
+from perdure import Agent, AgentReport, Tool
+from perdure.activities.models import ModelRequest
+from perdure.approvals import PendingApproval
+from perdure.clients import Turn
+from perdure.facts import ApprovalNeeded
+from perdure.messages import AssistantMessage, Text, ToolMessage
+from perdure.testing import call
+from perdure.wire import ModelAnswer
+from perdure.worker import AgentWorker
+from perdure.worker.settings import WorkerSettings
+
+from ..conftest import RecordingClient, check_history, eventually
+
+SETTINGS = WorkerSettings(grace=timedelta(seconds=1))
+PAGE = Path(__file__).parents[2] / "docs/tools.md"
+WORDS = {"runs": "runs", "asked": "a person is asked", "told": "the model is told"}
+
+Fate = Literal["runs", "asked", "told"]
+
+
+def pay(euros: int, to: str = "Ann") -> str:
+    """Pay."""
+    return f"{euros!r} to {to}"
+
+
+def documented(euros: int, to: str = "Ann") -> str:
+    """Transfer money to a customer."""
+    return f"{euros!r} to {to}, new"
+
+
+def described(euros: int, to: str = "Ann") -> str:
+    """Pay.
+
+    Args:
+        euros: How much.
+        to: The customer's name.
+    """
+    return f"{euros!r} to {to}, new"
+
+
+def longer(euros: int, to: str = "Ann", at_once: bool = False) -> str:
+    """Pay."""
+    return f"{euros!r} to {to}, at once: {at_once}"
+
+
+def reordered(to: str = "Ann", *, euros: int) -> str:
+    """Pay."""
+    return f"{euros!r} to {to}, new"
+
+
+def wider(euros: int | str, to: str = "Ann") -> str:
+    """Pay."""
+    return f"{euros!r} to {to}, new"
+
+
+def as_float(euros: float, to: str = "Ann") -> str:
+    """Pay."""
+    return f"{euros!r} to {to}, new"
+
+
+def other_default(euros: int, to: str = "Bob") -> str:
+    """Pay."""
+    return f"{euros!r} to {to}, new"
+
+
+def up_to_100(euros: Annotated[int, Field(le=100)], to: str = "Ann") -> str:
+    """Pay."""
+    return f"{euros!r} to {to}, new"
+
+
+def up_to_10(euros: Annotated[int, Field(le=10)], to: str = "Ann") -> str:
+    """Pay."""
+    return f"{euros!r} to {to}, new"
+
+
+def with_invoice(euros: int, invoice: str, to: str = "Ann") -> str:
+    """Pay."""
+    return f"{euros!r} to {to} for {invoice}"
+
+
+def renamed_parameter(amount: int, to: str = "Ann") -> str:
+    """Pay."""
+    return f"{amount!r} to {to}, new"
+
+
+def of_minutes(euros: timedelta, to: str = "Ann") -> str:
+    """Pay."""
+    return f"{euros} to {to}, new"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a deploy changes, and what becomes of a call that a person approved before it, and of any other one."""
+
+    approved: Fate
+    other: Fate
+    says: str
+    """The result of the deployed tool, or where none runs a part of what the model is told."""
+    after: Callable[..., str] | None = pay
+    asks: str = ""
+    """A part of why a person is asked."""
+    arguments: Mapping[str, Any] = field(default_factory=lambda: {"euros": 40})
+    better: Mapping[str, Any] | None = None
+    """What a person approves instead."""
+    before_options: Mapping[str, Any] = field(default_factory=dict)
+    after_options: Mapping[str, Any] = field(default_factory=dict)
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    after_agent: Mapping[str, Any] = field(default_factory=dict)
+    after_name: str = ""
+
+
+READS = {"read_only": True}
+MISFIT = "has changed since the call was approved, and the arguments do not fit it: "
+CHANGES = {
+    "the body, the docstring": Change("runs", "runs", "40 to Ann, new", documented),
+    "the description of a parameter": Change("runs", "runs", "40 to Ann, new", described),
+    "a new parameter with a default": Change("runs", "runs", "40 to Ann, at once: False", longer),
+    "the order of parameters": Change("runs", "runs", "40 to Ann, new", reordered),
+    "a default": Change("runs", "runs", "40 to Bob, new", other_default),
+    "a wider type, such as `float` for `int`": Change("runs", "runs", "40.0 to Ann, new", as_float),
+    "a union with another type": Change("runs", "runs", "40 to Ann, new", wider),
+    "a limit that the arguments keep": Change("runs", "runs", "40 to Ann, new", up_to_100),
+    "a limit that they break": Change(
+        "asked",
+        "told",
+        "euros: Input should be less than or equal to 10",
+        up_to_10,
+        asks=f"{MISFIT}euros: Input should be less",
+        better={"euros": 10},
+    ),
+    "a new parameter without a default": Change(
+        "asked", "told", "invoice: Field required", with_invoice, asks='"invoice":{"type":"string"}', better={"euros": 40, "invoice": "A"}
+    ),
+    "the name of a parameter": Change(
+        "asked",
+        "told",
+        "since this turn began, and the arguments do not fit it: amount: Field required",
+        renamed_parameter,
+        asks=MISFIT,
+        better={"amount": 4},
+    ),
+    "a type that reads the arguments as something else, such as `timedelta` for `int`": Change(
+        "asked", "runs", "0:00:40 to Ann, new", of_minutes, asks="reads the arguments in another way", better={"euros": "PT40S"}
+    ),
+    "`read_only` is taken away": Change(
+        "asked", "runs", "40 to Ann", before_options=READS, asks="said that it changes nothing when this turn began, and does not say so any more"
+    ),
+    '`read_only` is taken away, where changes need an approval (`approval="changes"`, a task, a policy)': Change(
+        "asked", "asked", "40 to Ann", before_options=READS, agent={"approval": "changes"}, asks="does not say so any more"
+    ),
+    "`requires_approval` is set": Change("runs", "asked", "40 to Ann", after_options={"requires_approval": True}, asks="this call has none"),
+    'the agent\'s `approval` becomes `"changes"` or `"all"`': Change(
+        "runs", "asked", "40 to Ann", after_agent={"approval": "all"}, asks="this call has none"
+    ),
+    "the tool is gone, or has another name": Change("told", "told", "the deployed worker does not have this tool", after_name="transfer"),
+    "instructions, model, budget of the agent": Change(
+        "runs", "runs", "40 to Ann", after_agent={"instructions": "Be brief.", "model": "scripted:other"}
+    ),
+}
+ROWS = {what: f"a{place}" for place, what in enumerate(CHANGES)}
+"""The agent of each row."""
+
+
+def old(what: str) -> Agent[Any]:
+    """The agent before the deploy: a person approves `pay`, and nobody is asked about `note`."""
+    change = CHANGES[what]
+    tools: list[Any] = [
+        Tool(pay, requires_approval=True, **change.before_options),
+        Tool(pay, name="note", **change.before_options),
+    ]
+    return Agent(**{"name": ROWS[what], "model": "scripted:old", "tools": tools, **change.agent})
+
+
+def new(what: str) -> Agent[Any]:
+    """The agent after it."""
+    change = CHANGES[what]
+    assert change.after is not None
+    names = [f"{name}{change.after_name}" for name in ("pay", "note")]
+    tools: list[Any] = [
+        Tool(change.after, name=names[0], **{"requires_approval": True, **change.after_options}),
+        Tool(change.after, name=names[1], **change.after_options),
+    ]
+    return dataclasses.replace(old(what), tools=tools, **change.after_agent)
+
+
+class Model:
+    """Calls the tool that the task names, and is done. Where it holds, the model of a running turn never answers."""
+
+    def __init__(self, *, holds: bool) -> None:
+        self.holds = holds
+        self.held = 0
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """An answer."""
+        asked: Any = request.messages[0]
+        name, what = asked.text.split(": ", 1)
+        if name == "note" and self.holds:
+            self.held += 1
+            await asyncio.sleep(600)
+        is_done = isinstance(request.messages[-1], ToolMessage)
+        parts = (Text(text="done"),) if is_done else (call(name, **CHANGES[what].arguments),)
+        return ModelAnswer(message=AssistantMessage(parts=parts))
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Went:
+    """How a turn went: what a person was asked because of the deploy, and the report."""
+
+    asked: PendingApproval | None
+    facts: list[ApprovalNeeded]
+    report: AgentReport[Any]
+
+    @property
+    def fate(self) -> Fate:
+        """Of its call."""
+        return "asked" if self.asked else "told" if self.result.is_error else "runs"
+
+    @property
+    def result(self) -> Any:
+        """What the model was told."""
+        return self.report.steps[0].results[0]
+
+
+@pytest.fixture(scope="module")
+async def deploy(perdure_server: str) -> AsyncIterator[dict[tuple[str, str], Went]]:
+    """Every change at once: how each turn went, by what changed and the tool that it called."""
+    temporal, queue = await Client.connect(perdure_server), f"tools-{secrets.token_hex(6)}"
+    client, model = RecordingClient(temporal, queue), Model(holds=True)
+    async with AgentWorker([old(what) for what in CHANGES], providers={"scripted": model}, task_queue=queue).running(temporal, settings=SETTINGS):
+        turns = {
+            (what, name): await client.start(ROWS[what], f"{name}: {what}", id=f"{queue}-{ROWS[what]}-{name}")
+            for what in CHANGES
+            for name in ("pay", "note")
+        }
+        await eventually(lambda: model.held == len(CHANGES), "the models of all running turns are asked")
+        waiting = {key: await pending(turn) for key, turn in turns.items() if key[1] == "pay"}
+    after = AgentWorker([new(what) for what in CHANGES], providers={"scripted": Model(holds=False)}, task_queue=queue)
+    async with after.running(temporal, settings=SETTINGS):
+        for key, one in waiting.items():
+            await turns[key].approve(one)
+        went = await asyncio.gather(*(follow(turn, CHANGES[key[0]]) for key, turn in turns.items()))
+    yield dict(zip(turns, went, strict=True))
+    for turn in turns.values():
+        await check_history(temporal, turn.id, turn.run_id)
+
+
+async def pending(turn: Turn[Any]) -> PendingApproval:
+    """What waits, once it does."""
+    async with asyncio.timeout(30):
+        while not (found := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
+            await asyncio.sleep(0.05)
+    return found[0]
+
+
+async def follow(turn: Turn[Any], change: Change) -> Went:
+    """See the turn to its end; a person who is asked because of the deploy approves the call."""
+    asked, facts = None, []
+    async for event in turn.events():
+        if isinstance(event.fact, ApprovalNeeded):
+            facts.append(event.fact)
+            asked = await pending(turn)
+            await turn.approve(asked, arguments=change.better)
+    return Went(asked, facts, await turn.result())
+
+
+@pytest.mark.accepts("T27", "T28", "T29")
+@pytest.mark.parametrize("name", ["pay", "note"])
+@pytest.mark.parametrize("what", CHANGES)
+async def test_call_that_fits_runs_and_any_other_goes_back_to_whom_it_concerns(deploy: dict[tuple[str, str], Went], what: str, name: str) -> None:
+    """Back to the person who approved it, or to the model; and one that has too little consent to a person."""
+    went, change = deploy[what, name], CHANGES[what]
+
+    assert went.fate == (change.approved if name == "pay" else change.other), went.result
+    if went.fate == "asked":
+        assert went.asked is not None
+        assert change.asks in went.asked.reason
+        assert [fact.reason for fact in went.facts] == [went.asked.reason]
+        assert (went.report.steps[0].results[0].is_error, went.report.tool_calls, went.report.spent.tool_calls) == (False, 1, 1)
+    elif went.fate == "told":
+        assert change.says in went.result.content
+    else:
+        assert went.result.content == change.says
+    assert went.report.output == "done"
+
+
+@pytest.mark.accepts("T30")
+def test_table_of_the_documentation_is_that_of_the_test() -> None:
+    """Each row says what was seen here."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", PAGE.read_text(encoding="utf-8").partition("| what a deploy changes |")[2], re.MULTILINE)
+
+    assert rows[: len(CHANGES)] == [(what, WORDS[change.approved], WORDS[change.other]) for what, change in CHANGES.items()]

@@ -1,7 +1,8 @@
 """Whether a last answer has the type that was asked for.
 
-The agent's own type decides, with its validators, as long as its schema is the one that the turn is pinned to. Of a caller's type, and of one that
-a later deploy has changed, the worker has the schema alone; the caller's type has its say when the answer is there.
+The agent's own type decides, with its validators, as long as its schema is the one that the turn is held to, whether the turn is pinned to it or its
+caller named it. Of another type of a caller's, and of one that a later deploy has changed, the worker has the schema alone; the caller's type has its
+say when the answer is there.
 """
 
 from __future__ import annotations
@@ -46,11 +47,10 @@ class Answers:
         schema = state.output_schema(state.agent)
         if schema is None:
             return _anything
-        if state.request is None or state.request.output_schema is None:
-            with contextlib.suppress(PerdureError):  # the agent is gone, and the turn goes on without it
-                wanted: Any = (await self._agents.of_this_activity(state.agent.name)).output
-                if outputs.schema_of(wanted) == schema:
-                    return lambda value: outputs.instance_of(wanted, value)
+        with contextlib.suppress(PerdureError):  # the agent is gone, and the turn goes on without it
+            wanted: Any = (await self._agents.of_this_activity(state.agent.name)).output
+            if outputs.schema_of(wanted) == schema:
+                return lambda value: outputs.instance_of(wanted, value)
         return await asyncio.to_thread(conformity.validator, schema)
 
     async def with_arguments(self, message: AssistantMessage, agent: AgentDefinition) -> AssistantMessage:

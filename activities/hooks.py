@@ -21,6 +21,7 @@ from perdure.observers import Observer
 from perdure.places import raised
 from perdure.reports import AgentReport, Outcome
 from perdure.state import TurnState
+from perdure.strict import Schema
 from perdure.tasks import Task
 from perdure.wire import HookCall, Noted, ObserverCall
 
@@ -62,7 +63,7 @@ class Hooks:
         agent = await self._agents.of_this_activity(call.agent)
         state = await self._transcripts.read(activity.client(), activity.info())
         for observer in agent.observers:
-            await _tell(observer, state, call, limits.USER_CODE / len(agent.observers))
+            await _tell(observer, agent, state, call, limits.USER_CODE / len(agent.observers))
         return Noted()
 
 
@@ -75,19 +76,40 @@ async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any
 
 
 async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) -> AgentReport[Any]:
-    """The report with its output in the agent's type; as JSON values where the turn has another type, of which the worker has the schema alone."""
+    """The report with its output in the agent's type, however the turn was started.
+
+    Raises:
+        OutputInvalidError: The answer does not fit the type.
+    """
     schema = state.output_schema(state.agent) if state.agent else None
-    if schema is None:
-        return report
-    is_own = state.request is not None and state.request.output_schema is None and outputs.schema_of(agent.output) == schema
     try:
-        output = await asyncio.to_thread(outputs.read, report.output, agent.output if is_own else None, schema)
+        output = await asyncio.to_thread(outputs.read_by_agent, report.output, agent.output, schema)
     except ValueError as error:
-        raise errors.OutputInvalidError(f"the answer is not what was asked for: {error}") from None
+        raise errors.OutputInvalidError(_misfit(error, state, agent, schema)) from None
     return report.model_copy(update={"output": output})
 
 
-async def _tell(observer: Observer, state: TurnState, call: ObserverCall, limit: timedelta) -> None:
+def _misfit(error: ValueError, state: TurnState, agent: Agent[Any], schema: Schema | None) -> str:
+    wanted = getattr(agent.output, "__name__", str(agent.output))
+    said = f"the answer does not fit {wanted}, the output type of the deployed agent {agent.name}, which its middleware gets: {error}"
+    if state.request is not None and state.request.output_schema is not None and not outputs.is_version_of(agent.output, schema):
+        return f"{said}; the turn was started with another type: start it with {wanted}, or without output="
+    if schema == outputs.schema_of(agent.output):
+        return said
+    return f"{said}; the turn began with another version of the type, and its report's messages hold the answer as it was recorded"
+
+
+async def _ending(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) -> AgentReport[Any]:
+    """The report of a turn that is over, its output as text where it is no answer of the agent's type."""
+    try:
+        return await _typed(report, state, agent) if report.output else report
+    except errors.OutputInvalidError as error:
+        if report.outcome is Outcome.COMPLETED:
+            logger.warning("observers of %s get its output as text: %s", report.turn_id, error.message)
+        return report
+
+
+async def _tell(observer: Observer, agent: Agent[Any], state: TurnState, call: ObserverCall, limit: timedelta) -> None:
     assert state.request is not None
     turn_id = activity.info().workflow_id or ""
     turn = state.request.info(turn_id)
@@ -95,7 +117,8 @@ async def _tell(observer: Observer, state: TurnState, call: ObserverCall, limit:
     if call.waits_for:
         told.append((observer.on_wait, (turn, call.waits_for, call.reason)))
     if call.outcome is not None:
-        told.append((observer.on_end, (turn, state.report(turn_id, call.outcome, risk=call.risk))))
+        report = await _ending(state.report(turn_id, call.outcome, risk=call.risk), state, agent)
+        told.append((observer.on_end, (turn, report)))
     for method, arguments in told:
         try:
             await called(method, *arguments, limit=limit / len(told))

@@ -73,6 +73,17 @@ def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> Agent
         output = outputs.read(report.output, wanted, schema)
     except ValueError as error:
         model = report.steps[-1].model if report.steps else report.agent
-        said = f"{model}: the answer is not what was asked for: {error}"
+        said = f"{model}: the answer is not what was asked for: {error}{_of_another(wanted, schema)}"
         raise errors.OutputInvalidError(said, context={"model": model}, report=report) from None
     return report.model_copy(update={"output": output})
+
+
+def _of_another(wanted: Any, schema: Schema | None) -> str:
+    """What to add where the answer was asked for by the schema of another type."""
+    try:
+        is_same = wanted is None or schema is None or outputs.schema_of(wanted) == schema
+    except PerdureError:
+        is_same = True
+    if is_same:
+        return ""
+    return "; the turn was held to another type or another version of this one, and typed(str) reads its answer as text"

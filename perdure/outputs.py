@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
@@ -87,17 +87,54 @@ def read(text: str, wanted: Any, pinned: Schema | None) -> Any:
     if schema is None or wanted is str:
         return text
     value = value_in(text, schema)
-    return value if wanted is None else instance_of(wanted, value)
+    return value if wanted is None else _reread(wanted, value, schema)
 
 
-def instance_of(wanted: type[T], value: Any) -> T:
+def read_by_agent(text: str, wanted: Any, pinned: Schema | None) -> Any:
+    """The output of a turn as code of its agent gets it: an instance of the agent's type, or text where it has none.
+
+    Args:
+        text: The answer.
+        wanted: The agent's type, as it is deployed.
+        pinned: The schema that the answer was asked for by: that of the type, of an earlier version of it, or of
+            another type that the caller named.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    if wanted is None or wanted is str:
+        return text
+    schema = pinned if pinned is not None else schema_of(wanted)
+    value = value_in(text, schema or {})
+    # a type of which every field has a default would otherwise be read from anything
+    return _reread(wanted, value, schema) if is_version_of(wanted, schema) else instance_of(wanted, value, extra="forbid")
+
+
+def is_version_of(wanted: Any, schema: Schema | None) -> bool:
+    """Whether a schema is that of a type, or of another version of it, by its name."""
+    return (schema or {}).get("title") == (wanted.__name__ if _is_class(wanted) else None)
+
+
+def _reread(wanted: type[T], value: Any, schema: Schema | None) -> T:
+    """An instance of a type from what may have been written for another version of it, which had more fields."""
+    try:
+        return instance_of(wanted, value)
+    except ValueError:
+        if not is_version_of(wanted, schema):
+            raise
+        return instance_of(wanted, value, extra="ignore")
+
+
+def instance_of(wanted: type[T], value: Any, *, extra: Literal["ignore", "forbid"] | None = None) -> T:
     """`value`, which is made of JSON values, as an instance of a type.
+
+    `extra` says what becomes of fields that the type does not know, instead of the type itself.
 
     Raises:
         ValueError: It does not fit; the message is written for the model.
     """
     try:
-        return TypeAdapter(wanted).validate_json(to_json(value))
+        return TypeAdapter(wanted).validate_json(to_json(value), extra=extra)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         raise ValueError("; ".join(f"{'.'.join(map(str, one['loc'])) or 'answer'}: {one['msg']}" for one in problems[:5])) from None

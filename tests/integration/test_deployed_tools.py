@@ -6,11 +6,12 @@ All turns go through one deploy: a worker of the old code starts them, and one o
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import dataclasses
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,18 +21,18 @@ import pytest
 from pydantic import Field
 from temporalio.client import Client
 
-from perdure import Agent, AgentReport, Tool
+from perdure import Agent, AgentReport, Registry, Tool, errors
 from perdure.activities.models import ModelRequest
 from perdure.approvals import PendingApproval
-from perdure.clients import Turn
+from perdure.clients import Turn, decisions
 from perdure.facts import ApprovalNeeded
-from perdure.messages import AssistantMessage, Text, ToolMessage
-from perdure.testing import call
+from perdure.messages import AssistantMessage, Text, ToolMessage, ToolResult
+from perdure.testing import ScriptedModel, call, calls, says
 from perdure.wire import ModelAnswer
 from perdure.worker import AgentWorker
 from perdure.worker.settings import WorkerSettings
 
-from ..conftest import RecordingClient, check_history, eventually
+from ..conftest import RecordingClient, Runtime, check_history, eventually
 
 SETTINGS = WorkerSettings(grace=timedelta(seconds=1))
 PAGE = Path(__file__).parents[2] / "docs/tools.md"
@@ -121,7 +122,6 @@ class Change:
     after: Callable[..., str] | None = pay
     asks: str = ""
     """A part of why a person is asked."""
-    arguments: Mapping[str, Any] = field(default_factory=lambda: {"euros": 40})
     better: Mapping[str, Any] | None = None
     """What a person approves instead."""
     before_options: Mapping[str, Any] = field(default_factory=dict)
@@ -167,7 +167,7 @@ CHANGES = {
     "`read_only` is taken away": Change(
         "asked", "runs", "40 to Ann", before_options=READS, asks="said that it changes nothing when this turn began, and does not say so any more"
     ),
-    '`read_only` is taken away, where changes need an approval (`approval="changes"`, a task, a policy)': Change(
+    "`read_only` is taken away, and a change needs an approval or a policy's yes": Change(
         "asked", "asked", "40 to Ann", before_options=READS, agent={"approval": "changes"}, asks="does not say so any more"
     ),
     "`requires_approval` is set": Change("runs", "asked", "40 to Ann", after_options={"requires_approval": True}, asks="this call has none"),
@@ -179,6 +179,16 @@ CHANGES = {
         "runs", "runs", "40 to Ann", after_agent={"instructions": "Be brief.", "model": "scripted:other"}
     ),
 }
+RUN = {
+    "a new parameter with a default",
+    "a limit that they break",
+    "`requires_approval` is set",
+    "the tool is gone, or has another name",
+}
+"""The changes that meet running turns as well."""
+WAITING, RUNNING = "pay note", "note"
+"""The tools that the model calls in a turn which waits for a person at the deploy, and in one which waits for its model."""
+ARGUMENTS: dict[str, Any] = {"euros": 40}
 ROWS = {what: f"a{place}" for place, what in enumerate(CHANGES)}
 """The agent of each row."""
 
@@ -206,7 +216,7 @@ def new(what: str) -> Agent[Any]:
 
 
 class Model:
-    """Calls the tool that the task names, and is done. Where it holds, the model of a running turn never answers."""
+    """Calls what the task names, and is done. Where it holds, the model of a running turn never answers."""
 
     def __init__(self, *, holds: bool) -> None:
         self.holds = holds
@@ -215,12 +225,12 @@ class Model:
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """An answer."""
         asked: Any = request.messages[0]
-        name, what = asked.text.split(": ", 1)
-        if name == "note" and self.holds:
+        names = asked.text.partition(": ")[0]
+        if names == RUNNING and self.holds:
             self.held += 1
             await asyncio.sleep(600)
         is_done = isinstance(request.messages[-1], ToolMessage)
-        parts = (Text(text="done"),) if is_done else (call(name, **CHANGES[what].arguments),)
+        parts = (Text(text="done"),) if is_done else tuple(call(name, **ARGUMENTS) for name in names.split())
         return ModelAnswer(message=AssistantMessage(parts=parts))
 
     async def close(self) -> None: ...
@@ -228,49 +238,46 @@ class Model:
 
 @dataclass(frozen=True)
 class Went:
-    """How a turn went: what a person was asked because of the deploy, and the report."""
+    """How a turn went: what a person was asked because of the deploy, by the tool, and the report."""
 
-    asked: PendingApproval | None
-    facts: list[ApprovalNeeded]
+    asked: Mapping[str, PendingApproval]
+    facts: Sequence[ApprovalNeeded]
     report: AgentReport[Any]
 
-    @property
-    def fate(self) -> Fate:
-        """Of its call."""
-        return "asked" if self.asked else "told" if self.result.is_error else "runs"
+    def fate(self, name: str) -> Fate:
+        """Of the call of a tool."""
+        return "asked" if name in self.asked else "told" if self.result(name).is_error else "runs"
 
-    @property
-    def result(self) -> Any:
-        """What the model was told."""
-        return self.report.steps[0].results[0]
+    def result(self, name: str) -> ToolResult:
+        """What the model was told of it."""
+        return next(result for result in self.report.steps[0].results if result.name == name)
 
 
-@pytest.fixture(scope="module")
-async def deploy(perdure_server: str) -> AsyncIterator[dict[tuple[str, str], Went]]:
-    """Every change at once: how each turn went, by what changed and the tool that it called."""
-    temporal, queue = await Client.connect(perdure_server), f"tools-{secrets.token_hex(6)}"
+async def deployed(address: str) -> dict[tuple[str, str], Went]:
+    """Every change at once: how each turn went, by what changed and the tools that it called."""
+    temporal, queue = await Client.connect(address), f"tools-{secrets.token_hex(6)}"
     client, model = RecordingClient(temporal, queue), Model(holds=True)
     async with AgentWorker([old(what) for what in CHANGES], providers={"scripted": model}, task_queue=queue).running(temporal, settings=SETTINGS):
         turns = {
-            (what, name): await client.start(ROWS[what], f"{name}: {what}", id=f"{queue}-{ROWS[what]}-{name}")
+            (what, names): await client.start(ROWS[what], f"{names}: {what}", id=f"{queue}-{ROWS[what]}-{names}")
             for what in CHANGES
-            for name in ("pay", "note")
+            for names in ([WAITING, RUNNING] if what in RUN else [WAITING])
         }
-        await eventually(lambda: model.held == len(CHANGES), "the models of all running turns are asked")
-        waiting = {key: await pending(turn) for key, turn in turns.items() if key[1] == "pay"}
+        await eventually(lambda: model.held == len(RUN), "the models of all running turns are asked", within_s=60)
+        waiting = {key: await pending(turn) for key, turn in turns.items() if key[1] == WAITING}
     after = AgentWorker([new(what) for what in CHANGES], providers={"scripted": Model(holds=False)}, task_queue=queue)
     async with after.running(temporal, settings=SETTINGS):
         for key, one in waiting.items():
             await turns[key].approve(one)
         went = await asyncio.gather(*(follow(turn, CHANGES[key[0]]) for key, turn in turns.items()))
-    yield dict(zip(turns, went, strict=True))
     for turn in turns.values():
         await check_history(temporal, turn.id, turn.run_id)
+    return dict(zip(turns, went, strict=True))
 
 
 async def pending(turn: Turn[Any]) -> PendingApproval:
     """What waits, once it does."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not (found := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
             await asyncio.sleep(0.05)
     return found[0]
@@ -278,33 +285,89 @@ async def pending(turn: Turn[Any]) -> PendingApproval:
 
 async def follow(turn: Turn[Any], change: Change) -> Went:
     """See the turn to its end; a person who is asked because of the deploy approves the call."""
-    asked, facts = None, []
+    asked, facts = {}, []
     async for event in turn.events():
         if isinstance(event.fact, ApprovalNeeded):
             facts.append(event.fact)
-            asked = await pending(turn)
-            await turn.approve(asked, arguments=change.better)
+            one = await pending(turn)
+            asked[one.tool] = one
+            await turn.approve(one, arguments=change.better)
     return Went(asked, facts, await turn.result())
 
 
 @pytest.mark.accepts("T27", "T28", "T29")
-@pytest.mark.parametrize("name", ["pay", "note"])
-@pytest.mark.parametrize("what", CHANGES)
-async def test_call_that_fits_runs_and_any_other_goes_back_to_whom_it_concerns(deploy: dict[tuple[str, str], Went], what: str, name: str) -> None:
+async def test_call_that_fits_runs_and_any_other_goes_back_to_whom_it_concerns(perdure_server: str) -> None:
     """Back to the person who approved it, or to the model; and one that has too little consent to a person."""
-    went, change = deploy[what, name], CHANGES[what]
+    turns = await deployed(perdure_server)
 
-    assert went.fate == (change.approved if name == "pay" else change.other), went.result
-    if went.fate == "asked":
-        assert went.asked is not None
-        assert change.asks in went.asked.reason
-        assert [fact.reason for fact in went.facts] == [went.asked.reason]
-        assert (went.report.steps[0].results[0].is_error, went.report.tool_calls, went.report.spent.tool_calls) == (False, 1, 1)
-    elif went.fate == "told":
-        assert change.says in went.result.content
+    asked = [(what, names, name) for what, names in turns for name in names.split()]
+    assert {key: turns[key[:2]].fate(key[2]) for key in asked} == {
+        key: CHANGES[key[0]].approved if key[2] == "pay" else CHANGES[key[0]].other for key in asked
+    }
+    for (what, names), went in turns.items():
+        for name in names.split():
+            check(what, CHANGES[what], name, went)
+        assert (went.report.tool_calls, went.report.spent.tool_calls) == (len(names.split()),) * 2
+
+
+def check(what: str, change: Change, name: str, went: Went) -> None:
+    """What was said of a call is what the change is about."""
+    result = went.result(name)
+    if name in went.asked:
+        reason = went.asked[name].reason
+        assert change.asks in reason, what
+        assert [fact.reason for fact in went.facts].count(reason) == 1, what
+        assert not result.is_error, what
+    elif result.is_error:
+        assert change.says in result.content, what
     else:
-        assert went.result.content == change.says
-    assert went.report.output == "done"
+        assert result.content == change.says, what
+
+
+def clerk(function: Callable[..., str]) -> Agent[Any]:
+    """An agent whose calls of `pay` a person approves."""
+    return Agent(name="clerk", model="scripted:x", tools=[Tool(function, name="pay", requires_approval=True)])
+
+
+async def approve_and_deploy(client: RecordingClient, registry: Registry, function: Callable[..., str]) -> tuple[Turn[Any], PendingApproval]:
+    """A turn whose call a person approved with arguments of their own, just before the tool was changed, and what was approved."""
+    registry.add(clerk(pay), replace=True)
+    turn = await client.start("clerk", "go")
+    first = await pending(turn)
+    registry.add(clerk(function), replace=True)
+    await turn.approve(first, arguments={"euros": 30})
+    async for event in turn.events():
+        if isinstance(event.fact, ApprovalNeeded):
+            await pending(turn)
+            return turn, first
+    raise AssertionError("nobody was asked")
+
+
+@pytest.mark.accepts("T32")
+async def test_approval_that_was_given_before_does_not_count_for_the_deployed_tool(runtime: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor does the id of the call; what is asked about are the arguments that a person gave it, and they run if nothing else is said."""
+    registry = Registry()
+    model = ScriptedModel(calls(call("pay", euros=4000)), says("done"), calls(call("pay", euros=4000)), says("done"))
+    async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
+        turn, first = await approve_and_deploy(client, registry, of_minutes)
+        second = await pending(turn)
+        with pytest.raises(errors.ApprovalConflictError, match="the approval names the arguments"):
+            await turn.approve(first)
+        with pytest.raises(errors.ApprovalConflictError, match="approve it with its token; nothing was decided"):
+            await client.approve(turn.id, first.call_id)
+        await decisions.decide(client, argparse.Namespace(turn=turn.id, approve=[], deny=[], arguments=None, reason="", json=False, address=None))
+        await client.approve(turn.id, first.call_id, token=second.token)
+        approved = (await turn.result()).steps[0].results[0]
+        denied, _ = await approve_and_deploy(client, registry, of_minutes)
+        await client.deny(denied.id, first.call_id, "too much")
+        refused = (await denied.result()).steps[0].results[0]
+
+    shown = capsys.readouterr().out
+    assert (first.reason, second.arguments) == ("", '{"euros":30}')
+    assert f"{second.call_id}:{second.token}  pay  expires in" in shown
+    assert second.reason.split(". Its")[0] in shown
+    assert (approved.content.splitlines()[0], approved.is_error) == ("0:00:30 to Ann, new", False)
+    assert refused.content == "This call was not run: it was denied: too much"
 
 
 @pytest.mark.accepts("T30")

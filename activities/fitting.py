@@ -1,8 +1,8 @@
 """Whether a call may reach a tool that a deploy has changed since its turn began.
 
-The deployed code runs as long as the arguments fit it. What a person approved is what was looked at: a call that
-the deployed tool would refuse or read in another way goes back to the person, and so does one that
-the deployed tool wants an approval for and that has none.
+The deployed code runs as long as the arguments fit it. An approval holds for what the person looked at: a call
+that the deployed tool would refuse or read in another way goes back to a person. So does a call that has less consent than the deployed
+tool demands.
 """
 
 from __future__ import annotations

@@ -84,14 +84,15 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
     schema = state.output_schema(state.agent) if state.agent else None
     try:
         output = await asyncio.to_thread(outputs.read_by_agent, report.output, agent.output, schema)
-    except ValueError as error:
-        raise errors.OutputInvalidError(_misfit(error, state, agent, schema)) from None
+    except Exception as error:  # noqa: BLE001 - a validator of somebody's type may raise anything
+        said = str(error) if isinstance(error, ValueError) else described(error)
+        raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from None
     return report.model_copy(update={"output": output})
 
 
-def _misfit(error: ValueError, state: TurnState, agent: Agent[Any], schema: Schema | None) -> str:
+def _misfit(reason: str, state: TurnState, agent: Agent[Any], schema: Schema | None) -> str:
     wanted = getattr(agent.output, "__name__", str(agent.output))
-    said = f"the answer does not fit {wanted}, the output type of the deployed agent {agent.name}, which its middleware gets: {error}"
+    said = f"the answer does not fit {wanted}, the output type of the deployed agent {agent.name}, which its middleware gets: {reason}"
     if state.request is not None and state.request.output_schema is not None and not outputs.is_version_of(agent.output, schema):
         return f"{said}; the turn was started with another type: start it with {wanted}, or without output="
     if schema == outputs.schema_of(agent.output):

@@ -127,7 +127,7 @@ class Progress:
             case ToolReturned(key, output):
                 return f"{key}  {paint('red' if output.is_error else 'dim', '→ ' + one_line(output.content, 90))}"
             case ApprovalNeeded(key, reason):
-                return paint("yellow", f"{key}  {_all(reason)}")
+                return paint("yellow", f"{key}  {one_line(reason, 200)}")
             case ToolLost(key, loss, _):
                 return paint("yellow", f"{key}  {loss.value.replace('_', ' ')}")
             case ChildScheduled(key, turn_id, request):

@@ -1,8 +1,9 @@
 """Facts: what history has recorded about a turn. The workflow makes them as they happen, every reader makes the same ones from history.
 
 A fact that belongs to an activity carries its key, which is also the activity's id in Temporal: `step-3` asks the model for the third time,
-`step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again because the first attempt was lost, and
-`step-4.last` asks for a last answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call.
+`step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again because the first attempt was lost, or
+needed an approval first, and `step-4.last` asks for a last answer because the budget is spent.
+`step-3.call-2.policy` asks the agent's policy about that call.
 `before-1`, `after-1` and `observe-4` are hooks: middleware, and observers. `step-3.call-1.child-2` is the turn of a delegate: what it is to its
 parent, and what is set aside for it; its own id is readable. `step-3.call-1.child-2.read` reads that turn's
 history, where it ended without saying what it spent.

@@ -11,8 +11,11 @@ from temporalio import workflow
 from perdure import limits
 from perdure.approvals import Asked
 from perdure.facts import WaitBegan, WaitEnded
+from perdure.text import one_line
 from perdure.workflows import ancestors, closing, records
 from perdure.workflows.board import Board
+
+_REASON_CHARACTERS = 200
 
 
 async def for_budget(board: Board, reason: str) -> None:
@@ -33,7 +36,7 @@ async def for_approval(board: Board, asked: Asked) -> None:
         """What is late is answered: with no."""
         return {call.id for call, _ in board.state.asked.calls} <= late
 
-    why = "".join(f"; {one.call_id}: {one.reason}" for one in pending if one.reason)
+    why = "".join(f"; {one.call_id}: {one_line(one.reason, _REASON_CHARACTERS)}" for one in pending if one.reason)
     async with _waiting(board, WaitBegan("approval", f"somebody has to approve or deny {names}{why}", pending), expired):
         for one in sorted(pending, key=lambda each: each.expires_at):
             left = max(one.expires_at - workflow.now(), timedelta())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -41,11 +41,10 @@ class Hooks:
             PerdureError: It failed; or the deployed agent has none there any more.
         """
         agent = await self._agents.of_this_activity(call.agent)
-        if call.place >= len(agent.middleware):
-            raise errors.ConfigurationError(f"the deployed agent {call.agent} has no middleware number {call.place + 1} any more")
-        item = agent.middleware[call.place]
         state = await self._transcripts.read(activity.client(), activity.info())
         assert state.request is not None
+        assert state.agent is not None
+        item = _deployed(agent, [stage.name for stage in state.agent.middleware], call.place)
         report = state.report(activity.info().workflow_id or "", call.outcome or Outcome.COMPLETED, risk=call.risk)
         report = report.model_copy(update={"output": state.last_words})
         subject = state.request.task if call.moment == "before" else await _typed(report, state, agent)
@@ -65,6 +64,24 @@ class Hooks:
         for observer in agent.observers:
             await _tell(observer, agent, state, call, limits.USER_CODE / len(agent.observers))
         return Noted()
+
+
+def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middleware:
+    """The deployed middleware for one that a turn is pinned to: of its class, the first for the first, and so on.
+
+    Where there is none, it is the one in its place, if the list is as long as before.
+
+    Raises:
+        ConfigurationError: The agent has it no more.
+    """
+    name = pinned[place]
+    same = [item for item in agent.middleware if type(item).__name__ == name]
+    number = pinned[:place].count(name)
+    if number < len(same):
+        return same[number]
+    if same or len(agent.middleware) != len(pinned):
+        raise errors.ConfigurationError(f"the deployed agent {agent.name} has no middleware number {place + 1} any more, which was a {name}")
+    return agent.middleware[place]
 
 
 async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict, create_model, field_validator
 
-from perdure import Agent, AgentReport, Observer, OutputGuardrail, Registry, TurnInfo, errors, tool
+from perdure import Agent, AgentReport, Logger, Middleware, Observer, OutputGuardrail, Recovery, Registry, TurnInfo, errors, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 
@@ -184,3 +184,26 @@ async def test_caller_with_a_newer_type_reads_an_earlier_answer(runtime: Runtime
         "scripted: the answer is not what was asked for: tone: Field required; the turn was held to another type or another version of this one, and "
         "typed(str) reads its answer as text"
     )
+
+
+@pytest.mark.accepts("X6")
+async def test_guardrail_is_found_where_a_deploy_has_moved_it(runtime: Runtime) -> None:
+    """A turn is pinned to places, and a middleware in front of the guardrail must not be asked instead of it; one that is gone is an error."""
+    registry, seen = Registry(), Seen()
+    guarded = Agent(name="support", model="scripted:x", middleware=[OutputGuardrail(seen.check)])
+    lists: dict[str, list[Middleware]] = {"moved": [Recovery(), Logger(), *guarded.middleware], "gone": [Recovery()]}
+
+    @tool
+    def deploy(how: str) -> str:
+        registry.add(replace(guarded, middleware=lists[how]), replace=True)
+        return "deployed"
+
+    model = ByTask({how: ScriptedModel(calls(call("deploy", how=how)), says("done")) for how in lists})
+    async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
+        registry.add(replace(guarded, tools=[deploy]), replace=True)
+        await client.run("support", "moved")
+        registry.add(replace(guarded, tools=[deploy], middleware=[Recovery(), *guarded.middleware]), replace=True)
+        with pytest.raises(errors.ConfigurationError, match="has no middleware number 2 any more, which was a OutputGuardrail"):
+            await client.run("support", "gone")
+
+    assert seen.outputs == ["done"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -24,6 +25,8 @@ from perdure.state import TurnState
 from perdure.strict import Schema
 from perdure.tasks import Task
 from perdure.wire import HookCall, Noted, ObserverCall
+
+logger = logging.getLogger("perdure")
 
 
 class Hooks:
@@ -101,9 +104,9 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
     schema = state.output_schema(state.agent) if state.agent else None
     try:
         output = await asyncio.to_thread(outputs.read_by_agent, report.output, agent.output, schema)
-    except Exception as error:  # noqa: BLE001 - a validator of somebody's type may raise anything
-        said = str(error) if isinstance(error, ValueError) else described(error)
-        raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from None
+    except Exception as error:
+        said = str(error) if isinstance(error, ValueError) else raised(error)
+        raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error
     return report.model_copy(update={"output": output})
 
 

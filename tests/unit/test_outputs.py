@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -238,17 +237,25 @@ def in_levels(count: int, inner: Callable[[Schema], Schema]) -> Schema:
     return {"$defs": {**made, f"L{count}": {"type": "string"}}, "$ref": "#/$defs/L0"}
 
 
+def within_each_other(keyword: str, levels: int) -> Schema:
+    """A schema in a schema, and so on."""
+    made: Schema = {}
+    for _ in range(levels):
+        made = {keyword: made}
+    return made
+
+
 def twice(one: Schema) -> Schema:
     """An object of two fields, each described where it is used."""
     return {"type": "object", "properties": {name: {**one, "description": name} for name in "ab"}}
 
 
-LONG = {"$defs": {"a": {"type": "string", "description": "x" * 20_000}}}
+LONG_DEFS: Schema = {"a": {"type": "string", "description": "x" * 20_000}}
 TOO_LARGE: dict[str, tuple[Schema, str]] = {
     "copies of copies": (in_levels(9, twice), "comes to more than 10000 values"),
     "copies of words": (
         {
-            **LONG,
+            "$defs": LONG_DEFS,
             "type": "object",
             "properties": {str(n): {**A, "description": "b"} for n in range(60)},
         },
@@ -259,7 +266,7 @@ TOO_LARGE: dict[str, tuple[Schema, str]] = {
         "it has more than 10000 values",
     ),
     "depth that is not sent": (
-        {"type": "string", "not": functools.reduce(lambda one, _: {"not": one}, range(130), {})},
+        {"type": "string", "not": within_each_other("not", 130)},
         "it is nested more than 64 deep",
     ),
     "depth by references": (

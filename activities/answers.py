@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
-from perdure import outputs
+from perdure import errors, limits, outputs
 from perdure.activities import arguments, conformity
 from perdure.activities.agents import Agents
 from perdure.activities.error_log import log_raised
+from perdure.activities.user_code import called
 from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
 from perdure.fold import runs_tools
@@ -58,14 +61,24 @@ class Answers:
         return await arguments.normal(message, agent, self._agents)
 
 
-async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelAnswer:
-    """The answer, with what is wrong with it if it is the last one and does not fit."""
+async def checked(answer: ModelAnswer, state: TurnState, check: Check, limit: timedelta = limits.USER_CODE) -> ModelAnswer:
+    """The answer, with what is wrong with it if it is the last one and does not fit.
+
+    Raises:
+        ConfigurationError: A validator of the agent's type takes longer than `limit`, or tries to end the process.
+        InvalidRequestError: The schema of the caller's type takes too much work.
+    """
     assert state.agent is not None
     schema = state.output_schema(state.agent)
     is_last = state.finishing or not runs_tools(answer)
     if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
         return answer
-    reason = await asyncio.to_thread(_reason, answer.message.text, schema, check)  # people's validators may take their time
+    try:
+        reason = await called(functools.partial(_reason, answer.message.text, schema, check), limit=limit)
+    except errors.InvalidRequestError:
+        raise
+    except PerdureError as error:
+        raise errors.ConfigurationError(f"the validators of the output type of agent {state.agent.name!r} failed: {error.message}") from None
     return answer.model_copy(update={"objection": outputs.objection(reason, schema)}) if reason else answer
 
 

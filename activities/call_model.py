@@ -14,7 +14,7 @@ from temporalio.exceptions import FailureError
 from perdure import chains, errors, limits, outputs, protocols
 from perdure.activities import live
 from perdure.activities.answers import Answers, checked
-from perdure.activities.models import ModelRequest, Models, Provider
+from perdure.activities.models import ModelRequest, Models, Provider, refuse_many_calls
 from perdure.activities.prices import Prices
 from perdure.activities.transcripts import Transcripts
 from perdure.errors import PerdureError
@@ -27,6 +27,7 @@ from perdure.reports import StopReason, Usage
 from perdure.retries import asked_pause_s
 from perdure.state import TurnState
 from perdure.strict import strict
+from perdure.text import size
 from perdure.view import sent, shortened
 from perdure.wire import ModelAnswer, ModelCall
 
@@ -46,8 +47,9 @@ class ModelActivities:
 
         Raises:
             LLMError: The provider's error, or an answer without content or with too many calls.
+            TooLargeError: The answer would not fit into history.
             TranscriptMismatchError: History does not hold the transcript; nothing was sent.
-            ConfigurationError: The provider is not set up on this worker.
+            ConfigurationError: The provider is not set up on this worker, or a validator of the output type does not end.
             InvalidRequestError: The schema that the turn was started with is none.
         """
         info = activity.info()
@@ -73,12 +75,17 @@ class ModelActivities:
         }
         answer = answer.model_copy(update=told)
         _refuse_many_calls(model, answer)
+        _refuse_large(model, answer)
         answer = answer.model_copy(update={"message": chains.with_author(with_plain_ids(answer.message), model)})
         corrects = state.agent.unmarked == "correct"
         answer = await asyncio.to_thread(protocol.read, answer, prompt, corrects=corrects)  # an answer may be long
         _refuse_nothing(model, answer)
         self._health.succeeded(model)
-        answer = await checked(answer, state, check)
+        try:
+            answer = await checked(answer, state, check)
+        except errors.PerdureError as error:
+            error.context.update(_billed(model, answer))
+            raise
         message = await self._answers.with_arguments(answer.message, state.agent)
         answer = answer.model_copy(update={"message": message})
         key = Key.parse(info.activity_id)
@@ -172,19 +179,30 @@ def _request(call: ModelCall, state: TurnState, target: str, model: str, prompt:
 
 
 def _refuse_many_calls(model: str, answer: ModelAnswer) -> None:
-    """End an answer with too many calls before anything is made of it.
-
-    It is paid for, and the same model would say it again.
+    """Refuse too many calls of a provider that has not counted them.
 
     Raises:
         LLMInvalidRequestError: It asks for more calls than one answer may.
     """
-    count = len(answer.message.calls)
-    if count > limits.CALLS:
-        raise errors.LLMInvalidRequestError(
-            f"{model} asked for {count} tool calls in one answer, more than the {limits.CALLS} that one may hold, and none of them was run; "
-            "have the agent ask for fewer at a time, or give it a tool that takes a list",
-            context={**_billed(model, answer), "calls": count, "limit": limits.CALLS},
+    try:
+        refuse_many_calls(len(answer.message.calls), model)
+    except errors.LLMInvalidRequestError as error:
+        error.context.update(_billed(model, answer))
+        raise
+
+
+def _refuse_large(model: str, answer: ModelAnswer) -> None:
+    """Refuse an answer that history cannot hold before it is parsed, checked and written.
+
+    Raises:
+        TooLargeError: It would not fit.
+    """
+    said = (words for part in answer.message.parts for name, words in part if name != "id")  # a long id is replaced
+    bytes_ = sum(size(words) for words in said if isinstance(words, str))
+    if bytes_ > limits.PAYLOAD_BYTES:
+        raise errors.TooLargeError(
+            f"the answer of {model} is {bytes_} bytes, more than the {limits.PAYLOAD_BYTES} that fit into history",
+            context={**_billed(model, answer), "bytes": bytes_, "limit": limits.PAYLOAD_BYTES},
         )
 
 

@@ -238,15 +238,15 @@ def _finished(value: object) -> object:
 
 def _encoded(value: object) -> ToolOutput:
     if isinstance(value, ToolOutput):  # of an MCP server, which says itself whether the call failed
-        return value.model_copy(update={"content": clip_recorded(clean(value.content), limits.TOOL_RESULT_BYTES)})
+        return value.model_copy(update={"content": clip_recorded(value.content, limits.TOOL_RESULT_BYTES)})
     try:
         content = encode(value)
     except ValueError as error:
         if isinstance(value, Awaitable):  # so nothing has run
             raise
         note = _AS_WORDS.format(error=one_line(clean(str(error)), _NOTE_BYTES))
-        return ToolOutput(content=clip_recorded(clean(words_of(value)), limits.TOOL_RESULT_BYTES - size(note)) + note)
-    return ToolOutput(content=clip_recorded(clean(content), limits.TOOL_RESULT_BYTES))
+        return ToolOutput(content=clip_recorded(words_of(value), limits.TOOL_RESULT_BYTES - size(note)) + note)
+    return ToolOutput(content=clip_recorded(content, limits.TOOL_RESULT_BYTES))
 
 
 def _raised(ready: _Ready, error: BaseException) -> ToolOutput:

@@ -22,6 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
 from perdure import errors, limits
+from perdure.activities.yielding import Yielder
 from perdure.strict import Schema
 from perdure.text import described, one_line
 
@@ -94,6 +95,7 @@ class _Work:
 
     def __init__(self) -> None:
         self._left = limits.CHECK_STEPS
+        self._yield = Yielder()
         self._depth = 0
         self._matchers: dict[str, TypeAdapter[str] | None] = {}
         self._choices: dict[int, frozenset[object]] = {}
@@ -105,6 +107,7 @@ class _Work:
             InvalidRequestError: The limit is reached.
         """
         self._left -= steps
+        self._yield()
         if self._left < 0:
             raise _unusable(f"to hold this answer to it takes more than {limits.CHECK_STEPS} steps; make the schema simpler")
 

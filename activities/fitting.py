@@ -25,7 +25,7 @@ Approval = Literal["marked", "changes", "all"]
 
 def error_result(text: str) -> ToolOutput:
     """What a model is told of a call that has no result."""
-    return ToolOutput(content=clip_recorded(clean(text), limits.TOOL_RESULT_BYTES), is_error=True)
+    return ToolOutput(content=clip_recorded(text, limits.TOOL_RESULT_BYTES), is_error=True)
 
 
 def refused(run: ToolRun, item: Tool, said: str) -> ToolOutput:

@@ -93,6 +93,22 @@ async def listen(provider: Provider, request: ModelRequest, heard: Heard) -> Mod
     return await provider.complete(request)
 
 
+def refuse_many_calls(count: int, model: str) -> None:
+    """Refuse an answer with too many calls before anything is made of it.
+
+    It is paid for, and the same model would say it again.
+
+    Raises:
+        LLMInvalidRequestError: It asks for more calls than one answer may.
+    """
+    if count > limits.CALLS:
+        raise errors.LLMInvalidRequestError(
+            f"{model} asked for {count} tool calls in one answer, more than the {limits.CALLS} that one may hold, and none of them was run; "
+            "have the agent ask for fewer at a time, or give it a tool that takes a list",
+            context={"calls": count, "limit": limits.CALLS},
+        )
+
+
 class Models:
     """Finds the provider of a model by the name before the colon, and resolves aliases."""
 

@@ -58,6 +58,8 @@ MEMO_BYTES = 2 * 1024
 ERROR_TEXT_BYTES = 4 * 1024
 PROVIDER_BODY_BYTES = 20 * 1000 * 1000
 """Of a reply after decompression; of a stream, all of its events together."""
+REPLY_VALUES = 2_000_000
+"""JSON values of a reply, counted by its commas and brackets, those in its strings included."""
 STREAM_LINE_BYTES = 5 * 1000 * 1000
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 

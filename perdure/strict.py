@@ -262,8 +262,11 @@ class _Reader:
         if place.takes_map and isinstance(value, list) and _are_entries(value):
             value = _entries(value)
         if isinstance(value, dict):
-            return {name: self.read([*place.fields.get(name, ()), *place.values], item) for name, item in value.items()}
-        return [self.read(place.at(index), item) for index, item in enumerate(value)]
+            return {
+                name: self.read([*place.fields.get(name, ()), *place.values], item) if isinstance(item, list | dict) else item
+                for name, item in value.items()
+            }
+        return [self.read(place.at(index), item) if isinstance(item, list | dict) else item for index, item in enumerate(value)]
 
     def _place(self, nodes: list[Any]) -> _Place:
         known = tuple(map(id, nodes))

@@ -43,6 +43,7 @@ _LONGEST_BRIEF = 2_000
 _MARKED = frozenset("\\`*_[]<>|#&~")
 _FIRST_MARK = re.compile(r"^(\d*)([-+=.)])")
 _SPACES = re.compile("  +")
+_SLICE = 100_000
 
 
 def clean(text: str) -> str:
@@ -51,8 +52,10 @@ def clean(text: str) -> str:
 
 
 def size(text: str) -> int:
-    """Bytes of UTF-8."""
-    return len(text.encode("utf-8", "replace"))
+    """Bytes of UTF-8, counted in slices: a copy of a huge string would hold up all other threads."""
+    if text.isascii():
+        return len(text)
+    return sum(len(text[start : start + _SLICE].encode("utf-8", "replace")) for start in range(0, len(text), _SLICE))
 
 
 def in_units(bytes_: int) -> str:
@@ -64,12 +67,12 @@ def in_units(bytes_: int) -> str:
 
 def head(text: str, max_bytes: int) -> str:
     """The longest beginning of `text` that fits, never half a character."""
-    return text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")
+    return text[:max_bytes].encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")
 
 
 def tail(text: str, max_bytes: int) -> str:
     """The longest end of `text` that fits, never half a character."""
-    return text.encode("utf-8", "replace")[-max_bytes:].decode("utf-8", "ignore")
+    return text[-max_bytes:].encode("utf-8", "replace")[-max_bytes:].decode("utf-8", "ignore")
 
 
 def clip(text: str, max_bytes: int) -> str:
@@ -86,9 +89,10 @@ def clip_recorded(text: str, max_bytes: int) -> str:
     """The same for text that history holds as JSON, which is to be at most twice as long.
 
     JSON writes most control characters as six, so a result of such characters would weigh six times
-    what it may.
+    what it may. The text is cut before it is cleaned, because each step on a huge string holds up
+    all other threads.
     """
-    clipped = clip(text, max_bytes)
+    clipped = clean(clip(text, max_bytes))
     if len(to_json(clipped)) - len('""') <= 2 * max_bytes:
         return clipped
     total = size(text)

@@ -175,7 +175,8 @@ class AgentTurn:
         )
         summary = f"{_label(key)}{', last answer' if key.is_last else ''}: {target.model}"
         summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
-        fact = await self._calls.perform(key, CALL_MODEL, call, limits.MODEL_CALL + MARGIN, summary, queue=target.queue)
+        timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN  # for a factory before it, and for validators behind it
+        fact = await self._calls.perform(key, CALL_MODEL, call, timeout, summary, queue=target.queue)
         if isinstance(fact, ModelAnswered):
             self._health.succeeded(target.model)
         elif isinstance(fact, CallFailed) and chains.is_penalty(error := errors.from_info(fact.error)):

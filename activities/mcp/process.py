@@ -2,6 +2,9 @@
 
 The package `mcp` could start processes too. This does, because a process has to go when the worker is killed (`guard`), a line has to be bounded, and
 what it says on standard error has to be at hand when it fails.
+
+A server that writes more than it should takes time of all turns, so little of it is read ahead, and it is read at a limited pace: the server then
+waits at its full pipe.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -25,9 +28,13 @@ from perdure.text import tail
 GUARD = Path(__file__).with_name("guard.py")
 
 _SAID_BYTES = 2_000
-_CHUNK = 4_096
+_CHUNK = 65_536
 _GARBAGE_LINES = 1_000
-"""So many lines in a row that are no message, and the server is none."""
+_GARBAGE_BYTES = 1_000_000
+"""A server that writes so many lines or bytes in a row without a message is ended."""
+_RUSH = 1_500
+_A_SECOND = 500
+"""So many lines are read at once, and so many a second after that."""
 _INPUT_CLOSED_S = 1.0
 _GUARD_S = 5.0
 
@@ -76,7 +83,7 @@ class ServerProcess:
                 cwd=self._cwd or None,
                 pass_fds=(lifeline,),
                 start_new_session=True,
-                limit=limits.PROVIDER_BODY_BYTES,
+                limit=_CHUNK,
             )
         except BaseException:
             os.close(kept)
@@ -116,25 +123,39 @@ class ServerProcess:
 
     async def _read(self) -> None:
         """What the server says, a message a line."""
-        garbage = 0
         assert self._process.stdout is not None
         try:
             async with self._to_session:
-                while garbage < _GARBAGE_LINES and (line := await self._process.stdout.readline()):
-                    try:
-                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    except ValueError:
-                        garbage += bool(line.strip())
-                        self.complaint = "it writes what is no JSON-RPC to its standard output"
-                        continue
-                    garbage, self.complaint = 0, ""
-                    await self._to_session.send(SessionMessage(message))
+                await self._read_lines(self._process.stdout)
         except ValueError:
             self.complaint = f"it wrote a line of more than {limits.PROVIDER_BODY_BYTES // 1_000_000} MB"
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # the session is over
         finally:
             self.ended.set()
+
+    async def _read_lines(self, stdout: asyncio.StreamReader) -> None:
+        """Give messages to the session, until the output ends or is none of a server.
+
+        Raises:
+            ValueError: A line is too long.
+        """
+        garbage = garbage_bytes = 0
+        pace = _Pace()
+        async with contextlib.aclosing(_lines(stdout)) as lines:
+            async for line in lines:
+                await pace.keep()
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    garbage, garbage_bytes = garbage + 1, garbage_bytes + len(line)
+                    self.complaint = "it writes what is no JSON-RPC to its standard output"
+                    if garbage >= _GARBAGE_LINES or garbage_bytes >= _GARBAGE_BYTES:
+                        return
+                    continue
+                garbage = garbage_bytes = 0
+                self.complaint = ""
+                await self._to_session.send(SessionMessage(message))
 
     async def _write(self) -> None:
         assert self._process.stdin is not None
@@ -149,5 +170,41 @@ class ServerProcess:
     async def _listen(self) -> None:
         """Keep the end of what it says on standard error; if nobody read that, the server would stand still."""
         assert self._process.stderr is not None
+        pace = _Pace()
         while chunk := await self._process.stderr.read(_CHUNK):
             self._stderr = tail(self._stderr + chunk.decode("utf-8", "replace"), _SAID_BYTES)
+            await pace.keep()
+
+
+class _Pace:
+    """`_RUSH` steps at once, and after that `_A_SECOND` in each second."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    async def keep(self) -> None:
+        """Take a step, and wait if it came too early."""
+        now = asyncio.get_running_loop().time()
+        self._due = max(self._due, now - _RUSH / _A_SECOND) + 1 / _A_SECOND
+        if self._due > now:
+            await asyncio.sleep(self._due - now)
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream.
+
+    Raises:
+        ValueError: One is longer than `limits.PROVIDER_BODY_BYTES`.
+    """
+    begun, size = list[bytes](), 0
+    while chunk := await stream.read(_CHUNK):
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield b"".join((*begun, end))
+            begun, size = [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > limits.PROVIDER_BODY_BYTES:
+            raise ValueError("the line is too long")
+    if size:
+        yield b"".join(begun)

@@ -44,7 +44,7 @@ from typing import Any
 
 from perdure import errors
 from perdure.activities import secrets
-from perdure.activities.models import Heard, ModelRequest
+from perdure.activities.models import Heard, ModelRequest, refuse_many_calls
 from perdure.activities.providers import breakpoints, faults, options, reading, schemas
 from perdure.activities.providers.http import HttpClient, Reply, retry_after_s
 from perdure.activities.providers.message_stream import MessageStream
@@ -298,10 +298,12 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
 
     Raises:
         LLMUnavailableError: The body holds no whole answer.
+        LLMInvalidRequestError: It holds too many calls.
     """
     content = body.get("content")
     if not isinstance(content, list):
         raise errors.LLMUnavailableError(f"{model}: the reply holds no message")
+    refuse_many_calls(sum(mapping(block).get("type") == "tool_use" for block in content), model)
     message = AssistantMessage(parts=tuple(part for block in content if (part := _part(mapping(block), model))))
     stop = reading.stop(_STOPS, text(body.get("stop_reason")), has_calls=bool(message.calls))
     if stop is StopReason.REFUSED and not message.text:

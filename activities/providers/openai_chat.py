@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from perdure import errors
 from perdure.activities import secrets
-from perdure.activities.models import Heard, ModelRequest
+from perdure.activities.models import Heard, ModelRequest, refuse_many_calls
 from perdure.activities.providers import faults, openai, options, reading, schemas
 from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import HttpClient, Reply
@@ -209,6 +209,7 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
 
     Raises:
         LLMUnavailableError: The body holds no whole answer.
+        LLMInvalidRequestError: It holds too many calls.
     """
     choice = _choice(body)
     message = mapping(choice.get("message"))
@@ -218,7 +219,9 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
     if not message:
         raise errors.LLMUnavailableError(f"{model}: the reply holds no message")
     refusal = text(message.get("refusal"))
-    calls = tuple(_call(mapping(item), model) for item in items(message.get("tool_calls")))
+    asked = items(message.get("tool_calls"))
+    refuse_many_calls(len(asked), model)
+    calls = tuple(_call(mapping(item), model) for item in asked)
     parts = (*_thoughts(message), *([Text(text=refusal)] if refusal else _content(message.get("content"))), *calls)
     return ModelAnswer(
         message=AssistantMessage(parts=parts),

@@ -26,7 +26,7 @@ from typing import Any
 
 from perdure import errors
 from perdure.activities import secrets
-from perdure.activities.models import Heard, ModelRequest
+from perdure.activities.models import Heard, ModelRequest, refuse_many_calls
 from perdure.activities.providers import faults, openai, options, reading, reasoning, schemas
 from perdure.activities.providers.http import HttpClient, Reply
 from perdure.activities.providers.openai import error_of
@@ -220,12 +220,14 @@ def answer_of(body: Mapping[str, Any], model: str, limit: int | None = None) -> 
 
     Raises:
         LLMUnavailableError: The body holds no whole answer.
+        LLMInvalidRequestError: It holds too many calls.
     """
     status, output = text(body.get("status")), body.get("output")
     if status in _NOT_FINISHED:
         raise errors.LLMUnavailableError(f"{model}: the answer was not finished ({status})")
     if not isinstance(output, list):
         raise errors.LLMUnavailableError(f"{model}: the reply holds no message")
+    refuse_many_calls(sum(mapping(item).get("type") == "function_call" for item in output), model)
     message = AssistantMessage(parts=tuple(_said_in(output, model)))
     usage = usage_of(body.get("usage"))
     reason = text(mapping(body.get("incomplete_details")).get("reason")) or status

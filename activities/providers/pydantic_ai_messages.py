@@ -22,6 +22,7 @@ from typing import Any
 from pydantic_ai import messages as theirs
 
 from perdure import errors
+from perdure.activities.models import refuse_many_calls
 from perdure.activities.providers import faults, reading
 from perdure.activities.providers.reading import items, mapping
 from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
@@ -153,6 +154,7 @@ def answer_of(response: theirs.ModelResponse, model: str) -> ModelAnswer:
     with faults.billed(usage):
         if response.state != "complete" or reason == "error":
             raise errors.LLMUnavailableError(f"{model}: the answer was broken off")
+        refuse_many_calls(sum(isinstance(part, theirs.ToolCallPart) for part in response.parts), model)
         message = AssistantMessage(parts=tuple(_parts(response, model)))
     stop = reading.stop(_STOPS, reason, has_calls=bool(message.calls))
     return ModelAnswer(message=message, stop=stop, usage=usage, model=response.model_name or model)

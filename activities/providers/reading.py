@@ -11,10 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from perdure import limits
+from perdure.activities.yielding import Yielder
 from perdure.reports import StopReason, Usage
 from perdure.text import clean
 
 MOST_TOKENS = 1_000_000_000
+
+_LONG_CHARACTERS = 100_000
+_MARKS = "{[,"
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -26,11 +31,24 @@ def parsed(words: str) -> Any:
     """JSON as values, without the halves of characters that nothing behind this could write.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: It is no JSON, or JSON of more than `limits.REPLY_VALUES` values.
         RecursionError: It is nested too deeply.
     """
-    value = json.loads(words)
+    value = json.loads(words) if len(words) < _LONG_CHARACTERS else _long(words)
     return _cleaned(value) if _SURROGATE.search(words) else value
+
+
+def _long(words: str) -> Any:
+    """The same for many words. The parser holds the interpreter to its end, unless functions in Python are called for what it has parsed."""
+    if sum(words.count(mark) for mark in _MARKS) > limits.REPLY_VALUES:
+        raise ValueError(f"it has more than {limits.REPLY_VALUES} values")
+    give_way = Yielder()
+
+    def made(item: Any) -> Any:
+        give_way()
+        return item
+
+    return json.loads(words, object_hook=made, parse_int=lambda digits: made(int(digits)), parse_float=lambda digits: made(float(digits)))
 
 
 def _cleaned(value: Any) -> Any:

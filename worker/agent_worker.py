@@ -25,7 +25,7 @@ from perdure.agents import Agent
 from perdure.prices import Price
 from perdure.profiles import ModelProfile
 from perdure.registry import Entry, Registry
-from perdure.worker import findings, health
+from perdure.worker import findings, health, startup
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
@@ -151,6 +151,7 @@ class AgentWorker:
             for finding in findings.found(self):
                 if finding.is_problem:
                     logger.warning("%s", finding)
+            startup.prepare(self.registry.agents())
             await _run(worker, client, settings, health_port, on_start or (lambda: None))
 
 

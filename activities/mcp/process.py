@@ -141,10 +141,10 @@ class ServerProcess:
             ValueError: A line is too long.
         """
         garbage = garbage_bytes = 0
-        pace = _Pace()
+        pace, loop = _Pace(), asyncio.get_running_loop()
         async with contextlib.aclosing(_lines(stdout)) as lines:
             async for line in lines:
-                await pace.keep()
+                await asyncio.sleep(pace.wait_s(loop.time()))
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
@@ -170,10 +170,10 @@ class ServerProcess:
     async def _listen(self) -> None:
         """Keep the end of what it says on standard error; if nobody read that, the server would stand still."""
         assert self._process.stderr is not None
-        pace = _Pace()
+        pace, loop = _Pace(), asyncio.get_running_loop()
         while chunk := await self._process.stderr.read(_CHUNK):
             self._stderr = tail(self._stderr + chunk.decode("utf-8", "replace"), _SAID_BYTES)
-            await pace.keep()
+            await asyncio.sleep(pace.wait_s(loop.time()))
 
 
 class _Pace:
@@ -182,12 +182,10 @@ class _Pace:
     def __init__(self) -> None:
         self._due = 0.0
 
-    async def keep(self) -> None:
-        """Take a step, and wait if it came too early."""
-        now = asyncio.get_running_loop().time()
+    def wait_s(self, now: float) -> float:
+        """How long to wait after a step that was taken now."""
         self._due = max(self._due, now - _RUSH / _A_SECOND) + 1 / _A_SECOND
-        if self._due > now:
-            await asyncio.sleep(self._due - now)
+        return max(0.0, self._due - now)
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:

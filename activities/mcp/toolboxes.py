@@ -1,7 +1,7 @@
 """MCP servers of agents: their tools when a turn begins, and the function behind a tool when it is called.
 
 Connections live on a loop of their own, so that neither a tool that blocks nor a server that misbehaves hurts anything else. Nothing of `mcp` is
-imported before the first server is asked.
+imported for agents without servers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ class Servers:
 
     def __init__(self) -> None:
         self._pool: Pool | None = None
+        self._lock = threading.Lock()
         self.loop = ToolLoop(self._lifespan, name="perdure-mcp")
 
     async def read(self, agent: Agent[Any], allowed: Collection[str] | None = None) -> Agent[Any]:
@@ -73,7 +75,7 @@ class Servers:
     async def _toolboxes(self, servers: Sequence[MCPServer]) -> dict[str, Toolbox]:
         if not servers:
             return {}
-        pool = self._opened()
+        pool = await asyncio.to_thread(self._opened)
 
         async def ask() -> list[Any]:
             return await asyncio.gather(*map(pool.tools, servers))
@@ -88,18 +90,18 @@ class Servers:
         return call
 
     def _opened(self) -> Pool:
-        """The connections.
+        """The connections. May take a second the first time, to import `mcp`.
 
         Raises:
             ConfigurationError: The package `mcp` is not installed.
         """
-        if self._pool is None:
-            try:
-                from perdure.activities.mcp.pool import Pool
-            except ModuleNotFoundError as error:
-                raise errors.ConfigurationError(f"MCP servers need the package {error.name}: pip install 'perdure[mcp]'") from None
-            self._pool = Pool()
-        return self._pool
+        try:
+            from perdure.activities.mcp.pool import Pool
+        except ModuleNotFoundError as error:
+            raise errors.ConfigurationError(f"MCP servers need the package {error.name}: pip install 'perdure[mcp]'") from None
+        with self._lock:
+            self._pool = self._pool or Pool()
+            return self._pool
 
     @contextlib.asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:

@@ -16,9 +16,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib
 import json
 import math
 import os
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -128,6 +130,8 @@ class HttpClient:
 
     async def _safely(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read) -> Reply:
         """Post, read the reply, and turn what httpx raises into errors of ours."""
+        if "httpx" not in sys.modules:
+            await asyncio.to_thread(importlib.import_module, "httpx")  # takes a tenth of a second
         import httpx
 
         failure: errors.PerdureError
@@ -157,7 +161,7 @@ class HttpClient:
 
     async def _data(self, response: httpx.Response) -> Any:
         if not response.is_success:
-            return _anything(await _excerpt(response))
+            return await asyncio.to_thread(_anything, await _excerpt(response))
         with faults.billed(Usage()):
             return await asyncio.to_thread(_object, await _read(response, self._name), self._name)  # it may be long
 

@@ -257,14 +257,15 @@ async def test_base_url_with_a_password_is_refused_without_showing_it(vendor: Ve
 @pytest.mark.accepts("C7")
 async def test_large_reply_is_read_beside_the_loop(vendor: Vendor) -> None:
     """The loop of a worker has all its heartbeats to send meanwhile: most of the work is not on it."""
-    named = '{"type":"%s","name":"n","function":{"name":"n"}}'
-    calls = ",".join([named % {"anthropic": "tool_use", "openai-responses": "function_call"}.get(vendor.name, "function_call")] * 30_000)
-    body = f'{{"choices":[{{"message":{{"tool_calls":[{calls}]}}}}],"content":[{calls}],"output":[{calls}],"status":"completed"}}'
+    part = '{"type":"text","text":"a"}'
+    item = f'{{"type":"message","content":[{part}]}}' if vendor.name == "openai-responses" else part
+    parts = ",".join([item] * 30_000)
+    body = f'{{"choices":[{{"message":{{"content":[{parts}]}}}}],"content":[{parts}],"output":[{parts}],"status":"completed"}}'
     with StubProvider([{"status": 200, "raw": body}] * 2) as stub:
         await vendor.ask(stub.anthropic_url)
         here, everywhere = time.thread_time(), time.process_time()
         answer = await vendor.ask(stub.anthropic_url)
         here, everywhere = time.thread_time() - here, time.process_time() - everywhere
 
-    assert len(answer.message.calls) == 30_000
+    assert answer.message.text == "a" * 30_000
     assert here < everywhere / 2

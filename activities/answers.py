@@ -12,7 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from perdure import errors, limits, outputs
 from perdure.activities import arguments, conformity
@@ -29,6 +29,8 @@ from perdure.state import TurnState
 from perdure.strict import Schema
 from perdure.text import described
 from perdure.wire import ModelAnswer
+
+V = TypeVar("V")
 
 Check = Callable[[Any], object]
 """Takes JSON values, and raises ValueError where they do not fit."""
@@ -73,13 +75,23 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check, limit: ti
     is_last = state.finishing or not runs_tools(answer)
     if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
         return answer
-    try:
-        reason = await called(functools.partial(_reason, answer.message.text, schema, check), limit=limit)
-    except errors.InvalidRequestError:
-        raise
-    except PerdureError as error:
-        raise errors.ConfigurationError(f"the validators of the output type of agent {state.agent.name!r} failed: {error.message}") from None
+    reason = await by_validators(state.agent.name, functools.partial(_reason, answer.message.text, schema, check), limit)
     return answer.model_copy(update={"objection": outputs.objection(reason, schema)}) if reason else answer
+
+
+async def by_validators(agent: str, function: Callable[[], V], limit: timedelta = limits.USER_CODE) -> V:
+    """The result of a function that runs the validators of an agent's output type.
+
+    Raises:
+        ConfigurationError: It takes longer than `limit`, or tries to end the process.
+        Exception: What it raises.
+    """
+    try:
+        return cast("V", await called(function, limit=limit))
+    except PerdureError as error:
+        if type(error) is not PerdureError:
+            raise
+        raise errors.ConfigurationError(f"the validators of the output type of agent {agent!r} failed: {error.message}") from None
 
 
 def _reason(text: str, schema: Schema, check: Check) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -12,6 +12,7 @@ from temporalio import activity
 
 from perdure import errors, limits, outputs
 from perdure.activities.agents import Agents
+from perdure.activities.answers import by_validators
 from perdure.activities.error_log import log_raised
 from perdure.activities.transcripts import Transcripts
 from perdure.activities.user_code import called
@@ -100,10 +101,13 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
 
     Raises:
         OutputInvalidError: The answer does not fit the type.
+        ConfigurationError: Its validators take too long.
     """
     schema = state.output_schema(state.agent) if state.agent else None
     try:
-        output = await asyncio.to_thread(outputs.read_by_agent, report.output, agent.output, schema)
+        output = await by_validators(agent.name, functools.partial(outputs.read_by_agent, report.output, agent.output, schema))
+    except PerdureError:
+        raise
     except Exception as error:
         said = str(error) if isinstance(error, ValueError) else raised(error)
         raise errors.OutputInvalidError(_misfit(said, state, agent, schema)) from error

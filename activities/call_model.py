@@ -31,6 +31,9 @@ from perdure.text import size
 from perdure.view import sent, shortened
 from perdure.wire import ModelAnswer, ModelCall
 
+_NOT_SAID = ("type", "id")
+"""Fields of a part that its model does not make long: an id that is too long is replaced."""
+
 
 class ModelActivities:
     """One request to a model for each call."""
@@ -197,7 +200,7 @@ def _refuse_large(model: str, answer: ModelAnswer) -> None:
     Raises:
         TooLargeError: It would not fit.
     """
-    said = (words for part in answer.message.parts for name, words in part if name != "id")  # a long id is replaced
+    said = (words for part in answer.message.parts for name, words in part if name not in _NOT_SAID)
     bytes_ = sum(size(words) for words in said if isinstance(words, str))
     if bytes_ > limits.PAYLOAD_BYTES:
         raise errors.TooLargeError(

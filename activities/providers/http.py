@@ -21,6 +21,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,6 +44,10 @@ CONNECT_TIMEOUT_S = 10.0
 LONGEST_WAIT_S = 86_400.0
 
 _ERROR_EXCERPT_BYTES = 2_000
+_PIECE_BYTES = 8_192
+_BUSY_S = 0.002
+_PAUSE_S = 0.001
+"""A stream of which much comes at once is read in pieces, with pauses in which the event loop serves other turns."""
 _ENCODINGS = ("", "identity", "gzip", "deflate")
 _DONE = "[DONE]"
 _DOCUMENTS = ("json", "html")
@@ -169,7 +174,7 @@ class HttpClient:
         with faults.billed(Usage()):
             async with contextlib.aclosing(self._events(response)) as events:
                 async for event in events:
-                    if event.data.strip() and parts.take(event.name, _data_of(event, self._name)):
+                    if event.data.strip() and parts.take(event.name, await _data_of(event, self._name)):
                         break
             body = await asyncio.to_thread(parts.body)
             if body is None:
@@ -180,8 +185,13 @@ class HttpClient:
         reader = sse.Reader(self._name)
         async with contextlib.aclosing(_chunks(response, self._name)) as chunks:
             async for chunk in chunks:
-                for event in reader.feed(chunk):
-                    yield event
+                since = time.perf_counter()
+                for start in range(0, len(chunk), _PIECE_BYTES):
+                    if time.perf_counter() - since > _BUSY_S:
+                        await asyncio.sleep(_PAUSE_S)
+                        since = time.perf_counter()
+                    for event in reader.feed(chunk[start : start + _PIECE_BYTES]):
+                        yield event
 
     def _connected(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -309,8 +319,12 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
     return value
 
 
-def _data_of(event: sse.Event, name: str) -> dict[str, Any] | None:
-    return None if event.data.strip() == _DONE else _object(event.data.encode(), name)
+async def _data_of(event: sse.Event, name: str) -> dict[str, Any] | None:
+    if event.data.strip() == _DONE:
+        return None
+    if len(event.data) < _PIECE_BYTES:
+        return _object(event.data.encode(), name)
+    return await asyncio.to_thread(_object, event.data.encode(), name)
 
 
 def _anything(data: bytes) -> Any:

@@ -263,6 +263,28 @@ async def test_stream_is_measured_after_decompression(vendor: Vendor) -> None:
     assert error.message == f"{vendor.name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes"
 
 
+@pytest.mark.accepts("C8")
+@every_vendor
+async def test_stream_that_comes_at_once_leaves_room_on_the_loop(vendor: Vendor) -> None:
+    """Of 100,000 events in one piece none has the loop wait for all of them."""
+    stream = gzip.compress(b"data: {}\n\n" * 100_000)
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0.0005)
+            longest = max(longest, time.thread_time() - before)
+
+    watching = asyncio.create_task(watch())
+    began = time.thread_time()
+    await vendor.failing_stream({"raw": stream, "headers": {**STREAM, "content-encoding": "gzip"}})
+    watching.cancel()
+
+    assert longest < (time.thread_time() - began) / 4
+
+
 @every_vendor
 async def test_compressed_stream_is_read(vendor: Vendor) -> None:
     """The encoding that was asked for works."""

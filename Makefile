@@ -55,7 +55,7 @@ bench-peers: $(PEERS)/.ready  ## the same job on four other ways to build agents
 bench-budgets: $(READY)  ## does the bill stay within the budget? A model that never stops, and a provider that bills by its own counter
 	@$(BIN)/python -m benchmarks.budgets
 
-bench-attacks: $(READY)  ## does an honest turn notice what is done to its worker? Sixteen attacks, each on a worker of its own; a quarter of an hour
+bench-attacks: $(READY)  ## does an honest turn notice what is done to its worker? Seventeen attacks, each on a worker of its own; a quarter of an hour
 	@$(BIN)/python -m benchmarks.attacks $(ARGS)
 
 bench-trees: $(READY)  ## the same for trees of agents, then what a delegation costs against child workflows started by hand; five minutes

@@ -56,7 +56,7 @@ def make() -> AgentWorker:
         Agent(name="skills", model="evil:plain", tools=[look], skills=[folder / "skills"]),
         Agent(name="huge", model="evil:huge", tools=[huge]),
         Agent(name="mcp", model="evil:mcp", toolboxes=[MCPServer.stdio("raw", [sys.executable, str(MCP_SERVER), str(folder)])]),
-        *(Agent(name=body, model=f"evil:{body}") for body in ("gzip", "large", "drip")),
+        *(Agent(name=body, model=f"evil:{body}") for body in ("gzip", "large", "values", "drip")),
     ]
     evil = OpenAIChat(base_url=os.environ[URL], api_key_env=None, name="evil")
     return AgentWorker(Registry(agents), task_queue=os.environ[QUEUE], providers={"honest": FunctionModel(honest), "evil": evil})

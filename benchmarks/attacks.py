@@ -33,7 +33,8 @@ from benchmarks.attacked import FOLDER, QUEUE, URL
 from perdure.clients import AgentClient
 from perdure.worker.dev_server import DevServer
 
-BLOCKS, TURNS = 4, 25
+BLOCKS, TURNS = 10, 10
+"""Short blocks, so that both kinds of turns meet the same load of the machine."""
 WARM_UP = 5
 LIMIT_S = 30.0
 """An honest turn takes a fraction of a second; one that takes as long as this is stopped."""
@@ -92,6 +93,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
     "mcp": lambda: _completion(tool="raw__flood", arguments={"text": "x"}),
     "gzip": lambda: gzip.compress(b" " * 500_000_000, compresslevel=1),
     "large": lambda: _completion("x" * 20_000_000),
+    "values": lambda: b"[" + b"[]," * 6_500_000 + b"[]]",
     "drip": lambda: _completion("slow"),
 }
 
@@ -210,6 +212,7 @@ ATTACKS: dict[str, Attack] = {
     "health: 80 silent connections": silence,
     "provider: gzip of 500 MB": turn_of("gzip"),
     "provider: 20 MB": turn_of("large"),
+    "provider: 20 MB of empty lists": turn_of("values"),
     "provider: a byte every 50 ms": turn_of("drip"),
     "tool: a result of 50 MB": turn_of("huge"),
 }

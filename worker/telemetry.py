@@ -37,10 +37,11 @@ from perdure.activities import failures, tracing
 from perdure.activities.models import Heard, ModelRequest, Provider, listen
 from perdure.activities.payloads import raw_input, unpack
 from perdure.activities.tracing import Origin, Origins, TurnSpan
-from perdure.budgets import NOTHING
+from perdure.budgets import NOTHING, Spending
 from perdure.errors import PerdureError
 from perdure.facts import Key
-from perdure.state import TurnState
+from perdure.reports import ChildReport, Outcome
+from perdure.state import Child, TurnState
 from perdure.wire import ModelAnswer, Summary, ToolOutput, ToolRun
 from perdure.worker import conventions as by
 from perdure.worker.conventions import Attributes, Instruments
@@ -303,9 +304,23 @@ class _Ids(IdGenerator):
 
 
 def _alone(state: TurnState, summary: Summary) -> Summary:
-    """What a turn spent itself: its delegates count their own money, but for those of which nothing was heard again."""
-    counted = sum((child.charged for child in state.children if child.summary or not child.ended), NOTHING)
+    """What a turn spent itself, and what was spent by terminated delegates, because no code of those runs to count it."""
+    counted = sum(map(_counted, state.children), NOTHING)
     return summary.model_copy(update={"spent": summary.spent - counted, "is_priced": state.is_priced_itself})
+
+
+def _counted(child: Child) -> Spending:
+    """What the turn of a delegate, and those below it, count themselves."""
+    if child.summary or not child.ended or (child.read and child.read.outcome is not Outcome.TERMINATED):
+        return child.charged
+    return sum(map(_counted_below, child.read.children), NOTHING) if child.read else NOTHING
+
+
+def _counted_below(report: ChildReport) -> Spending:
+    """The same of a turn further below."""
+    if report.outcome is Outcome.TERMINATED:
+        return sum(map(_counted_below, report.children), NOTHING)
+    return report.spent
 
 
 def _nothing() -> None:

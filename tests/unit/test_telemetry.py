@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,9 +12,15 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from perdure import errors
 from perdure.activities.tracing import TurnSpan, memo_of_caller, span_of_turn
+from perdure.budgets import Spending
+from perdure.facts import Key
+from perdure.reports import ChildReport, Outcome
+from perdure.state import Child, TurnState
+from perdure.tasks import Task
+from perdure.wire import Summary, TurnRequest
 from perdure.worker import otlp
 from perdure.worker.settings import WorkerSettings
-from perdure.worker.telemetry import Telemetry
+from perdure.worker.telemetry import Telemetry, _alone
 
 CALLER = f"00-{0xABC:032x}-{0xDEF:016x}-01"
 
@@ -162,3 +170,37 @@ def test_service_is_called_perdure_unless_it_has_a_name(monkeypatch: pytest.Monk
         monkeypatch.setenv(variable, value)
 
     assert otlp._resource().attributes["service.name"] == name
+
+
+# --- what a turn counts
+
+
+def test_money_below_a_terminated_delegate_is_counted_once() -> None:
+    """Of a terminated delegate only what no other turn counts: its own calls, and those of its delegates that were terminated too."""
+    below = [
+        ChildReport(turn_id="a", agent="a", outcome=Outcome.CANCELLED, spent=usd(4)),
+        ChildReport(
+            turn_id="b",
+            agent="b",
+            outcome=Outcome.TERMINATED,
+            spent=usd(20),
+            children=(ChildReport(turn_id="c", agent="c", outcome=Outcome.COMPLETED, spent=usd(7)),),
+        ),
+    ]
+    request = TurnRequest(agent="x", task=Task(content="go"))
+    lost = Child(Key(1, 1), "lost", request, usd(100), ended=True, read=summary(Outcome.TERMINATED, 50, below))
+    late = Child(Key(1, 2), "late", request, usd(100), ended=True, read=summary(Outcome.CANCELLED, 8))
+    told = Child(Key(1, 3), "told", request, usd(100), ended=True, summary=summary(Outcome.COMPLETED, 16))
+    state = TurnState(request=request, children=(lost, late, told))
+
+    alone = _alone(state, summary(Outcome.COMPLETED, 3 + 50 + 8 + 16))
+
+    assert alone.spent == usd(3 + 50 - 4 - 7)
+
+
+def usd(amount: int) -> Spending:
+    return Spending(usd=Decimal(amount))
+
+
+def summary(outcome: Outcome, amount: int, children: Sequence[ChildReport] = ()) -> Summary:
+    return Summary(agent="x", outcome=outcome, spent=usd(amount), children=tuple(children))

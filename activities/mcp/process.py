@@ -20,7 +20,7 @@ from types import TracebackType
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from perdure import limits
 from perdure.text import tail
@@ -35,6 +35,7 @@ _GARBAGE_BYTES = 1_000_000
 _RUSH = 1_500
 _A_SECOND = 500
 """So many lines are read at once, and so many a second after that."""
+_MARKS = (b"{", b"[", b",")
 _INPUT_CLOSED_S = 1.0
 _GUARD_S = 5.0
 
@@ -146,7 +147,7 @@ class ServerProcess:
             async for line in lines:
                 await asyncio.sleep(pace.wait_s(loop.time()))
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    message = _message(line)
                 except ValueError:
                     garbage, garbage_bytes = garbage + 1, garbage_bytes + len(line)
                     self.complaint = "it writes what is no JSON-RPC to its standard output"
@@ -186,6 +187,17 @@ class _Pace:
         """How long to wait after a step that was taken now."""
         self._due = max(self._due, now - _RUSH / _A_SECOND) + 1 / _A_SECOND
         return max(0.0, self._due - now)
+
+
+def _message(line: bytes) -> JSONRPCMessage:
+    """The message in a line.
+
+    Raises:
+        ValueError: It is none, or it has more values than may be parsed at once.
+    """
+    if sum(map(line.count, _MARKS)) > limits.REPLY_VALUES:
+        raise ValueError("it has too many values")
+    return jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -148,11 +149,17 @@ class AgentWorker:
         client = await connect(address, converter=self.data_converter)
         async with _telemetry(self, settings) as telemetry:
             worker = replace(self, telemetry=telemetry).build(client, settings=settings)
-            for finding in findings.found(self):
-                if finding.is_problem:
-                    logger.warning("%s", finding)
             startup.prepare(self.registry.agents())
-            await _run(worker, client, settings, health_port, on_start or (lambda: None))
+            await _run(worker, client, settings, health_port, functools.partial(_begin, self, on_start))
+
+
+def _begin(app: AgentWorker, on_start: Callable[[], None] | None) -> None:
+    """Say that the worker starts, and what is wrong with its set-up."""
+    if on_start is not None:
+        on_start()
+    for finding in findings.found(app):
+        if finding.is_problem:
+            logger.warning("%s", finding)
 
 
 @contextlib.asynccontextmanager

@@ -58,6 +58,8 @@ class Command:
     @property
     def lasts(self) -> bool:
         """Whether it goes on until somebody stops it."""
+        if "--check" in self.words:
+            return False
         return self.words[:2] in (["perdure", "dev"], ["perdure", "worker"]) or self.words[0] == "uvicorn"
 
 

@@ -1,18 +1,25 @@
 """The story of `docs/telemetry.md`."""
 
 import contextlib
+import io
+import linecache
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from perdure import Agent, tool
+from perdure.activities.error_log import log_raised
 from perdure.activities.models import ModelRequest
+from perdure.places import raised
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.wire import ModelAnswer
+from perdure.worker.logs import Lines
 
 from .conftest import Tell
 from .until import until
@@ -34,6 +41,26 @@ def search_handbook(words: str) -> str:
         return "30 days"
 
 
+def log_of_a_refund() -> str:
+    """What the worker's log has of a tool that raises in line 41 of its file."""
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(Lines())
+    lines = [*["\n"] * 39, "def refund():\n", '    return PAYMENTS["key"]\n']
+    linecache.cache["/app/tools.py"] = (len(lines), None, lines, "/app/tools.py")
+    tools: dict[str, Any] = {"PAYMENTS": {}}
+    exec(compile("".join(lines), "/app/tools.py", "exec"), tools)
+    logging.getLogger("perdure").addHandler(handler)
+    try:
+        tools["refund"]()
+    except KeyError as error:
+        log_raised(f"the tool 'refund' raised {raised(error)}", error, level=logging.WARNING)
+    finally:
+        logging.getLogger("perdure").removeHandler(handler)
+        del linecache.cache["/app/tools.py"]
+    return out.getvalue()
+
+
 class Posting(ScriptedModel):
     """A model behind an HTTP client that makes spans."""
 
@@ -52,12 +79,15 @@ async def test_trace_of_a_turn_is_that_of_the_page(tell: Tell) -> None:
         PROVIDER.append(story["tracer_provider"])
         story["tracer_provider"].add_span_processor(SimpleSpanProcessor(seen))
         drawn = await story.up_to("What a trace of a turn looks like", "text")
+        logged = await story.up_to("Where is the traceback of my tool?", "text")
         agent = Agent(name="support", model="openai:gpt-5-mini", tools=[search_handbook])
         client = await story.works(replace(app, agents=agent), model)
         await client.run("support", "How long?")
         spans = await until(lambda: whole(seen), "the span of the turn is there")
         story["tracer_provider"].shutdown()
 
+    told = re.sub(r"^\S+Z", logged.text.split()[0], log_of_a_refund())
+    assert [line for line in logged.text.splitlines() if line not in told.splitlines()] == []
     assert tree(spans) == [re.split(r" {3,}(?=\w)", line)[0] for line in drawn.text.splitlines()]
 
 

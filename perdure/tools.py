@@ -68,7 +68,9 @@ class ToolContext(Generic[Deps]):
     read_secret: Callable[[str], str] = field(repr=False)
 
     def heartbeat(self, *details: JsonValue) -> None:
-        """Leave a note of how far the tool is, shown in the Temporal UI. Staying alive needs no heartbeat: Perdure does that.
+        """Leave a note of how far the tool is. Staying alive needs no heartbeat: Perdure does that.
+
+        The last note is shown in the Temporal UI, and `Turn.live` tells it to all who watch.
 
         Raises:
             ValueError: The details are no JSON, or more than 4 KiB of it.

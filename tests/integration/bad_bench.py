@@ -67,15 +67,16 @@ class Fails:
 
 @dataclass(frozen=True)
 class Refused:
-    """The caller gets this error at once, and no turn has begun, or the turn goes on."""
+    """The caller gets this error at once, or the other, and no turn has begun, or the turn goes on."""
 
     error: type[PerdureError]
+    other: type[PerdureError] | None = None
 
     def fits(self, end: End) -> bool:
-        return isinstance(end, PerdureError) and type(end) is self.error and end.report is None
+        return isinstance(end, PerdureError) and type(end) in (self.error, self.other) and end.report is None
 
     def __str__(self) -> str:
-        return f"the caller is refused: `{self.error.code}`"
+        return f"the caller is refused: `{self.error.code}`" + (f" or `{self.other.code}`" if self.other else "")
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,7 @@ PEOPLE = [
         Refused(errors.ApprovalConflictError),
         late_decisions,
     ),
-    BadInput(68, "caller", "an invalid cursor, or one of another turn", Refused(INVALID), odd_cursors),
+    BadInput(68, "caller", "an invalid cursor, or one of another turn", Refused(INVALID, errors.StaleCursorError), odd_cursors),
 ]
 
 

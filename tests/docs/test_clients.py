@@ -1,5 +1,6 @@
 """The story of `docs/clients.md`."""
 
+import json
 from datetime import timedelta
 
 from perdure import Agent, tool
@@ -46,7 +47,7 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         await (await story.defining("examples"))(client)
         values = await story.prints((await story.defining("values"))(client))
         followed = await story.prints((await story.defining("follow"))(await client.get("ticket-4711"), None))
-        public = await (await story.defining("for_a_browser"))(await client.get("ticket-4711"))
+        public = [json.loads(one) for one in await (await story.defining("for_a_browser"))(await client.get("ticket-4711"))]
         far = await (await story.defining("how_far"))(client, "ticket-4711")
         waiting = await story["how_far"](client, (await client.start("payer", "Pay.")).id)
         heard = await story.prints((await story.defining("show"))(client))

@@ -64,10 +64,16 @@ _OF_CHILDREN = (
 
 
 class HistoryReader:
-    """Makes facts of one run's events, given in their order."""
+    """Makes facts of one run's events, given in their order.
 
-    def __init__(self, converter: DataConverter) -> None:
+    `is_worker` says that this process runs the turn, so it has the turn's codec. A payload that is
+    left encoded is then one that an operator gave an activity for its result, and a fact, as it is
+    for the turn itself. Anywhere else it is a `PayloadDecodeError`.
+    """
+
+    def __init__(self, converter: DataConverter, *, is_worker: bool = False) -> None:
         self._converter = converter
+        self._is_worker = is_worker
         self._keys: dict[int, Key] = {}
         self._admitted: dict[str, Input] = {}
 
@@ -220,7 +226,7 @@ class HistoryReader:
             found = await self._converter.decode_failure(failure)
         except Exception as error:
             raise undecodable(error, failure.application_failure_info.details.payloads) from error
-        if failure.HasField("encoded_attributes") and is_foreign(failure.encoded_attributes):
+        if failure.HasField("encoded_attributes") and is_foreign(failure.encoded_attributes) and not self._is_worker:
             raise undecodable(None, [failure.encoded_attributes])
         return found
 
@@ -230,6 +236,8 @@ class HistoryReader:
             return NOTHING
         [raw] = await decoded(self._converter, given[:1], [RawValue])
         assert isinstance(raw, RawValue)
+        if is_foreign(raw.payload) and not self._is_worker:
+            raise undecodable(None, [raw.payload])
         return raw
 
 

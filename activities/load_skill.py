@@ -73,7 +73,7 @@ class PinnedSkills:
 
     async def _from_history(self, client: Client, turn_id: str, run_id: str) -> Pins:
         """What the turn is pinned to, by its history."""
-        reader = HistoryReader(client.data_converter)
+        reader = HistoryReader(client.data_converter, is_worker=True)
         async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(page_size=_PAGE):
             fact = await reader.fact(event)
             if isinstance(fact, AgentResolved):

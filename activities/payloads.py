@@ -77,8 +77,7 @@ def unpack(raw: RawValue, cls: type[V]) -> V:
     """
     encoding = raw.payload.metadata.get("encoding", b"")
     if encoding != _JSON["encoding"]:
-        hint = f"; {_NO_CODEC}" if is_foreign(raw.payload) else ""
-        raise errors.InvalidRequestError(f"expected JSON for {cls.__name__}, got {_named(encoding) or 'nothing'}{hint}")
+        raise errors.InvalidRequestError(f"expected JSON for {cls.__name__}, got {encoding.decode(errors='replace') or 'nothing'}")
     try:
         return cls.model_validate_json(raw.payload.data, extra="ignore")
     except ValidationError as error:
@@ -92,13 +91,9 @@ async def decoded(converter: DataConverter, payloads: Sequence[Payload], types: 
         PayloadDecodeError: This process lacks the codec or the key that they were written with.
     """
     try:
-        values = await converter.decode(payloads, types)
+        return await converter.decode(payloads, types)
     except Exception as error:
         raise undecodable(error, payloads) from error
-    foreign = next((value.payload for value in values if isinstance(value, RawValue) and is_foreign(value.payload)), None)
-    if foreign is not None:
-        raise undecodable(None, [foreign])
-    return values
 
 
 def is_foreign(payload: Payload) -> bool:

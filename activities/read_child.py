@@ -61,7 +61,7 @@ async def _read(client: Client, run: ChildRun, until: float) -> TurnRead:
 
 
 async def _folded(client: Client, run: ChildRun) -> _History:
-    reader, state, runs = HistoryReader(client.data_converter), TurnState(), dict[str, str]()
+    reader, state, runs = HistoryReader(client.data_converter, is_worker=True), TurnState(), dict[str, str]()
     times = []
     async for event in client.get_workflow_handle(run.turn_id, run_id=run.run_id).fetch_history_events():
         times.append(event.event_time.ToDatetime())

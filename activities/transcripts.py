@@ -130,7 +130,7 @@ def _waits_for(state: TurnState, key: Key, call_id: str) -> bool:
 
 
 async def _fold_all(client: Client, run: WorkflowExecution, own: Key | None) -> TurnState:
-    reader = HistoryReader(client.data_converter)
+    reader = HistoryReader(client.data_converter, is_worker=True)
     state = TurnState()
     async for event in _forward(client, run):
         fact = await reader.fact(event)
@@ -149,7 +149,7 @@ async def _fold_tail(client: Client, run: WorkflowExecution, own: Key | None, st
         if key is not None and key.step <= answered and key.call == 0:
             break
         tail.append(event)
-    reader = HistoryReader(client.data_converter)
+    reader = HistoryReader(client.data_converter, is_worker=True)
     for event in reversed(tail):
         fact = await reader.fact(event)
         if own is not None and fact == Scheduled(own):

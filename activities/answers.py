@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -32,8 +33,13 @@ from perdure.wire import ModelAnswer
 
 V = TypeVar("V")
 
-Check = Callable[[Any], object]
-"""Takes JSON values, and raises ValueError where they do not fit."""
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What an answer is held to: a function that takes JSON values, and raises ValueError where they do not fit. It may take as long as `limit`."""
+
+    function: Callable[[Any], object]
+    limit: timedelta = limits.USER_CODE
 
 
 class Answers:
@@ -51,23 +57,23 @@ class Answers:
         assert state.agent is not None
         schema = state.output_schema(state.agent)
         if schema is None:
-            return _anything
+            return Check(_anything)
         with contextlib.suppress(PerdureError):  # the agent is gone, and the turn goes on without it
             wanted: Any = (await self._agents.of_this_activity(state.agent.name)).output
             if outputs.schema_of(wanted) == schema:
-                return lambda value: outputs.instance_of(wanted, value)
-        return await asyncio.to_thread(conformity.validator, schema)
+                return Check(lambda value: outputs.instance_of(wanted, value))
+        return Check(await asyncio.to_thread(conformity.validator, schema), limits.MODEL_CALL)  # its steps are limited
 
     async def with_arguments(self, message: AssistantMessage, agent: AgentDefinition) -> AssistantMessage:
         """The message, its calls with the values that their tools get."""
         return await arguments.normal(message, agent, self._agents)
 
 
-async def checked(answer: ModelAnswer, state: TurnState, check: Check, limit: timedelta = limits.USER_CODE) -> ModelAnswer:
+async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelAnswer:
     """The answer, with what is wrong with it if it is the last one and does not fit.
 
     Raises:
-        ConfigurationError: A validator of the agent's type takes longer than `limit`, or tries to end the process.
+        ConfigurationError: A validator of the agent's type takes longer than it may, or tries to end the process.
         InvalidRequestError: The schema of the caller's type takes too much work.
     """
     assert state.agent is not None
@@ -75,7 +81,7 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check, limit: ti
     is_last = state.finishing or not runs_tools(answer)
     if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
         return answer
-    reason = await by_validators(state.agent.name, functools.partial(_reason, answer.message.text, schema, check), limit)
+    reason = await by_validators(state.agent.name, functools.partial(_reason, answer.message.text, schema, check.function), check.limit)
     return answer.model_copy(update={"objection": outputs.objection(reason, schema)}) if reason else answer
 
 
@@ -94,7 +100,7 @@ async def by_validators(agent: str, function: Callable[[], V], limit: timedelta 
         raise errors.ConfigurationError(f"the validators of the output type of agent {agent!r} failed: {error.message}") from None
 
 
-def _reason(text: str, schema: Schema, check: Check) -> str:
+def _reason(text: str, schema: Schema, check: Callable[[Any], object]) -> str:
     """Why a text is not what was asked for; empty where it is."""
     try:
         check(outputs.value_in(text, schema))

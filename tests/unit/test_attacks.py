@@ -18,7 +18,7 @@ from pydantic_ai import messages as theirs
 
 from perdure import errors, limits
 from perdure.activities import call_tool, conformity
-from perdure.activities.answers import checked
+from perdure.activities.answers import Check, checked
 from perdure.activities.mcp.process import _A_SECOND, _RUSH, ServerProcess, _Pace
 from perdure.activities.providers import anthropic, openai_chat, openai_responses, pydantic_ai_messages, reading
 from perdure.definitions import AgentDefinition
@@ -153,16 +153,16 @@ async def test_validator_that_does_not_end_is_given_up(check: Callable[[Any], ob
     answer = ModelAnswer(message=AssistantMessage(parts=(Text(text='{"value": 1}'),)))
 
     with pytest.raises(errors.ConfigurationError, match=f"the validators of the output type of agent 'clerk' failed: {words}"):
-        await checked(answer, state(), check, timedelta(seconds=0.05))
+        await checked(answer, state(), Check(check, timedelta(seconds=0.05)))
 
 
 async def test_error_of_a_validator_keeps_its_meaning() -> None:
     """A reason goes to the model; a typed error ends the turn as it is."""
     answer = ModelAnswer(message=AssistantMessage(parts=(Text(text='{"value": "x"}'),)))
 
-    told = await checked(answer, state(), Number.model_validate)
+    told = await checked(answer, state(), Check(Number.model_validate))
     with pytest.raises(errors.GuardrailError):
-        await checked(answer, state(), _refuse)
+        await checked(answer, state(), Check(_refuse))
 
     assert told.objection is not None
     assert "value" in told.objection

@@ -9,6 +9,7 @@ from perdure import ends
 from perdure.approvals import PendingApproval
 from perdure.errors import ErrorInfo
 from perdure.facts import (
+    ApprovalNeeded,
     BudgetAdded,
     CallFailed,
     CancelRequested,
@@ -60,7 +61,7 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield from _asked_for(include, results=output.content)
         case ChildScheduled() | ChildEnded() | ChildTold():
             yield from _of_child(fact, include)
-        case WaitBegan() | WaitEnded() | Decided() | PolicyAnswered() | BudgetAdded() | CancelRequested():
+        case WaitBegan() | WaitEnded() | ApprovalNeeded() | Decided() | PolicyAnswered() | BudgetAdded() | CancelRequested():
             yield from _of_people(fact, include)
         case CallFailed() | ToolLost() | HookEnded() | TurnEnded():
             yield from _of_failure(fact, include)
@@ -83,7 +84,9 @@ def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[
             yield from _asked_for(include, errors=news.reason)
 
 
-def _of_people(fact: WaitBegan | WaitEnded | Decided | PolicyAnswered | BudgetAdded | CancelRequested, include: frozenset[str]) -> Shown:
+def _of_people(
+    fact: WaitBegan | WaitEnded | ApprovalNeeded | Decided | PolicyAnswered | BudgetAdded | CancelRequested, include: frozenset[str]
+) -> Shown:
     match fact:
         case WaitBegan(kind, reason, pending):
             yield "waits_for", kind
@@ -98,7 +101,7 @@ def _of_people(fact: WaitBegan | WaitEnded | Decided | PolicyAnswered | BudgetAd
             yield "verdict", ruling.verdict.kind
         case BudgetAdded(more):
             yield "more", more
-        case CancelRequested(reason):
+        case CancelRequested(reason) | ApprovalNeeded(_, reason):
             yield from _asked_for(include, errors=reason)
 
 

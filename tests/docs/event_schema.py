@@ -45,6 +45,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "agent_resolved": {},
     "model_answered": {"text": STRING, "stop": STRING, "usage": {"type": "object"}, "calls": {"type": "array", "items": CALL}},
     "call_failed": {**FAILURE, "lost": FLAG},
+    "approval_needed": {"message": STRING},
     "tool_returned": {"is_error": FLAG, "result": STRING},
     "tool_lost": {**FAILURE, "loss": STRING},
     "policy_answered": {"verdict": STRING},

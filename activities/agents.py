@@ -29,6 +29,7 @@ from perdure.agents import Agent
 from perdure.definitions import AgentDefinition, Target, define, resolved
 from perdure.delegates import Delegate, InheritedTool, PinnedDelegate, declared
 from perdure.errors import PerdureError
+from perdure.model_retry import ModelRetryPolicy
 from perdure.registry import Entry, Registry, described_in
 from perdure.skills import LOAD_SKILL
 from perdure.tools import Tool
@@ -49,6 +50,7 @@ class Agents:
         queues: Collection[str],
         servers: Servers,
         activity_of: Callable[[Tool], str],
+        model_retry: ModelRetryPolicy,
     ) -> None:
         self._registry = registry
         self._models = models
@@ -57,6 +59,7 @@ class Agents:
         self._queues = queues
         self._servers = servers
         self._activity_of = activity_of
+        self._model_retry = model_retry
         self._index = Index()
         self._skills = PinnedSkills()
         self._made: OrderedDict[tuple[str, str], Agent] = OrderedDict()
@@ -83,6 +86,7 @@ class Agents:
             allowed=call.allowed,
             delegates=[self._pinned(item) for item in declared(agent.delegates, agent.name, self._registry.list())],
             inherited=[(item, found) for item in call.inherited if (found := await self._inherited(client, info, item)) is not None],
+            model_retry=self._model_retry,
         )
         self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
         return definition.model_copy(update={"name": call.agent, "indexed": await self._index.is_ready(client)})

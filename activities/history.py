@@ -9,6 +9,7 @@ An update that a reset delivers again is recorded twice: `ADMITTED` has its inpu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
@@ -23,7 +24,7 @@ from temporalio.exceptions import CancelledError, TerminatedError, TimeoutError,
 from perdure import errors
 from perdure.activities import failures, outcomes
 from perdure.activities.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
-from perdure.activities.signatures import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, TURN
+from perdure.activities.signatures import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, TURN
 from perdure.approvals import Decision, PendingApproval
 from perdure.errors import PerdureError
 from perdure.facts import (
@@ -32,6 +33,7 @@ from perdure.facts import (
     Decided,
     Fact,
     Key,
+    Resumed,
     Scheduled,
     TurnEnded,
     TurnStarted,
@@ -147,7 +149,7 @@ class HistoryReader:
             return outcomes.added(await self._raw(update.args.payloads))
         if update.name == DECIDE:
             return Decided(unpack(await self._raw(update.args.payloads), Decision))
-        return None
+        return Resumed() if update.name == RESUME else None
 
     async def _waits(self, memo: Mapping[str, Payload]) -> Fact | None:
         if MEMO_WAIT not in memo:
@@ -158,7 +160,8 @@ class HistoryReader:
         if "kind" not in waits_for:
             return WaitEnded(tuple(waits_for["expired"]))
         pending = tuple(PendingApproval.model_validate(one) for one in waits_for.get("pending", ()))
-        return WaitBegan(str(waits_for["kind"]), str(waits_for["reason"]), pending)
+        since, until = (datetime.fromisoformat(waits_for[name]) if waits_for.get(name) else None for name in ("since", "until"))
+        return WaitBegan(str(waits_for["kind"]), str(waits_for["reason"]), pending, since, until, waits_for.get("attempt", 0))
 
     async def _child_scheduled(self, event: HistoryEvent) -> Fact | None:
         begun = event.start_child_workflow_execution_initiated_event_attributes

@@ -46,7 +46,11 @@ Updates = list[SearchAttributeUpdate[Any]]
 
 
 class State(StrEnum):
-    """Where a turn is. Both `waiting` and `paused` are turns that live: one waits for a person, the other for budget."""
+    """Where a turn is. `waiting` and `paused` are turns that live.
+
+    One waits for an approval, or until a provider is asked again. The other waits for budget, or
+    for a person who resumes it.
+    """
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -78,7 +82,7 @@ def in_state(state: State) -> Updates:
 
 def state_of(waits_for: str) -> State:
     """The state of a turn that waits for something of this kind."""
-    return State.PAUSED if waits_for == "budget" else State.WAITING
+    return State.PAUSED if waits_for in ("budget", "resume") else State.WAITING
 
 
 def at_end(outcome: Outcome, *, steps: int, spent: Decimal | None = None) -> Updates:

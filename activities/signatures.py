@@ -25,6 +25,9 @@ CALL_SYNC_TOOL = "perdure.call_sync_tool"
 ADD_BUDGET = "add_budget"
 """The update that raises a turn's budget: `Budget -> Remaining`."""
 
+RESUME = "resume"
+"""The update that has a turn ask its model again at once: nothing in, nothing out."""
+
 MEMO = "perdure"
 """Where the memo says what a turn is, and how it ended."""
 

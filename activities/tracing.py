@@ -38,6 +38,9 @@ MEMO_TRACE = "perdure_trace"
 TURN_ENDED = "perdure.turn_ended"
 """The function that a worker gives its workflows to tell of the end of a turn: `(state, summary, error)`. It returns what is to be written."""
 
+WAIT_BEGAN = "perdure.wait_began"
+"""The function that a worker gives its workflows to count a wait: `(state, kind)`. It returns what is to be written."""
+
 WRITE = "perdure.write"
 """The function that a worker gives its turns to have something written once the server has taken their task: it is given a function."""
 

@@ -290,6 +290,14 @@ class AgentClient:
         """
         return await (await self.get(id)).add_budget(more, by=by)
 
+    async def resume(self, id: str) -> None:  # noqa: A002 - what callers know it as
+        """Have a turn ask its model again at once: `get` and `Turn.resume` in one.
+
+        Raises:
+            PerdureError: As `get` and `Turn.resume` do.
+        """
+        await (await self.get(id)).resume()
+
     async def pending_approvals(
         self, agent: Agent[Any] | str | None = None, *, labels: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:

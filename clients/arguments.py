@@ -14,7 +14,7 @@ from perdure.clients.exits import USAGE
 from perdure.text import one_line
 
 GROUPS = {
-    "turns": ("run", "show", "list", "approvals", "add-budget", "cancel"),
+    "turns": ("run", "show", "list", "approvals", "add-budget", "resume", "cancel"),
     "workers and servers": ("dev", "worker", "setup"),
     "to try it": ("ask", "demo"),
 }

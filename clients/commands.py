@@ -1,4 +1,4 @@
-"""The commands of callers: `perdure run`, `show`, `list`, `approvals`, `add-budget`, `cancel`, `setup`, `mcp`, `ask` and `demo`."""
+"""The commands of callers: `perdure run`, `show`, `list`, `approvals`, `add-budget`, `resume`, `cancel`, `setup`, `mcp`, `ask` and `demo`."""
 
 from __future__ import annotations
 
@@ -48,6 +48,16 @@ def register(subparsers: Any) -> None:
     options.telling(more, "what is left as a line of JSON")
     options.connecting(more)
     more.set_defaults(run=add_budget)
+    resume = subparsers.add_parser(
+        "resume",
+        help="ask a model again at once",
+        description="Have a turn ask its model again at once, where it waits for a provider or was paused because one stayed away.",
+        epilog=examples("perdure resume ticket-4711"),
+    )
+    resume.add_argument("turn", metavar="TURN", help="the turn's id")
+    options.telling(resume, "the turn as a line of JSON")
+    options.connecting(resume)
+    resume.set_defaults(run=resume_turn)
     cancel = subparsers.add_parser(
         "cancel",
         help="stop a turn",
@@ -150,7 +160,7 @@ def _register_mcp(subparsers: Any) -> None:
         "them, and decide about calls.",
     )
     served.add_argument("--agent", metavar="NAME", action="append", default=[], help="offer only this agent; may be repeated")
-    served.add_argument("--no-approvals", action="store_true", help="do not offer to approve or deny calls, nor to add to budgets")
+    served.add_argument("--no-approvals", action="store_true", help="do not offer to approve or deny calls, to add to budgets or to resume turns")
     options.connecting(served)
     served.set_defaults(run=serve_mcp)
 
@@ -244,6 +254,19 @@ async def add_budget(arguments: argparse.Namespace) -> int:
         tell({"turn": arguments.turn, "left": left})
     else:
         _note(f"turn {word(arguments.turn)} has left: {amounts.in_words(left)}")
+    return 0
+
+
+async def resume_turn(arguments: argparse.Namespace) -> int:
+    """`perdure resume TURN`."""
+    from perdure.clients.json_lines import tell
+
+    client = await _client(arguments)
+    await client.resume(arguments.turn)
+    if arguments.json:
+        tell({"turn": arguments.turn, "resumed": True})
+    else:
+        _note(f"turn {word(arguments.turn)} asks its model again")
     return 0
 
 

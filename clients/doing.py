@@ -11,22 +11,25 @@ from perdure.budgets import DIMENSIONS, Spending
 from perdure.clients.amounts import time_in_words
 from perdure.facts import Key
 from perdure.ledger import in_words
-from perdure.state import TurnState
+from perdure.state import PEOPLE, PROVIDER, TurnState, Waiting
 from perdure.text import exact, word
-
-PEOPLE = ("approval", "budget")
-"""What a turn waits for that only a person can give."""
 
 
 def doing(state: TurnState, gap: str = "  ") -> str:
     """What happens right now, without how long it has been so. `gap` stands between an activity's id and what it does."""
-    if state.waiting is not None:
-        return "asks again in a moment" if state.waiting.kind == "retry" else f"waits for {word(state.waiting.kind)}"
+    if state.waiting is not None and not (state.waiting.kind == PROVIDER and state.in_flight):
+        return _waits(state.waiting)
     calls = [key for key in state.in_flight if not key.child]
     children = [child for child in state.children if not child.ended]
     words = [f"{calls[0]}{gap}{', '.join(_activity(state, key) for key in calls)}"] if calls else []
     words += [f"{len(children)} delegate{'s' * (len(children) > 1)} at work"] if children else []
     return ", ".join(words) or "waits for a worker"
+
+
+def _waits(waiting: Waiting) -> str:
+    if waiting.kind == PROVIDER and waiting.until is not None:
+        return f"waits for provider, attempt {waiting.attempt} at {waiting.until:%H:%M:%S} UTC"
+    return f"waits for {word(waiting.kind)}" if waiting.is_told else "asks again in a moment"
 
 
 def needs_somebody(state: TurnState) -> bool:
@@ -65,6 +68,8 @@ class Commands:
         assert state.waiting is not None
         if state.waiting.kind == "approval":
             return self.of("approvals", turn_id)
+        if state.waiting.kind == "resume":
+            return self.of("resume", turn_id)
         limits = [(f"--{name.replace('_', '-')}", sign) for name, sign in _SIGNS.items() if getattr(state.ledger.budget, name, None) is not None]
         return self.of("add-budget", turn_id, *(f"{option} {sign}" for option, sign in limits))
 

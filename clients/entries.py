@@ -48,7 +48,8 @@ class TurnEntry(Value):
         run_id: Temporal's id of the run.
         agent: Its name.
         task: What was asked, in one line.
-        state: Where the turn is: `paused` waits for budget, or was paused in Temporal by an operator.
+        state: Where the turn is: `paused` waits for budget or to be resumed, or was paused in Temporal by an operator.
+        waits_for: `approval`, `provider`, `budget` or `resume`; empty for a turn that waits for none of them.
         outcome: How it ended; None before.
         steps: Completed steps; None before the end, and where the turn could not say.
         spent: In USD; None before the end, and where nobody knows the price.
@@ -65,6 +66,7 @@ class TurnEntry(Value):
     agent: str
     task: str
     state: State
+    waits_for: str = ""
     outcome: Outcome | None = None
     steps: int | None = None
     spent: Decimal | None = None
@@ -102,6 +104,7 @@ async def entry_of(client: Client, info: WorkflowExecutionInfo, attributes: Type
         agent=note.agent or search.value_of(attributes.get(search.AGENT, "")),
         task=note.task,
         state=State.ENDED if is_over else _state(info, memo.get(MEMO_WAIT), attributes.get(search.STATE, "")),
+        waits_for="" if is_over else _waits_for(memo.get(MEMO_WAIT)),
         outcome=(_known(Outcome, note.outcome or attributes.get(search.OUTCOME, "")) or _ENDS[info.status]) if is_over else None,
         steps=note.steps if note.outcome else attributes.get(search.STEPS),
         spent=note.cost if note.outcome or spent is None else Decimal(str(spent)),
@@ -116,9 +119,12 @@ async def entry_of(client: Client, info: WorkflowExecutionInfo, attributes: Type
 def _state(info: WorkflowExecutionInfo, waits_for: object, said: str) -> State:
     if info.status != Status.WORKFLOW_EXECUTION_STATUS_RUNNING:
         return State.PAUSED
-    if isinstance(waits_for, dict) and "kind" in waits_for:
-        return search.state_of(str(waits_for["kind"]))
-    return _known(State, said) or State.RUNNING
+    kind = _waits_for(waits_for)
+    return search.state_of(kind) if kind else _known(State, said) or State.RUNNING
+
+
+def _waits_for(memo: object) -> str:
+    return str(memo["kind"]) if isinstance(memo, dict) and "kind" in memo else ""
 
 
 async def _memo(client: Client, info: WorkflowExecutionInfo) -> tuple[Mapping[str, object], ErrorInfo | None]:

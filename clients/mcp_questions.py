@@ -81,6 +81,14 @@ async def ask_to_add(turn: str, more: Amounts, ctx: Ctx) -> Consent | Elicit[Con
     return _ask(ctx, f"Add to the budget of turn {quoted(turn)}{spent}: {words}?")
 
 
+async def ask_to_resume(turn: str, ctx: Ctx) -> Consent | Elicit[Consent]:
+    """Whether a turn may ask its model again."""
+    with as_tool_errors():
+        await served_by(ctx).turn(turn)
+    return _ask(ctx, f"Have turn {quoted(turn)} ask its model again?")
+
+
+LetsResume = Annotated[ElicitationResult[Consent], Resolve(ask_to_resume)]
 LetsRun = Annotated[ElicitationResult[Consent], Resolve(ask_to_run)]
 LetsSpend = Annotated[ElicitationResult[Consent], Resolve(ask_to_add)]
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from perdure.activities.search import State
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.entries import TurnEntry
-from perdure.clients.mcp_questions import Amounts, Ctx, LetsRun, LetsSpend, as_tool_errors, client_of, require, served_by
+from perdure.clients.mcp_questions import Amounts, Ctx, LetsResume, LetsRun, LetsSpend, as_tool_errors, client_of, require, served_by
 from perdure.clients.served import Served, Watch
 from perdure.clients.turn_view import TurnView
 
@@ -42,7 +42,7 @@ def serve(client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = 
     Args:
         client: Whose turns.
         agents: The names of the agents that may be started and looked after; all of them without it.
-        approvals: Whether it offers what only a person may say: to approve and deny calls, and to add to budgets.
+        approvals: Whether it offers what only a person may say: to approve and deny calls, to add to budgets, and to resume turns.
     """
     served = Served(client, frozenset(agents))
 
@@ -60,6 +60,7 @@ def serve(client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = 
     server.tool(annotations=_STOPS)(cancel_turn)
     if approvals:
         server.tool(annotations=_DECIDES)(add_budget)
+        server.tool(annotations=_DECIDES)(resume_turn)
         server.tool(annotations=_DECIDES)(approve_call)
         server.tool(annotations=_DECIDES)(deny_call)
     return server
@@ -148,6 +149,16 @@ async def add_budget(turn: TurnId, more: Amounts, consent: LetsSpend, ctx: Ctx) 
         require(consent, "the user did not agree; nothing was added")
         found, _ = await served.turn(turn)
         await found.add_budget(more.budget, by=client_of(ctx))
+        return await served.look(found)
+
+
+async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
+    """Have a turn ask its model again that waits for a provider, or is paused because one stayed away. Only after the user has said yes."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        require(consent, "the user did not agree; the turn waits on")
+        found, _ = await served.turn(turn)
+        await found.resume()
         return await served.look(found)
 
 

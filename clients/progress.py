@@ -28,6 +28,7 @@ from perdure.facts import (
     Key,
     ModelAnswered,
     PolicyAnswered,
+    Resumed,
     ToolLost,
     ToolReturned,
     TurnEnded,
@@ -143,6 +144,8 @@ class Progress:
         match fact:
             case CancelRequested(reason):
                 return paint("yellow", f"cancel requested{': ' + _all(reason) if reason else ''}")
+            case WaitBegan(until=datetime() as until):
+                return paint("yellow", f"waits for provider: attempt {fact.attempt} at {until:%H:%M:%S} UTC")
             case WaitBegan(kind, reason):
                 return paint("yellow", f"waits for {_all(kind)}: {_all(reason)}")
             case ChildTold(key, news) if news.waits_for:
@@ -151,14 +154,23 @@ class Progress:
                 return paint("dim", "goes on")
             case PolicyAnswered(key, ruling):
                 return paint("dim", f"{key}  {ruling.verdict.kind.replace('_', ' ')}")
-            case Decided(decision):
-                return paint("green" if decision.approve else "yellow", f"{word(decision.call_id)} {_decided(decision)}")
-            case BudgetAdded(more, by):
-                return paint("green", f"budget added{f' by {_all(by)}' if by else ''}: {amounts.in_words(Remaining(**dict(more)))}")
+            case Decided() | BudgetAdded() | Resumed():
+                return self._said(fact)
             case TurnEnded(outcome):
                 return paint(COLOURS.get(outcome, "red"), outcome.value)
             case _:
                 return ""
+
+    def _said(self, fact: Decided | BudgetAdded | Resumed) -> str:
+        """What a person told the turn."""
+        paint = self._paint
+        match fact:
+            case Decided(decision):
+                return paint("green" if decision.approve else "yellow", f"{word(decision.call_id)} {_decided(decision)}")
+            case Resumed():
+                return paint("green", "resumed")
+            case BudgetAdded(more, by):
+                return paint("green", f"budget added{f' by {_all(by)}' if by else ''}: {amounts.in_words(Remaining(**dict(more)))}")
 
     def _answered(self, key: Key, text: str) -> str:
         calls = self._state.calls or (self._state.steps[-1].message.calls if self._state.steps else ())

@@ -11,11 +11,11 @@ from perdure.activities import search
 from perdure.activities.search import State
 from perdure.approvals import PendingApproval
 from perdure.budgets import Budget, Spending
-from perdure.clients.doing import PEOPLE, doing
+from perdure.clients.doing import doing
 from perdure.clients.node import Node
 from perdure.errors import ErrorInfo
 from perdure.reports import ChildReport, Outcome
-from perdure.state import TurnState
+from perdure.state import PEOPLE, TurnState
 from perdure.tasks import headline
 from perdure.text import clip
 from perdure.values import Value
@@ -48,8 +48,8 @@ class Wait(Value):
     """Something that a turn, or one below it, waits for.
 
     Attributes:
-        kind: What for: `approval` of a call, `budget`, or `retry`, which ends by itself; there may
-            come more.
+        kind: What for: `approval` of a call, `budget`, `resume`, `provider`, or `retry`. The last two
+            end by themselves, at `until`.
         turn_id: The turn that waits.
         reason: Why, in words.
         since: Since when; None where that is not known.
@@ -98,8 +98,8 @@ class TurnStatus(Value):
         agent: The name of its agent.
         task: What was asked, in one line.
         labels: The labels that it was started with.
-        state: `running`; `waiting` for a person; `paused` until its budget is added to, or because
-            an operator paused it in Temporal; `ended`.
+        state: `running`; `waiting` for a person or a provider; `paused` until its budget is added to
+            or it is resumed, or because an operator paused it in Temporal; `ended`.
         outcome: How it ended; None before.
         error: Why it failed; None where it did not.
         step: The step that it is at, from 1; 0 before the first.
@@ -184,21 +184,22 @@ def where(state: TurnState) -> State:
     """Where a turn is."""
     if state.ended is not None:
         return State.ENDED
-    if state.waiting is not None and state.waiting.kind in PEOPLE:
+    if state.waiting is not None and state.waiting.is_told:
         return search.state_of(state.waiting.kind)
     return State.RUNNING
 
 
 def needs_person(state: TurnState) -> bool:
     """Whether a person has to do something, here or in a turn below it."""
-    return where(state) in (State.WAITING, State.PAUSED) or any(child.waits_for and not child.ended for child in state.children)
+    waits = state.ended is None and state.waiting is not None and state.waiting.kind in PEOPLE
+    return waits or any(child.waits_for and not child.ended for child in state.children)
 
 
 def in_words(state: TurnState) -> str:
     """What happens in a turn, in words."""
     if state.ended is not None:
         return f"ended: {state.ended.outcome.value}"
-    if state.waiting is not None and state.waiting.kind in PEOPLE:
+    if state.waiting is not None and state.waiting.is_told:
         return f"{doing(state)}: {state.waiting.reason}"
     waiting = [f"{child.turn_id} waits for {child.waits_for}" for child in state.children if child.waits_for and not child.ended]
     return ", ".join([doing(state, gap=": "), *waiting])
@@ -236,9 +237,10 @@ def _waits(node: Node, now: datetime) -> Iterator[Wait]:
 
 def _own_waits(node: Node, now: datetime) -> Iterator[Wait]:
     assert node.state.waiting is not None
-    kind, reason = node.state.waiting.kind, node.state.waiting.reason
-    if not node.state.waiting.pending:
-        yield Wait(kind=kind, turn_id=node.turn_id, reason=reason, since=node.since)
+    waiting = node.state.waiting
+    kind, reason = waiting.kind, waiting.reason
+    if not waiting.pending:
+        yield Wait(kind=kind, turn_id=node.turn_id, reason=reason, since=waiting.since or node.since, until=waiting.until)
     for call in pending(node.state, node.run_id, now):
         yield Wait(kind=kind, turn_id=node.turn_id, reason=reason, since=node.since, until=call.expires_at, call=call)
 

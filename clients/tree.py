@@ -11,7 +11,6 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from perdure import errors
-from perdure.clients.doing import PEOPLE
 from perdure.clients.events import Event
 from perdure.clients.node import Node
 from perdure.clients.widths import width
@@ -127,7 +126,7 @@ def _status(state: TurnState, known: Child | None) -> str:
         return state.ended.outcome.value
     if known is not None and known.ended:
         return (known.report.outcome or "ended") if known.summary else "terminated"
-    if state.waiting is not None and state.waiting.kind in PEOPLE:
+    if state.waiting is not None and state.waiting.is_told:
         return f"waits for {state.waiting.kind}"
     return "running" if state.request else "starting"
 

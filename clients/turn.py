@@ -16,8 +16,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import ends, errors, kinds
-from perdure.activities.payloads import pack, unpack
-from perdure.activities.signatures import ADD_BUDGET, DECIDE
+from perdure.activities.payloads import NOTHING, pack, unpack
+from perdure.activities.signatures import ADD_BUDGET, DECIDE, RESUME
 from perdure.approvals import Decision, PendingApproval
 from perdure.budgets import Budget, BudgetUpdate, Remaining
 from perdure.clients import updates
@@ -238,6 +238,18 @@ class Turn(Generic[T]):
         kinds.check("what is added", {"more": more, "by": by}, _MORE, errors.InvalidRequestError)
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
         return unpack(await updates.ask(handle, ADD_BUDGET, pack(BudgetUpdate(**dict(more), by=by))), Remaining)
+
+    async def resume(self) -> None:
+        """Have the turn ask its model again at once, where it waits for a provider or was paused because one stayed away.
+
+        Its `ModelRetryPolicy` begins anew. Needs a worker that runs the turn.
+
+        Raises:
+            InvalidRequestError: The turn waits for something else, or for nothing, or is over.
+            ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
+            TurnNotFoundError: Temporal does not have the turn.
+        """
+        await updates.ask(self._client.get_workflow_handle(self.id, run_id=self.run_id), RESUME, NOTHING)
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """The calls that wait for a person now, with their arguments whole. What has expired by the clock of this machine is left out.

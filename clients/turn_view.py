@@ -6,9 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from perdure.activities.search import State
-from perdure.clients.doing import PEOPLE
 from perdure.clients.status import TurnStatus
 from perdure.reports import Outcome
+from perdure.state import PEOPLE
 from perdure.values import Value
 
 
@@ -35,7 +35,7 @@ class TurnView(Value):
         turn: Its id.
         agent: The agent's name.
         task: What was asked, in one line.
-        state: `running`; `waiting` for a person; `paused` until somebody adds to its budget; `ended`.
+        state: `running`; `waiting` for a person or a provider; `paused` until somebody adds to its budget or resumes it; `ended`.
         doing: What happens in it, in words.
         steps: Completed steps.
         cost_usd: What it was charged with so far; none where nobody knows the price.

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from perdure.clients.aloud import Aloud
 from perdure.clients.amounts import time_in_words
-from perdure.clients.doing import PEOPLE, Commands, doing, spent
+from perdure.clients.doing import Commands, doing, spent
 from perdure.clients.events import Event
 from perdure.clients.node import Node
 from perdure.clients.progress import Progress, figures
@@ -19,6 +19,7 @@ from perdure.clients.tree import Followed, Reach, Tree, lines, rows
 from perdure.clients.turn import Turn
 from perdure.clients.widths import width
 from perdure.reports import AgentReport
+from perdure.state import PEOPLE
 from perdure.text import word
 
 

@@ -11,6 +11,7 @@ from perdure.delegates import Delegate
 from perdure.mcp_servers import MCPServer
 from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
 from perdure.middleware import InputGuardrail, Logger, Middleware, OutputGuardrail, Recovery, Timeout
+from perdure.model_retry import ModelRetryPolicy
 from perdure.observers import Observer
 from perdure.options import RequestOptions
 from perdure.prices import Price
@@ -38,6 +39,7 @@ __all__ = [
     "Message",
     "Middleware",
     "ModelProfile",
+    "ModelRetryPolicy",
     "Observer",
     "Outcome",
     "OutputGuardrail",

@@ -15,6 +15,7 @@ from perdure.delegates import Delegate
 from perdure.kinds import Kind
 from perdure.mcp_servers import MCPServer
 from perdure.middleware import Middleware
+from perdure.model_retry import ModelRetryPolicy
 from perdure.observers import Observer
 from perdure.options import NO_OPTIONS, RequestOptions
 from perdure.outputs import T_co
@@ -32,6 +33,7 @@ _KINDS = {
     "max_iterations": Kind(f"{_COUNT.words}, or 'unlimited'", lambda value: value == "unlimited" or _COUNT.fits(value)),
     "budget": kinds.of("a Budget, such as Budget(usd='0.50')", Budget).optional(),
     "options": kinds.of("RequestOptions, such as RequestOptions(temperature=0)", RequestOptions),
+    "model_retry": kinds.of("a ModelRetryPolicy, such as ModelRetryPolicy(on_exhausted='pause')", ModelRetryPolicy).optional(),
     "policy": kinds.FUNCTION.optional(),
     "parallel_tools": kinds.FLAG,
     "max_depth": kinds.whole(0),
@@ -73,6 +75,7 @@ class Agent(Generic[T_co]):
             `pause` until somebody adds to the budget.
         output: The type of the answer: whatever pydantic knows and a model can be held to; text without it.
         options: Temperature, output limit and the like, for every request; those of a turn go before them.
+        model_retry: How long a turn goes on asking a provider that is away; without it, as the worker says.
         parallel_tools: Run the calls of one answer at once; their results keep the order of the calls.
         approval: Which calls wait for a person: those of `marked` tools, of all that are not read-only (`changes`), or `all`.
         policy: A function of yours that allows, denies or demands approval for each call, in the worker.
@@ -107,6 +110,7 @@ class Agent(Generic[T_co]):
     on_exhausted: Literal["fail", "finish", "pause"] = "fail"
     output: type[T_co] | None = None
     options: RequestOptions = NO_OPTIONS
+    model_retry: ModelRetryPolicy | None = None
     on_loop: Literal["fail", "warn", "ignore"] = "fail"
     protocol: Literal["native", "react_text", "json"] = "native"
     unmarked: Literal["answer", "correct"] = "correct"

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from pydantic_core import to_json
 
-from perdure import boundary, chains, errands, errors, gates, leases, limits, loops, reservations
+from perdure import boundary, chains, errands, errors, gates, leases, limits, loops, outages, reservations
 from perdure.approvals import Asked
 from perdure.budgets import ONE_TOOL_CALL
 from perdure.chains import Choice
@@ -17,6 +17,7 @@ from perdure.errands import Errand
 from perdure.facts import Key
 from perdure.fold import asks_again, ready_for, runs_tools
 from perdure.messages import ToolCall
+from perdure.outages import NO_OUTAGE, Outage
 from perdure.reports import Outcome, StopReason
 from perdure.retries import retry_delay
 from perdure.state import TurnState
@@ -67,7 +68,14 @@ class AwaitApproval:
     asked: Asked
 
 
-Move = Ask | Act | Delegate | Consult | AwaitApproval
+@dataclass(frozen=True, slots=True)
+class AwaitResume:
+    """Wait until a person has the model asked again: it was asked as long as the agent lets it."""
+
+    reason: str
+
+
+Move = Ask | Act | Delegate | Consult | AwaitApproval | AwaitResume
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +87,16 @@ class Done:
     risk: str | None = None
 
 
-def next_move(state: TurnState, agent: AgentDefinition, time_left: timedelta | None = None, benched: Collection[str] = ()) -> Move | Done:
+def next_move(
+    state: TurnState,
+    agent: AgentDefinition,
+    time_left: timedelta | None = None,
+    benched: Collection[str] = (),
+    outage: Outage = NO_OUTAGE,
+) -> Move | Done:
     """The next move of a turn whose agent is resolved. `time_left` is what is left of its time; None where that has no limit.
 
-    `benched` are the models that this turn leaves alone for now.
+    `benched` are the models that this turn leaves alone for now. `outage` says how long the calls of the open step have been failing.
 
     Raises:
         ToolResolverError: The agent's resolver failed when its tool was called.
@@ -100,7 +114,11 @@ def next_move(state: TurnState, agent: AgentDefinition, time_left: timedelta | N
     if state.answer is not None and is_last_word and not asks_again(state):
         return _done(state, state.answer, agent)
     try:
-        return _call(state, agent, time_left, benched)
+        return _call(state, agent, time_left, benched, outage)
+    except errors.LLMError as error:
+        if agent.model_retry is None or not agent.model_retry.pauses or outages.ATTEMPTS not in error.context:
+            raise
+        return AwaitResume(error.message)
     except errors.TurnBudgetExceededError:
         if agent.on_exhausted != "finish" or state.finishing or not _may_finish(state, agent, time_left):
             raise
@@ -118,7 +136,14 @@ def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
     return min(limits.LAST_CALL, limit / 10)
 
 
-def _call(state: TurnState, agent: AgentDefinition, time_left: timedelta | None, benched: Collection[str]) -> Move:
+def may_pause(agent: AgentDefinition, error: errors.TurnBudgetExceededError) -> bool:
+    """Whether a turn waits for budget instead of ending with this error."""
+    if agent.on_exhausted == "fail" and agent.model_retry is not None and outages.ATTEMPTS in error.context:
+        return agent.model_retry.pauses
+    return agent.on_exhausted == "pause"
+
+
+def _call(state: TurnState, agent: AgentDefinition, time_left: timedelta | None, benched: Collection[str], outage: Outage) -> Move:
     """The next call, if it is paid for."""
     if time_left is not None and time_left <= time_kept(state, agent):
         raise errors.TurnBudgetExceededError(
@@ -133,7 +158,8 @@ def _call(state: TurnState, agent: AgentDefinition, time_left: timedelta | None,
         _check_iterations(state, agent)
         loops.check(state, agent)
     try:
-        choice = chains.choose(state, agent, benched)
+        left = None if time_left is None else time_left - time_kept(state, agent)
+        choice = chains.choose(state, agent, benched, replace(outage, time_left=left))
     except errors.LLMBudgetExceededError as error:
         raise errors.TurnBudgetExceededError(error.message, context=error.context) from error
     reservations.check(state, agent, choice.target, choice.cut)

@@ -15,6 +15,7 @@ from perdure.delegates import LIST_AGENTS, InheritedTool, PinnedDelegate
 from perdure.delegates import NAMES as DELEGATION_TOOLS
 from perdure.delegates import tools as delegation_tools
 from perdure.middleware import Logger, Middleware, Timeout
+from perdure.model_retry import ModelRetryPolicy, PinnedRetry, pinned
 from perdure.options import NO_OPTIONS, RequestOptions
 from perdure.places import raised
 from perdure.prices import Price
@@ -105,6 +106,7 @@ class AgentDefinition(Wire):
     `max_descendants` is None in a definition of an earlier release, which limits nothing.
     `rules` is the version of the rules that the turn is decided by, so that a turn goes on as it began when a release changes them. 1: what a
     resolver raises when its tool is called ends the turn, and a loop is equal steps with equal results instead of equal calls.
+    `model_retry` is None in a definition of an earlier release: then a model that fails is asked once more.
     `indexed` says that the namespace has Perdure's search attributes. A turn may not find that out itself, nor set them where they are missing.
     """
 
@@ -138,6 +140,7 @@ class AgentDefinition(Wire):
     children_at_once: int = limits.CHILDREN_AT_ONCE
     max_descendants: int | None = None
     on_child_error: Literal["cancel", "collect"] = "cancel"
+    model_retry: PinnedRetry | None = None
 
     @property
     def chain(self) -> tuple[Target, ...]:
@@ -162,12 +165,13 @@ def define(
     allowed: Sequence[str] | None = None,
     delegates: Sequence[PinnedDelegate] = (),
     inherited: Sequence[tuple[InheritedTool, Tool]] = (),
+    model_retry: ModelRetryPolicy | None = None,
 ) -> AgentDefinition:
     """The definition of `agent` with its models resolved and priced. `activity_of` says which activity type runs a tool.
 
     Of the agent's skills those that are values count; folders are read before this. `allowed` names the tools that a turn may call: others are
     not offered, and those that the agent lacks are looked for by its resolver. `inherited` are the tools of the turns above it; its own come first,
-    and where two have one name, its own is the one.
+    and where two have one name, its own is the one. `model_retry` is that of the worker, for an agent without one.
 
     Raises:
         DuplicateToolError: Two tools of one name.
@@ -205,6 +209,7 @@ def define(
         children_at_once=agent.children_at_once,
         max_descendants=agent.max_descendants,
         on_child_error=agent.on_child_error,
+        model_retry=pinned(agent.model_retry or model_retry or ModelRetryPolicy(), limits.OUTAGE),
         price=chain[0].price,
         tier="" if len(agent.models) > 1 or ":" in agent.models[0] else agent.models[0],
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from perdure.approvals import Decision, PendingApproval, Ruling
@@ -247,11 +248,23 @@ class BudgetAdded:
 
 @dataclass(frozen=True, slots=True)
 class WaitBegan:
-    """The turn waits for somebody: `kind` says for what, `reason` why."""
+    """The turn waits: `kind` says for what, `reason` why.
+
+    For a `provider` it waits `until` that moment, to make attempt number `attempt`; the first
+    failed at `since`. There is one such fact for each pause.
+    """
 
     kind: str
     reason: str
     pending: tuple[PendingApproval, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Somebody had the turn ask its model again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +300,7 @@ Fact = (
     | ChildTold
     | Decided
     | BudgetAdded
+    | Resumed
     | WaitBegan
     | WaitEnded
     | CancelRequested

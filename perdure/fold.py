@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -36,6 +37,7 @@ from perdure.facts import (
     Key,
     ModelAnswered,
     PolicyAnswered,
+    Resumed,
     Scheduled,
     ToolLost,
     ToolReturned,
@@ -54,10 +56,12 @@ from perdure.messages import (
 )
 from perdure.prices import REQUEST_TOKENS
 from perdure.reports import StopReason
-from perdure.state import TurnState, Waiting
+from perdure.state import PROVIDER, TurnState, Waiting
 from perdure.tasks import opening
 from perdure.view import NO_CUT, Cut, left_out
 from perdure.wire import ModelAnswer, TurnRequest
+
+_NO_FAILURES: dict[str, Any] = {"failures": (), "pardoned": 0, "rounds": 0, "round_at": 0, "passed": ()}
 
 
 def fold(facts: Iterable[Fact], state: TurnState | None = None) -> TurnState:
@@ -93,20 +97,32 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
             return _from_outside(state, fact)
 
 
-def _from_outside(state: TurnState, fact: Decided | BudgetAdded | WaitBegan | WaitEnded | CancelRequested | TurnEnded) -> TurnState:
+def _from_outside(state: TurnState, fact: Decided | BudgetAdded | Resumed | WaitBegan | WaitEnded | CancelRequested | TurnEnded) -> TurnState:
     match fact:
         case Decided(decision):
             return errands.settle(gates.decided(state, decision))
         case BudgetAdded(more):
             return _added(state, more)
-        case WaitBegan(kind, reason, pending):
-            return replace(state, waiting=Waiting(kind, reason, pending))
+        case Resumed():
+            return _pardoned(state)
+        case WaitBegan():
+            return replace(state, waiting=Waiting(fact.kind, fact.reason, fact.pending, fact.since, fact.until, fact.attempt))
         case WaitEnded(ids):
-            return errands.settle(gates.expired(replace(state, waiting=None, pardoned=len(state.failures)), ids))
+            return errands.settle(gates.expired(replace(_pardoned(state), waiting=None), ids))
         case CancelRequested(reason):
             return replace(state, cancel_reason=reason)
         case TurnEnded():
             return replace(state, ended=fact, waiting=None)
+
+
+def _pardoned(state: TurnState) -> TurnState:
+    """What failed so far does not count: a person lets the turn go on, or the model has answered."""
+    return replace(state, pardoned=len(state.failures), rounds=0, round_at=0)
+
+
+def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
+    """A wait for a provider lasts until a model answers, through the attempts."""
+    return state.waiting if state.waiting is not None and state.waiting.kind == PROVIDER else otherwise
 
 
 def _begin(state: TurnState, request: TurnRequest) -> TurnState:
@@ -145,10 +161,12 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
         ledger, passed = ledger.hold(str(key), reserved), (call.passed if call else ()) or state.passed
         state = _cut(state, asked.model, call.cut if call else NO_CUT)
         state = replace(state, calling=(*state.calling, (key, asked.model)), passed=passed)
+        if call is not None and call.round > state.rounds:
+            state = replace(state, rounds=call.round, round_at=len(state.failures))
     elif key.is_tool_call:
         ledger = ledger.hold(str(key), ONE_TOOL_CALL)
     model_calls = state.model_calls + key.is_model_call
-    return replace(state, in_flight=state.with_begun(key), model_calls=model_calls, ledger=ledger, waiting=None)
+    return replace(state, in_flight=state.with_begun(key), model_calls=model_calls, ledger=ledger, waiting=_waiting_on(state, None))
 
 
 def _cut(state: TurnState, model: str, cut: Cut) -> TurnState:
@@ -170,13 +188,13 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
             for call, result in zip(state.calls, state.results, strict=True)
         )
         state = steps.settle(replace(state, results=tuple(given)), len(state.steps) + 1)
-    return replace(steps.append(state, reservations.LAST_WORDS), finishing=True, answer=None, failures=(), pardoned=0, passed=())
+    return replace(steps.append(state, reservations.LAST_WORDS), finishing=True, answer=None, **_NO_FAILURES)
 
 
 def _failed(before: TurnState, fact: CallFailed) -> TurnState:
     target = chains.target_of(before, fact.key) if fact.key.is_model_call else None
     state = _landed(before, fact.key)
-    if target is not None and chains.is_skip(fact):
+    if target is not None and (chains.is_skip(fact) or _is_unsent(before, fact)):
         state = replace(state, ledger=state.ledger.release(str(fact.key)), model_calls=state.model_calls - 1)
     elif target is not None:
         ledger = bills.settle_failure(state.ledger, fact, target.price)
@@ -184,7 +202,12 @@ def _failed(before: TurnState, fact: CallFailed) -> TurnState:
     if _is_late(state, fact.key):
         return state
     failure = replace(fact, model=target.model if target else "")
-    return replace(state, failures=(*state.failures, failure), waiting=Waiting("retry", fact.error.message))
+    return replace(state, failures=(*state.failures, failure), waiting=_waiting_on(state, Waiting("retry", fact.error.message)))
+
+
+def _is_unsent(state: TurnState, fact: CallFailed) -> bool:
+    """Whether no server got the request. In a turn of an earlier release it is counted as a call all the same."""
+    return state.agent is not None and state.agent.model_retry is not None and fact.error.context.get("sent") is False
 
 
 def _landed(state: TurnState, key: Key) -> TurnState:
@@ -214,7 +237,7 @@ def _answered(state: TurnState, key: Key, answer: ModelAnswer, target: Target | 
     state = replace(state, answer=answer, tried=tried, bill=bill, objections=objections, calls=(), results=(), usage=state.usage + answer.usage)
     is_final = state.finishing or not runs_tools(answer)
     unpassed = sum(stage.has_after for stage in state.agent.middleware) if state.agent and is_final else 0
-    state = replace(state, failures=(), pardoned=0, passed=(), unpassed=unpassed)
+    state = replace(state, unpassed=unpassed, **_NO_FAILURES)
     state = steps.append(replace(state, ledger=state.ledger.settle(str(key), bill.amount)), message)
     if is_final:
         return _objected(steps.close(state, key.step), answer)

@@ -15,6 +15,7 @@ class _Record:
     failures: int = 0
     benches: int = 0
     until_s: float = float("-inf")
+    asked_until_s: float = float("-inf")
 
 
 class Health:
@@ -26,6 +27,7 @@ class Health:
     def failed(self, model: str, now_s: float, pause_s: float = 0.0) -> None:
         """A call failed in a way that may pass. `pause_s` is what the provider asked for; a long one benches the model at once."""
         record = self._records.setdefault(model, _Record())
+        record.asked_until_s = now_s + pause_s
         if now_s < record.until_s:
             return  # it was under way before the model was benched, or was made although it is
         record.failures += 1
@@ -41,6 +43,11 @@ class Health:
         """For how many more seconds a model is left alone; 0 for one that is not."""
         record = self._records.get(model)
         return max(record.until_s - now_s, 0.0) if record else 0.0
+
+    def asked_s(self, model: str, now_s: float) -> float:
+        """For how many more seconds its provider has asked not to be asked; 0 where it has not."""
+        record = self._records.get(model)
+        return max(record.asked_until_s - now_s, 0.0) if record else 0.0
 
 
 def is_long(pause_s: float) -> bool:

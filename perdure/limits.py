@@ -42,6 +42,10 @@ MCP_START = timedelta(seconds=20)
 MCP_LONGEST_START = timedelta(seconds=45)
 """What `start_timeout` may be: below what looking an agent up may take."""
 RETRY_AFTER = timedelta(minutes=5)
+"""The longest pause that a provider is given where no `ModelRetryPolicy` says otherwise: for a worker's
+memory of other turns, and in turns of an earlier release."""
+OUTAGE = timedelta(minutes=30)
+"""For so long a turn without a time budget goes on asking a provider that is away."""
 
 TASK_BYTES = 1024 * 1024
 MEDIA_BYTES = 20 * 1024 * 1024

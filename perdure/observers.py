@@ -16,7 +16,7 @@ class Observer:
         """A step is complete, its results included."""
 
     async def on_wait(self, turn: TurnInfo, kind: str, reason: str) -> None:
-        """The turn begins to wait: for `budget` or `approval`."""
+        """The turn begins to wait: for `budget`, `approval`, `provider` or `resume`."""
 
     async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
         """The turn is over, well or not."""

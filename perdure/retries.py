@@ -35,9 +35,9 @@ def pause_after(error: PerdureError) -> timedelta:
     return timedelta(seconds=asked_pause_s(error)) or RETRY_DELAY
 
 
-def asked_pause_s(error: PerdureError) -> float:
-    """The pause that a provider asked for, in seconds, at most `limits.RETRY_AFTER`; 0 where it asked for none."""
+def asked_pause_s(error: PerdureError, most: timedelta = limits.RETRY_AFTER) -> float:
+    """The pause that a provider asked for, in seconds, at most `most`; 0 where it asked for none."""
     seconds = error.context.get("retry_after_s")
     if not isinstance(seconds, int | float) or not seconds > 0:
         return 0.0
-    return min(float(seconds), limits.RETRY_AFTER.total_seconds())
+    return min(float(seconds), most.total_seconds())

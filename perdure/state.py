@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from perdure.approvals import Asked, Decision, Gate, PendingApproval
@@ -25,18 +25,32 @@ from perdure.tasks import headline
 from perdure.view import NO_CUT, Cut, sent
 from perdure.wire import ModelAnswer, Summary, TurnRequest
 
+PEOPLE = ("approval", "budget", "resume")
+"""What a turn waits for that only a person can give."""
+
+PROVIDER = "provider"
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Why nothing happens.
 
-    `retry`: the model is asked again after a pause. `budget`: somebody has to add to it. `approval`: somebody has to decide about the calls that
-    are `pending`.
+    `retry`: the model is asked again after a short pause. `provider`: after a longer one, `until` that moment, as attempt number `attempt`; the
+    first failed at `since`. It stays until a model answers. `budget`: somebody has to add to it. `approval`: somebody has to decide about the
+    calls that are `pending`. `resume`: the model was asked as long as the agent lets it.
     """
 
     kind: str
     reason: str
     pending: tuple[PendingApproval, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    attempt: int = 0
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the list, the card and the memo show it."""
+        return self.kind != "retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +128,8 @@ class TurnState:
     `calling` says which model a call in flight asks, `passed` which were passed over for it and why; `tried` is who did not answer before the last
     answer; `unpriced`, that one was asked whose price nobody knows. `finishing` says that the last answer is asked for.
     `added` is what came for the budget before anybody knew which limits there are.
-    The first `pardoned` of the `failures` of a call were before somebody added to the budget. `unpassed` is the number of middlewares that have yet
+    The first `pardoned` of the `failures` of a call were before somebody added to the budget. `rounds` says how often the chain has begun again
+    since, the last time after `round_at` failures. `unpassed` is the number of middlewares that have yet
     to let the last answer pass. `broken` is an error of a tool call that ends the turn.
     """
 
@@ -149,6 +164,8 @@ class TurnState:
     decisions: tuple[Decision, ...] = ()
     failures: tuple[CallFailed, ...] = ()
     pardoned: int = 0
+    rounds: int = 0
+    round_at: int = 0
     usage: Usage = Usage()
     model_calls: int = 0
     closed_calls: int = 0
@@ -314,6 +331,16 @@ class TurnState:
         left = dict(self.in_flight)
         del left[key]
         return left
+
+    @property
+    def unpardoned(self) -> tuple[CallFailed, ...]:
+        """The failures that count."""
+        return self.failures[self.pardoned :]
+
+    @property
+    def of_round(self) -> tuple[CallFailed, ...]:
+        """Those of the round that is under way."""
+        return self.failures[max(self.pardoned, self.round_at) :]
 
     def attempts(self, key: Key) -> int:
         """How many attempts of this activity are over."""

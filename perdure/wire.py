@@ -122,8 +122,9 @@ class ModelCall(Wire):
 
     `digest`, the beginning of the transcript's, says which messages. `model` is empty where it is the agent's first. `others` says that another is
     asked where the worker knows this one to be benched, `passed` which models were passed over, as `model: reason`. `cut` is what is not sent because
-    the model's window is too small. `max_output_tokens` is what the budget allows, `budget` what is left of it. `most_input` shortens what is left
-    after the cut until it has at most so many tokens.
+    the model's window is too small. `round` counts how often the chain has begun again in this
+    step. `max_output_tokens` is what the budget allows, `budget` what is left of it. `most_input`
+    shortens what is left after the cut until it has at most so many tokens.
     """
 
     digest: str = Field(min_length=_DIGITS)
@@ -131,6 +132,7 @@ class ModelCall(Wire):
     others: bool = False
     passed: tuple[str, ...] = ()
     cut: Cut = NO_CUT
+    round: int = 0
     max_output_tokens: int | None = None
     most_input: int | None = None
     budget: Remaining | None = None

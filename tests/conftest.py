@@ -14,6 +14,8 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,17 @@ import pytest
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowHistory
 
-from perdure import Agent, AgentReport, Outcome, limits, reports
+from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, limits, reports
 from perdure.activities.history import HistoryReader
 from perdure.clients import AgentClient, Turn
+from perdure.errors import PerdureError
 from perdure.fold import apply
 from perdure.ledger import in_words
 from perdure.state import TurnState
 from perdure.testing import ScriptedModel
 from perdure.text import clip
 from perdure.wire import Summary
+from perdure.worker import AgentWorker
 
 from .thorough import every, examples
 
@@ -77,6 +81,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         os.environ.pop(HISTORIES, None)
 
 
+ONCE_MORE = ModelRetryPolicy(
+    initial_interval=timedelta(milliseconds=10),
+    backoff_coefficient=10**6,
+    maximum_interval=timedelta(hours=3),
+    maximum_elapsed=timedelta(hours=1.5),
+)
+"""A model that fails is asked once more, soon: the second pause would last two hours at least."""
+
+
+def impatient(app: AgentWorker | Registry | Agent[Any]) -> AgentWorker:
+    """A worker of a test, which does not try for half an hour what its script has fail."""
+    worker = app if isinstance(app, AgentWorker) else AgentWorker(app)
+    return replace(worker, model_retry=ONCE_MORE) if worker.model_retry == ModelRetryPolicy() else worker
+
+
+def first_of(error: PerdureError) -> str:
+    """What an error says of itself, without how often the turn tried."""
+    return error.message.partition("; it was tried ")[0]
+
+
 class RecordingClient(AgentClient):
     """The client, which remembers its turns."""
 
@@ -103,8 +127,8 @@ def runtime(perdure_runtime: Any) -> Runtime:
     """Agents on the session's server, with every turn checked at the end."""
 
     @contextlib.asynccontextmanager
-    async def running(*args: Any, **kwargs: Any) -> AsyncIterator[RecordingClient]:
-        async with perdure_runtime(*args, **kwargs) as client:
+    async def running(app: Any, **kwargs: Any) -> AsyncIterator[RecordingClient]:
+        async with perdure_runtime(impatient(app), **kwargs) as client:
             recording = RecordingClient(client._client, client._task_queue)
             try:
                 yield recording

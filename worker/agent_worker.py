@@ -23,6 +23,7 @@ from perdure.activities.models import Provider
 from perdure.activities.signatures import TASK_QUEUE
 from perdure.activities.tool_loop import Lifespan
 from perdure.agents import Agent
+from perdure.model_retry import ModelRetryPolicy
 from perdure.prices import Price
 from perdure.profiles import ModelProfile
 from perdure.registry import Entry, Registry
@@ -55,6 +56,7 @@ _KINDS = {
     "prices": kinds.each("a Price", lambda given: isinstance(given, Price)),
     "profiles": kinds.each("a ModelProfile", lambda given: isinstance(given, ModelProfile)),
     "data_converter": data_converter.KIND,
+    "model_retry": kinds.of("a ModelRetryPolicy, such as ModelRetryPolicy(on_exhausted='pause')", ModelRetryPolicy),
     "queues": kinds.each("a ModelQueue", lambda given: isinstance(given, ModelQueue)),
 }
 
@@ -72,6 +74,7 @@ class AgentWorker:
         prices: What models cost that Perdure does not know, or otherwise than it knows: `{"vllm:qwen3": Price(input="0.5", output="2")}` in US
             dollars for a million tokens; `"vllm:*"` for all of a provider, `Price.free()` for what costs nothing.
         profiles: What models can take that Perdure does not know: `{"vllm:qwen3": ModelProfile(window=32_768, media={})}`, keys as in `prices`.
+        model_retry: How long turns go on asking a provider that is away; that of an agent overrides it.
         queues: Task queues of their own for the model calls of some providers, with a rate: `{"openai": ModelQueue(per_second=5)}`.
         telemetry: Where spans and metrics go; without it, `run` does as the environment says, or there are none.
         data_converter: Temporal's, for the client that `run` makes; without it, the one that
@@ -85,6 +88,7 @@ class AgentWorker:
     providers: Mapping[str, Provider] = field(default_factory=dict, kw_only=True)
     prices: Mapping[str, Price] = field(default_factory=dict, kw_only=True)
     profiles: Mapping[str, ModelProfile] = field(default_factory=dict, kw_only=True)
+    model_retry: ModelRetryPolicy = field(default=ModelRetryPolicy(), kw_only=True)
     queues: Mapping[str, ModelQueue] = field(default_factory=dict, kw_only=True)
     telemetry: Telemetry | None = field(default=None, kw_only=True)
     data_converter: DataConverter | None = field(default=None, kw_only=True)

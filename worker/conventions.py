@@ -36,6 +36,7 @@ ERROR = "error.type"
 OUTCOME = "perdure.outcome"
 COST = "perdure.cost_usd"
 EVENT = "perdure.event_id"
+WAITS_FOR = "perdure.waits_for"
 STEP = "perdure.step"
 ATTEMPT = "perdure.attempt"
 
@@ -75,6 +76,7 @@ class Instruments:
         self.cost = histogram("perdure.turn.cost", "{USD}", "Cost of a turn in US dollars.", _USD)
         self.steps = histogram("perdure.turn.steps", "{step}", "Steps of a turn.", _STEPS)
         self.turns = meter.create_counter("perdure.turns", "{turn}", "Turns that ended.")
+        self.waits = meter.create_counter("perdure.waits", "{wait}", "Waits that began, for people and for providers.")
         self.retries = meter.create_counter("perdure.retries", "{attempt}", "Model and tool calls that were made again.")
 
     def count_tokens(self, usage: Usage, labels: Attributes) -> None:

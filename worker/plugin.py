@@ -92,7 +92,9 @@ class PerdurePlugin(Plugin):
         self._servers = Servers()
         self._prices = Prices(app.prices)
         profiles = Profiles(app.profiles)
-        self._agents = Agents(app.registry, self._models, self._prices, profiles, self._queues, self._servers, self._tools.activity_of)
+        self._agents = Agents(
+            app.registry, self._models, self._prices, profiles, self._queues, self._servers, self._tools.activity_of, app.model_retry
+        )
         for agent in app.registry.agents():
             define(agent, chain=[Target(model=model) for model in self._models.resolve(agent.models)], activity_of=self._tools.activity_of)
         hooks = Hooks(self._agents, transcripts)

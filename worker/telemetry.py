@@ -98,6 +98,7 @@ class _Interceptor(Interceptor):
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - the SDK's name
         """Intercepts nothing: `workflows/records.py` tells of the end of a turn by a function that is given here."""
         input.unsafe_extern_functions[tracing.TURN_ENDED] = self._recorder.turn_ended
+        input.unsafe_extern_functions[tracing.WAIT_BEGAN] = self._recorder.wait_began
 
 
 class _Activities(ActivityInboundInterceptor):
@@ -225,6 +226,16 @@ class _Recorder:
         except Exception:  # telemetry changes nothing of a turn
             logger.warning(_FAILED, exc_info=True)
             return _nothing
+
+    def wait_began(self, state: TurnState, kind: str) -> Callable[[], None]:
+        """A turn waits. What is returned counts it."""
+        labels = by.of_agent(state.agent) if state.agent else {}
+
+        def write() -> None:
+            with _harmless():
+                self._count.waits.add(1, {**labels, by.WAITS_FOR: kind})
+
+        return write
 
     def _end_of_turn(self, state: TurnState, summary: Summary, error: PerdureError | None) -> Callable[[], None]:
         info, ended_ns = workflow.info(), workflow.time_ns()

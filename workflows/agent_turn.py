@@ -15,21 +15,23 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from perdure import approvals, chains, errors, kinds, limits, reservations
+from perdure import approvals, chains, errors, kinds, limits, outages, reservations
 from perdure.activities import failures, outcomes
 from perdure.activities.payloads import NOTHING, pack, unpack
-from perdure.activities.signatures import ADD_BUDGET, ASK_POLICY, CALL_MODEL, CHILD_NEWS, DECIDE, RESOLVE_AGENT, TURN
+from perdure.activities.signatures import ADD_BUDGET, ASK_POLICY, CALL_MODEL, CHILD_NEWS, DECIDE, RESOLVE_AGENT, RESUME, TURN
 from perdure.approvals import Decision, PolicyCall
 from perdure.decide import (
     Act,
     Ask,
     AwaitApproval,
+    AwaitResume,
     Consult,
     Delegate,
     Done,
     Move,
     check_batch,
     check_history,
+    may_pause,
     moves_at_once,
     next_move,
     outgrows,
@@ -37,11 +39,13 @@ from perdure.decide import (
 )
 from perdure.definitions import AgentDefinition
 from perdure.errors import PerdureError
-from perdure.facts import CallFailed, CancelRequested, Decided, Key, ModelAnswered, TurnStarted
+from perdure.facts import CallFailed, CancelRequested, Decided, Key, ModelAnswered, Resumed, TurnStarted
 from perdure.fold import ready_for
 from perdure.health import Health
+from perdure.outages import Outage
 from perdure.reports import Outcome
 from perdure.retries import asked_pause_s, retry_delay
+from perdure.state import PROVIDER
 from perdure.text import arguments_in_brief, described
 from perdure.wire import AgentCall, ModelCall, Summary, ToolRun, TurnRequest
 from perdure.workflows import ancestors, closing, records, waits
@@ -119,10 +123,10 @@ class AgentTurn:
             _check_size()
             await self._pipeline.observe(agent)
             try:
-                move = next_move(self._board.state, agent, self._board.time_left, self._benched(agent))
+                move = next_move(self._board.state, agent, self._board.time_left, self._benched(agent), self._outage(agent))
             except errors.TurnBudgetExceededError as error:
                 ledger = self._board.state.ledger
-                if agent.on_exhausted != "pause" or ledger.overrun or ledger.budget is None:
+                if not may_pause(agent, error) or ledger.overrun or ledger.budget is None:
                     raise
                 await self._pipeline.observe(agent, waits_for="budget", reason=error.message)
                 await waits.for_budget(self._board, error.message)
@@ -146,6 +150,9 @@ class AgentTurn:
             case AwaitApproval(asked):
                 await self._pipeline.observe(agent, waits_for="approval", reason=", ".join(call.name for call, _ in asked.calls))
                 await waits.for_approval(self._board, asked)
+            case AwaitResume(reason):
+                await self._pipeline.observe(agent, waits_for="resume", reason=reason)
+                await waits.for_resume(self._board, reason)
 
     def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
         """Refuse calls that do not fit. A turn of an earlier release that made them goes on."""
@@ -158,7 +165,7 @@ class AgentTurn:
     async def _ask(self, move: Ask, agent: AgentDefinition) -> None:
         """Call a model with the transcript by reference."""
         choice, target = move.choice, move.choice.target
-        if choice.delay and not await self._sleep(choice.delay, f"before {target.model} is asked again"):
+        if choice.delay and not await self._pause(move, agent):
             return
         key, board = move.key, self._board
         state = ready_for(board.state, key)
@@ -169,6 +176,7 @@ class AgentTurn:
             others=choice.others,
             passed=choice.passed,
             cut=choice.cut,
+            round=choice.round,
             max_output_tokens=reservation.max_output_tokens,
             most_input=reservation.most_input,
             budget=board.remaining if board.state.ledger.budget else None,
@@ -179,8 +187,25 @@ class AgentTurn:
         fact = await self._calls.perform(key, CALL_MODEL, call, timeout, summary, queue=target.queue)
         if isinstance(fact, ModelAnswered):
             self._health.succeeded(target.model)
+            waits.provider_is_back(board)
         elif isinstance(fact, CallFailed) and chains.is_penalty(error := errors.from_info(fact.error)):
-            self._health.failed(target.model, workflow.time(), asked_pause_s(error))
+            most = limits.RETRY_AFTER if agent.model_retry is None else kinds.LONGEST
+            self._health.failed(target.model, workflow.time(), asked_pause_s(error, most))
+
+    async def _pause(self, move: Ask, agent: AgentDefinition) -> bool:
+        """Wait before a model is asked again; whether it still has to be."""
+        choice, waiting = move.choice, self._board.state.waiting
+        if agent.model_retry is None:
+            return await self._sleep(choice.delay, f"before {choice.target.model} is asked again")
+        if outages.is_told(choice.number, choice.delay) and not (waiting and waiting.kind == PROVIDER):
+            await self._pipeline.observe(agent, waits_for=PROVIDER, reason=self._board.state.failures[-1].error.message)
+        return await waits.for_provider(self._board, choice, move.key)
+
+    def _outage(self, agent: AgentDefinition) -> Outage:
+        """The failed calls of the open step, by the workflow's clock."""
+        now = workflow.time()
+        asked = {target.model: left for target in agent.chain if (left := self._health.asked_s(target.model, now))}
+        return Outage(self._board.failing_for, None, asked, workflow.info().workflow_id)
 
     def _benched(self, agent: AgentDefinition) -> list[str]:
         """The models that this turn leaves alone for now: a memory that survives restarts, for a replay makes it anew."""
@@ -272,6 +297,20 @@ class AgentTurn:
             kinds.check("what is added", {"by": added.by}, {"by": kinds.BY}, errors.InvalidRequestError)
             if self._board.state.agent is not None:
                 self._board.state.ledger.add(added.more)
+
+    @workflow.update(name=RESUME)
+    async def resume(self, given: RawValue = NOTHING) -> None:
+        """Ask the model again at once."""
+        self._board.note(Resumed())
+
+    @resume.validator
+    def check_resumed(self, given: RawValue = NOTHING) -> None:
+        """Refuse it where the turn waits for something else, or for nothing."""
+        waiting = self._board.state.waiting
+        if waiting is None or waiting.kind not in (PROVIDER, "resume"):
+            doing = f"it waits for {waiting.kind}" if waiting and waiting.is_told else "it is running"
+            with failures.typed():
+                raise errors.InvalidRequestError(f"the turn does not wait for a provider, so it cannot be resumed: {doing}")
 
     @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def child_news(self, given: RawValue = NOTHING) -> None:

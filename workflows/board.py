@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from temporalio import workflow
 
@@ -11,10 +11,10 @@ from perdure import ends
 from perdure.budgets import DIMENSIONS, Remaining
 from perdure.decide import time_kept
 from perdure.errors import PerdureError
-from perdure.facts import ChildScheduled, Fact, Key, Scheduled
+from perdure.facts import CallFailed, ChildScheduled, Fact, Key, Scheduled
 from perdure.fold import apply, fold
 from perdure.reports import Outcome
-from perdure.state import TurnState
+from perdure.state import PEOPLE, TurnState
 from perdure.wire import Summary
 from perdure.workflows.card import card
 from perdure.workflows.clock import Clock
@@ -26,6 +26,7 @@ class Board:
     def __init__(self) -> None:
         self.state = TurnState()
         self.clock = Clock()
+        self.failing_since = datetime.min.replace(tzinfo=UTC)
         self._now = ""
         self._before = self.state
         self._news: list[Fact] = []
@@ -34,6 +35,8 @@ class Board:
 
     def note(self, fact: Fact) -> None:
         """Something happened."""
+        if isinstance(fact, CallFailed) and fact.key.is_model_call and not self.state.unpardoned:
+            self.failing_since = workflow.now()
         length = workflow.info().get_current_history_length()
         if length != self._length:
             self._length, self._before, self._news = length, self.state, []
@@ -74,11 +77,16 @@ class Board:
         left = {dimension: self.state.ledger.remaining(dimension) for dimension in DIMENSIONS}
         return Remaining.model_validate({"time": self.time_left, **left})
 
+    @property
+    def failing_for(self) -> timedelta:
+        """The time since the first of the model's failures that count; zero where there is none."""
+        return workflow.now() - self.failing_since if self.state.unpardoned else timedelta()
+
     def show(self, now: str = "") -> None:
         """Say in the web UI what the turn does now; without it, what it did last is still true."""
         self._now = now or self._now
         left = self.time_left
-        waits = self.state.waiting is not None and self.state.waiting.kind != "retry"
+        waits = self.state.waiting is not None and self.state.waiting.kind in PEOPLE
         at = workflow.now()
         workflow.set_current_details(card(self.state, self._now, at, None if left is None or waits else at + left))
 

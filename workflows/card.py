@@ -8,7 +8,7 @@ from perdure import errors
 from perdure.approvals import Decision, PendingApproval
 from perdure.budgets import DIMENSIONS
 from perdure.ledger import in_words
-from perdure.state import TurnState, Waiting
+from perdure.state import PROVIDER, TurnState, Waiting
 from perdure.tasks import headline
 from perdure.text import CUT, arguments_in_brief, markdown, markdown_of_arguments, one_line, word
 
@@ -38,7 +38,7 @@ def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) ->
         lines += ["", *_children(state)]
     if deadline is not None:
         lines += ["", f"Time is up at {_moment(deadline)} (limit {_short(state.time_limit)})"]
-    if state.waiting is not None and state.waiting.kind != "retry":
+    if state.waiting is not None and state.waiting.is_told:
         lines += ["", *_wait(state, state.waiting, at)]
     for one in state.decisions[-_MOST_CALLS:]:
         lines += ["", f"Decided: {_decided(one, state)}"]
@@ -77,6 +77,9 @@ def _children(state: TurnState) -> list[str]:
 
 def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
     """Why nothing happens; of approvals, each call that may still be decided."""
+    if waiting.kind == PROVIDER and waiting.since is not None and waiting.until is not None:
+        again = f"Asked again at {_moment(waiting.until)}, attempt {waiting.attempt}; failing since {_moment(waiting.since)}"
+        return [f"**Waits for provider:** {_plain(waiting.reason, 300)}", "", again]
     if not waiting.pending:
         return [f"**Waits for {_plain(waiting.kind, 80)}:** {_plain(waiting.reason, 300)}"]
     calls = {call.id: call.arguments for call, _ in state.asked.calls}

@@ -12,7 +12,7 @@ from perdure.activities.signatures import MEMO, MEMO_WAIT
 from perdure.approvals import PendingApproval
 from perdure.facts import WaitBegan, WaitEnded
 from perdure.ledger import in_words
-from perdure.state import TurnState
+from perdure.state import PROVIDER, TurnState
 from perdure.tasks import headline
 from perdure.text import clip
 from perdure.wire import Summary
@@ -34,8 +34,11 @@ def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
     """The turn waits for somebody. What is told stands in history so: long arguments are clipped, an approval is bound to their digest."""
     told = replace(waits, reason=clip(waits.reason, limits.MEMO_BYTES // 4), pending=tuple(map(_told, waits.pending)))
     pending = {"pending": [one.model_dump(mode="json", exclude=_left_out(one)) for one in told.pending]} if told.pending else {}
-    workflow.upsert_memo({MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending}})
-    if state.agent is not None and state.agent.indexed:
+    moments = {name: moment.isoformat() for name, moment in (("since", told.since), ("until", told.until)) if moment}
+    attempt = {"attempt": told.attempt} if told.attempt else {}
+    workflow.upsert_memo({MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending, **moments, **attempt}})
+    is_known = state.waiting is not None and state.waiting.kind == told.kind == PROVIDER
+    if state.agent is not None and state.agent.indexed and not is_known:
         workflow.upsert_search_attributes(search.in_state(search.state_of(told.kind)))
     return told
 
@@ -70,7 +73,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
         "cost": in_words("usd", summary.spent.usd) if summary.is_priced else "",
         "digest": summary.digest,
     }
-    waits = {MEMO_WAIT: None} if state.waiting is not None and state.waiting.kind != "retry" else {}
+    waits = {MEMO_WAIT: None} if state.waiting is not None and state.waiting.is_told else {}
     workflow.upsert_memo({MEMO: {name: value for name, value in memo.items() if value}, **waits})
     if _is_indexed(state):
         spent = summary.spent.usd if summary.is_priced else None

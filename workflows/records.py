@@ -17,7 +17,7 @@ from typing import Any
 from temporalio import workflow
 
 from perdure import approvals, chains, errors, steps
-from perdure.activities.tracing import TURN_ENDED, WRITE
+from perdure.activities.tracing import TURN_ENDED, WAIT_BEGAN, WRITE
 from perdure.errors import PerdureError, Severity
 from perdure.facts import CallFailed, Fact, Key, ModelAnswered, PolicyAnswered, ToolLost, ToolReturned
 from perdure.messages import ToolResult
@@ -149,6 +149,13 @@ def turn_ended(state: TurnState, summary: Summary, took_ms: Callable[[Key], int]
     telemetry = workflow.extern_functions().get(TURN_ENDED)
     if telemetry is not None and not workflow.unsafe.is_replaying():
         _when_taken(telemetry(state, summary, error))
+
+
+def wait_began(state: TurnState, kind: str) -> None:
+    """The turn waits for something of this kind: counted, not logged."""
+    telemetry = workflow.extern_functions().get(WAIT_BEGAN)
+    if telemetry is not None and not workflow.unsafe.is_replaying():
+        _when_taken(telemetry(state, kind))
 
 
 def _tool_call(state: TurnState, key: Key, result: ToolResult, duration_ms: int) -> None:

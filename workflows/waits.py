@@ -1,4 +1,7 @@
-"""The waits of a turn for people. They are durable, seen by everybody who looks, and do not count as time of the turn."""
+"""The waits of a turn for people and for providers. They are durable, and seen by everybody who looks.
+
+Those for people do not count as time of the turn.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from perdure import limits
+from perdure import limits, outages
 from perdure.approvals import Asked
-from perdure.facts import WaitBegan, WaitEnded
+from perdure.chains import Choice
+from perdure.facts import Key, WaitBegan, WaitEnded
+from perdure.state import PROVIDER
 from perdure.text import one_line
 from perdure.workflows import ancestors, closing, records
 from perdure.workflows.board import Board
@@ -23,6 +28,40 @@ async def for_budget(board: Board, reason: str) -> None:
     budget = board.state.ledger.budget
     async with _waiting(board, WaitBegan("budget", reason), []):
         await workflow.wait_condition(lambda: board.state.ledger.budget != budget)
+
+
+async def for_resume(board: Board, reason: str) -> None:
+    """Wait until a person has the model asked again, or adds to the budget."""
+    pardoned, budget = board.state.pardoned, board.state.ledger.budget
+    async with _waiting(board, WaitBegan("resume", reason), []):
+        await workflow.wait_condition(lambda: board.state.pardoned != pardoned or board.state.ledger.budget != budget)
+
+
+async def for_provider(board: Board, choice: Choice, key: Key) -> bool:
+    """Wait before a provider is asked again; whether it still has to be. The time of the turn counts."""
+    pardoned = board.state.pardoned
+    if outages.is_told(choice.number, choice.delay):
+        until = workflow.now() + choice.delay
+        reason = board.state.failures[-1].error.message
+        if board.state.waiting is None or board.state.waiting.kind != PROVIDER:
+            records.wait_began(board.state, PROVIDER)
+        board.note(closing.begin_wait(board.state, WaitBegan(PROVIDER, reason, (), board.failing_since, until, key.attempt)))
+        board.show("waits for provider")
+    try:
+        await workflow.wait_condition(
+            lambda: board.state.pardoned != pardoned, timeout=choice.delay, timeout_summary=f"before {choice.target.model} is asked again"
+        )
+    except TimeoutError:
+        return True
+    return False
+
+
+def provider_is_back(board: Board) -> None:
+    """A model answered, after a wait or without one."""
+    if board.state.waiting is not None and board.state.waiting.kind == PROVIDER:
+        ended = WaitEnded()
+        closing.end_wait(board.state, ended)
+        board.note(ended)
 
 
 async def for_approval(board: Board, asked: Asked) -> None:
@@ -50,6 +89,7 @@ async def for_approval(board: Board, asked: Asked) -> None:
 
 @contextlib.asynccontextmanager
 async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncIterator[None]:
+    records.wait_began(board.state, waits.kind)
     board.clock.begin_wait()
     board.note(closing.begin_wait(board.state, waits))
     board.show(f"waits for {waits.kind}")

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from perdure import errors, limits
-from perdure.activities.providers import faults, sse
+from perdure.activities.providers import faults, sse, unreachable
 from perdure.activities.providers.reading import parsed
+from perdure.activities.providers.unreachable import UNSENT
 from perdure.reports import Usage
 from perdure.text import head, one_line
 
@@ -144,13 +145,14 @@ class HttpClient:
             _check_address(self._base_url, self._name)
             return await self._post(path, body, headers, read)
         except httpx.ConnectTimeout:
-            failure = errors.LLMTimeoutError(f"{self._name}: no connection within {CONNECT_TIMEOUT_S:g} s", context={"charged": False})
+            words = f"no connection to {urlsplit(self._base_url).netloc} within {CONNECT_TIMEOUT_S:g} s"
+            failure = errors.LLMTimeoutError(f"{self._name}: {words}", context={"charged": False, **UNSENT})
         except (httpx.InvalidURL, UnicodeError):
             failure = errors.ConfigurationError(f"{self._name}: the base URL is no valid http or https address")
-        except httpx.ConnectError:
-            failure = errors.LLMUnavailableError(f"{self._name}: the server cannot be reached")
+        except httpx.ConnectError as error:
+            failure = errors.LLMUnavailableError(f"{self._name}: {unreachable.reason(error, self._base_url)}", context=UNSENT)
         except httpx.ProxyError:
-            failure = errors.LLMUnavailableError(f"{self._name}: the proxy makes no connection to the server")
+            failure = errors.LLMUnavailableError(f"{self._name}: the proxy makes no connection to the server", context=UNSENT)
         except httpx.DecodingError:
             failure = errors.LLMUnavailableError(f"{self._name}: the reply is compressed in a way that cannot be read", context=faults.CHARGED)
         except httpx.HTTPError:

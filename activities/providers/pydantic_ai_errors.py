@@ -30,6 +30,7 @@ from perdure.activities import secrets
 from perdure.activities.providers import faults, openai
 from perdure.activities.providers.http import LONGEST_WAIT_S
 from perdure.activities.providers.reading import mapping, parsed, text
+from perdure.activities.providers.unreachable import UNSENT
 from perdure.errors import LLMError
 
 _BY_CATEGORY: tuple[tuple[type[theirs.ModelAPIError], type[LLMError]], ...] = (
@@ -99,9 +100,10 @@ def _words(body: Any) -> str:
 def _of_connection(error: theirs.ModelConnectionError, model: str) -> LLMError:
     is_unsent = error.phase in _UNSENT
     if isinstance(error, theirs.ModelTimeoutError):
-        return errors.LLMTimeoutError(f"{model}: {'no connection' if is_unsent else 'no answer'} in time", context={"charged": not is_unsent})
+        words, unsent = ("no connection", UNSENT) if is_unsent else ("no answer", {})
+        return errors.LLMTimeoutError(f"{model}: {words} in time", context={"charged": not is_unsent, **unsent})
     if is_unsent:
-        return errors.LLMUnavailableError(f"{model}: the server cannot be reached")
+        return errors.LLMUnavailableError(f"{model}: the server cannot be reached", context=UNSENT)
     return errors.LLMUnavailableError(f"{model}: the connection broke before the reply was complete", context=faults.CHARGED)
 
 

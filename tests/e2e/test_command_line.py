@@ -33,7 +33,7 @@ def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> No
     names = re.findall(r"^    ([a-z-]+) ", done.stdout, re.MULTILINE)
 
     assert done.returncode == 2
-    assert names[:11] == ["run", "show", "list", "approvals", "add-budget", "cancel", "dev", "worker", "setup", "ask", "demo"]
+    assert names[:12] == ["run", "show", "list", "approvals", "add-budget", "resume", "cancel", "dev", "worker", "setup", "ask", "demo"]
     assert exits.in_words() in done.stdout
 
 

@@ -26,7 +26,7 @@ from perdure.wire import ModelAnswer
 from perdure.worker import AgentWorker
 from perdure.worker.settings import WorkerSettings
 
-from ..conftest import RecordingClient, check_history
+from ..conftest import RecordingClient, check_history, impatient
 
 PRICE = Price(input="1000", output="1000")
 """300 tokens cost $0.30. The input of a short request reserves more than a dollar: 1000 tokens that a provider may add, and the rest."""
@@ -144,7 +144,7 @@ class Queue:
 
     def worker(self, given: AgentWorker, model: Provider | None = None) -> AbstractAsyncContextManager[Worker]:
         """A worker while the block runs. At its end what is in flight gets a tenth of a second."""
-        made = replace(given, task_queue=self.client.task_queue, providers={"scripted": model} if model else given.providers)
+        made = replace(impatient(given), task_queue=self.client.task_queue, providers={"scripted": model} if model else given.providers)
         return made.running(self.client.temporal, settings=WorkerSettings(grace=timedelta(seconds=0.1)))
 
 
@@ -158,13 +158,13 @@ async def queue(address: str) -> AsyncIterator[Queue]:
 
 
 @contextlib.asynccontextmanager
-async def skipping() -> AsyncIterator[WorkflowEnvironment]:
-    """A server on which a turn can sleep through days in no time."""
+async def skipping(*, by_hand: bool = True) -> AsyncIterator[WorkflowEnvironment]:
+    """A server on which a turn can sleep through days in no time, by itself or `by_hand`."""
     switch = ["--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"]
     binary = str(Path(sys.executable).parent / "temporal")
-    by_hand = TimeSkippingConfig(enabled=False)
+    config = TimeSkippingConfig(enabled=not by_hand)
     async with await WorkflowEnvironment.start_time_skipping_v2(
-        ts_config=by_hand, dev_server_existing_path=binary, dev_server_extra_args=switch, dev_server_log_level="error"
+        ts_config=config, dev_server_existing_path=binary, dev_server_extra_args=switch, dev_server_log_level="error"
     ) as environment:
         yield environment
 

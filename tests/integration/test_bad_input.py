@@ -41,7 +41,7 @@ from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.wire import ModelAnswer
 from perdure.worker import AgentWorker
 
-from ..conftest import RecordingClient, Run, Runtime, eventually
+from ..conftest import RecordingClient, Run, Runtime, eventually, first_of
 
 PROMPTLY_S = 30.0
 BIG = 3_000_000
@@ -551,7 +551,9 @@ async def test_every_class_of_error_reaches_the_caller_as_itself(runtime: Runtim
         caught = await asyncio.gather(*(failure(turn) for turn in turns))
 
     assert [type(error) for error in caught] == [type(error) for error in given.values()]
-    assert [error.to_dict() for error in caught] == [error.to_dict() for error in given.values()]
+    told = [error.to_dict() | {"message": first_of(error), "context": {**error.context, "attempts": 0, "failing_for_s": 0}} for error in caught]
+    more = {"attempts": 0, "failing_for_s": 0}
+    assert told == [error.to_dict() | {"context": {**error.context, **more}} for error in given.values()]
     assert all(error.report and error.report.messages == (UserMessage.of("go"),) for error in caught)
 
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from perdure import AssistantMessage, Budget, Outcome, errors, tool
+from perdure import AssistantMessage, Budget, ModelRetryPolicy, Outcome, errors, tool
 from perdure.facts import CallFailed, Key, Scheduled
 from perdure.messages import Message, ToolMessage, UserMessage
 from perdure.prices import REQUEST_TOKENS
@@ -188,7 +188,7 @@ async def test_time_is_kept_for_the_last_answer() -> None:
     model = ScriptedModel(fails(slow_down), says("what I have"))
     async with skipping() as environment:
         work = Queue(environment.client)
-        async with work.worker(FINISHES, model):
+        async with work.worker(app(on_exhausted="finish", model_retry=ModelRetryPolicy()), model):
             turn = await work.client.start("spender", "go", budget=Budget(time=timedelta(minutes=4)))
             await until(turn, CallFailed)
             await sleep_through(environment, turn, timedelta(minutes=5))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Budget, Outcome, errors, tool
+from perdure import Budget, ModelRetryPolicy, Outcome, errors, tool
 from perdure.activities.models import ModelRequest
 from perdure.messages import ToolMessage
 from perdure.testing import ScriptedModel, call, calls, fails, says
@@ -139,15 +139,15 @@ async def test_model_call_that_cannot_be_stopped_is_named_and_charged(runtime: R
 
 
 @pytest.mark.accepts("B4")
-async def test_pause_before_another_attempt_ends_at_the_deadline(runtime: Runtime) -> None:
-    """A provider that asks for more time than there is."""
+async def test_pause_that_is_longer_than_the_time_left_is_not_begun(runtime: Runtime) -> None:
+    """A provider that asks for more time than there is: the turn ends at once, and says so."""
     model = ScriptedModel(fails(errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": LONG_S})))
-    async with runtime(app(), model=model) as client:
+    async with runtime(app(model_retry=ModelRetryPolicy()), model=model) as client:
         error = await ended(await client.start("spender", "go", budget=Budget(time=SHORT)))
 
     assert isinstance(error, errors.TurnBudgetExceededError)
-    assert error.report is not None
-    assert SHORT <= error.report.duration < PROMPTLY
+    assert "would come after the time of the turn is up" in error.message
+    assert isinstance(error.__cause__, errors.LLMRateLimitError)
     assert model.call_count == 1
 
 

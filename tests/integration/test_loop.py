@@ -168,11 +168,11 @@ async def test_transient_error_is_tried_once_more(run: Run) -> None:
     assert (report.output, report.model_calls, model.call_count) == ("five", 2, 2)
 
 
-async def test_second_transient_error_ends_the_turn(run: Run) -> None:
-    """One repeat, not more; the class is the provider's error."""
+async def test_transient_error_ends_the_turn_when_its_policy_says_so(run: Run) -> None:
+    """One repeat where there is no time for more; the class is the provider's error."""
     model = ScriptedModel(fails(errors.LLMUnavailableError("down")), fails(errors.LLMUnavailableError("still down")), says("never"))
 
-    with pytest.raises(errors.LLMUnavailableError, match="still down"):
+    with pytest.raises(errors.LLMUnavailableError, match="still down; it was tried 2 times in"):
         await run(model)
 
     assert model.call_count == 2

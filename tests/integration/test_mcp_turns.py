@@ -4,18 +4,21 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from perdure import Agent, Budget, tool
+from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
 from perdure.activities.models import ModelRequest
 from perdure.errors import LLMAuthError
+from perdure.facts import WaitBegan
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.wire import ModelAnswer
 
 from ..conftest import Runtime
+from .spending import until
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
@@ -218,6 +221,24 @@ async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> 
         ended = await use(client, "turn_result", turn=call_["turn"])
 
     assert (ended["state"], ended["output"]) == ("ended", "done")
+
+
+@pytest.mark.accepts("M13")
+async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(runtime: Runtime) -> None:
+    """It needs no person, so its result is waited for; a person may have the model asked at once."""
+    later = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 600})
+    patient, user = replace(clerk, model_retry=ModelRetryPolicy()), User(action="accept", content={"approve": True})
+    async with runtime(patient, model=ScriptedModel(fails(later), says("30 days"))) as perdure, assistant(perdure, user=user) as client:
+        turn = (await use(client, "start_turn", agent="clerk", task="How long?"))["turn"]
+        await until(await perdure.get(turn), WaitBegan)
+        seen = await use(client, "turn_result", turn=turn, wait_s=0)
+        await use(client, "resume_turn", turn=turn)
+        ended = await use(client, "turn_result", turn=turn)
+
+    assert (seen["state"], seen["doing"].partition(" at ")[0]) == ("waiting", "waits for provider, attempt 2")
+    assert seen["doing"].endswith("UTC: slow down")
+    assert user.asked == [f'Have turn "{turn}" ask its model again?']
+    assert ended["output"] == "30 days"
 
 
 async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:

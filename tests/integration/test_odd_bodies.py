@@ -19,7 +19,7 @@ from perdure.messages import Thinking
 from perdure.testing import ScriptedModel, calls, says
 from perdure.worker import AgentWorker
 
-from ..conftest import Run, Runtime
+from ..conftest import Run, Runtime, first_of
 from ..loopback import OPENAI, RESPONSES, VENDORS, Vendor
 from ..thorough import some
 from .odd_bodies import DIALECTS, ODD, UNREADABLE, Bodies, Dialect, usage
@@ -54,7 +54,7 @@ async def ends(runtime: Runtime, vendor: Vendor, bodies: Mapping[str, bytes], st
 
 def words(end: End) -> str:
     """The output, or the error."""
-    return end.output if isinstance(end, AgentReport) else f"{type(end).__name__}: {end.message}"
+    return end.output if isinstance(end, AgentReport) else f"{type(end).__name__}: {first_of(end)}"
 
 
 @pytest.mark.accepts("G3")

@@ -61,7 +61,7 @@ async def test_server_that_cannot_be_reached_charges_nothing(vendor: Vendor) -> 
     with StubProvider([]) as stub:
         gone = stub.anthropic_url
 
-    assert (await failing(vendor, gone)).context == {"model": "m"}
+    assert (await failing(vendor, gone)).context == {"model": "m", "sent": False}
 
 
 @each_vendor
@@ -70,7 +70,8 @@ async def test_connection_without_tls_charges_nothing(vendor: Vendor) -> None:
     with raw_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
         error = await failing(vendor, address.replace("http:", "https:"))
 
-    assert (type(error), error.context) == (errors.LLMUnavailableError, {"model": "m"})
+    assert (type(error), error.context) == (errors.LLMUnavailableError, {"model": "m", "sent": False})
+    assert error.message.endswith(" cannot be reached: TLS failed")
 
 
 @each_vendor
@@ -82,7 +83,10 @@ async def test_proxy_that_lets_nobody_through_charges_nothing(vendor: Vendor, mo
         monkeypatch.setenv("HTTPS_PROXY", proxy)
         error = await failing(vendor, "https://provider.invalid")
 
-    assert (error.message, error.context) == (f"{vendor.name}: the proxy makes no connection to the server", {"model": "m"})
+    assert (error.message, error.context) == (
+        f"{vendor.name}: the proxy makes no connection to the server",
+        {"model": "m", "sent": False},
+    )
 
 
 @each_vendor

@@ -61,7 +61,8 @@ async def test_transport_error_has_no_trace_of_the_request(vendor: Vendor, monke
     with pytest.raises(errors.LLMUnavailableError) as caught:
         await vendor.ask(gone, key="TEST_KEY")
 
-    assert (caught.value.message, caught.value.context) == (f"{vendor.name}: the server cannot be reached", {"model": "m"})
+    words = f"the server at {gone.removeprefix('http://')} cannot be reached: the connection was refused"
+    assert (caught.value.message, caught.value.context) == (f"{vendor.name}: {words}", {"model": "m", "sent": False})
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 

@@ -1,0 +1,46 @@
+"""Why a server cannot be reached, in words of ours: what the libraries say may quote a header, and so a key."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+UNSENT = {"sent": False}
+"""In the context of an error: no server got the request, so it counts as no call."""
+
+_DEPTH = 10
+
+
+def reason(error: BaseException, base_url: str) -> str:
+    """`the server at api.example.com cannot be reached: the connection was refused`."""
+    return f"the server at {urlsplit(base_url).netloc} cannot be reached: {_why(error)}"
+
+
+def _why(error: BaseException) -> str:
+    for cause in _causes(error):
+        if isinstance(cause, ConnectionRefusedError):
+            return "the connection was refused"
+        if isinstance(cause, socket.gaierror):
+            return "DNS does not resolve its name"
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return "TLS does not accept its certificate"
+        if isinstance(cause, ssl.SSLError):
+            return "TLS failed"
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno)
+    return "no connection"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and the reasons that lie below it."""
+    left = [error]
+    for _ in range(_DEPTH):
+        if not left:
+            return
+        found = left.pop(0)
+        yield found
+        below = found.exceptions if isinstance(found, BaseExceptionGroup) else ()
+        left += [one for one in (*below, found.__cause__ or found.__context__) if one is not None]

@@ -1,0 +1,384 @@
+"""How long a turn goes on asking a provider that is away, with a clock that the tests turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import Agent, Budget, ModelRetryPolicy, errors, limits
+from perdure.decide import Ask, AwaitResume, Done, may_pause, next_move, time_kept
+from perdure.definitions import AgentDefinition, Target
+from perdure.errors import PerdureError
+from perdure.facts import AgentResolved, CallFailed, Fact, Key, ModelAnswered, Resumed, Scheduled, TurnStarted, WaitBegan, WaitEnded
+from perdure.fold import apply, fold
+from perdure.health import Health
+from perdure.messages import AssistantMessage, Text
+from perdure.model_retry import pinned
+from perdure.outages import NO_OUTAGE, Outage, is_told, pause
+from perdure.prices import Price
+from perdure.reports import Tried
+from perdure.state import TurnState
+from perdure.tasks import Task
+from perdure.wire import ModelAnswer, ModelCall, TurnRequest
+from perdure.worker import AgentWorker
+
+S, MIN, H = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+DOWN = errors.LLMUnavailableError("a: the server at a.test cannot be reached: the connection was refused", context={"sent": False})
+BUSY = errors.LLMUnavailableError("overloaded", context={"status": 503})
+EMPTY = errors.LLMUnavailableError("answered with nothing", context={"empty": True, "charged": True})
+NONSENSE = errors.LLMUnavailableError("tool_use_failed", context={"status": 400})
+UNKNOWN = errors.LLMInvalidRequestError("no such model", context={"status": 404})
+EVENTS_OF_AN_ATTEMPT = 12
+"""An activity, a timer and two workflow tasks, and the memo of the wait."""
+
+
+def rate_limit(asked: timedelta) -> PerdureError:
+    """The error of a provider that asks for a pause."""
+    return errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": asked.total_seconds()})
+
+
+def agent(models: str = "a", policy: ModelRetryPolicy | None = None, **fields: Any) -> AgentDefinition:
+    """An agent with these models, `a:m` and so on."""
+    targets = tuple(Target(model=f"{name}:m", price=Price.free()) for name in models)
+    kept = pinned(policy or ModelRetryPolicy(), limits.OUTAGE)
+    return AgentDefinition(name="x", instructions="", model="a:m", targets=targets, model_retry=kept, **fields)
+
+
+@dataclass
+class Clocked:
+    """A turn whose models fail as `says` does: by name and time since the start. It does with a move what the workflow does."""
+
+    by: AgentDefinition
+    says: Callable[[str, timedelta], PerdureError | None]
+    state: TurnState = field(default_factory=TurnState)
+    now: timedelta = timedelta()
+    asked: list[tuple[str, timedelta]] = field(default_factory=list)
+    told: list[timedelta] = field(default_factory=list)
+    time: timedelta | None = None
+    _health: Health = field(default_factory=Health)
+    _since: timedelta = timedelta()
+
+    def __post_init__(self) -> None:
+        budget = None if self.time is None else Budget(time=self.time)
+        self.note(TurnStarted(TurnRequest(agent="x", task=Task(content="go"), budget=budget)), AgentResolved(Key(0), self.by))
+
+    def note(self, *facts: Fact) -> None:
+        """Something happened."""
+        for fact in facts:
+            if isinstance(fact, CallFailed) and not self.state.unpardoned:
+                self._since = self.now
+            self.state = apply(self.state, fact)
+
+    def play(self) -> Any:
+        """Until the turn is over, or waits for a person."""
+        while True:
+            move = self._next()
+            if not isinstance(move, Ask):
+                return move
+            self._ask(move)
+
+    def _next(self) -> Any:
+        now_s = self.now.total_seconds()
+        outage = Outage(
+            self.now - self._since if self.state.unpardoned else timedelta(),
+            None,
+            {target.model: left for target in self.by.chain if (left := self._health.asked_s(target.model, now_s))},
+            "turn",
+        )
+        benched = [target.model for target in self.by.chain if self._health.benched_s(target.model, now_s)]
+        try:
+            return next_move(self.state, self.by, None if self.time is None else self.time - self.now, benched, outage)
+        except PerdureError as error:
+            return error
+
+    def _ask(self, move: Ask) -> None:
+        choice = move.choice
+        self.now += choice.delay
+        if choice.delay and is_told(choice.number, choice.delay):
+            self.told.append(choice.delay)
+            self.note(WaitBegan("provider", "down", attempt=move.key.attempt))
+        if self.time is not None and self.now >= self.time - time_kept(self.state, self.by) and not move.key.is_last:
+            return
+        name = choice.target.model
+        self.note(Scheduled(move.key, ModelCall.of("0" * 16, model=name, round=choice.round)))
+        self.asked.append((name[0], self.now))
+        error = self.says(name[0], self.now)
+        if error is None:
+            self.note(ModelAnswered(move.key, ModelAnswer(message=AssistantMessage(parts=(Text(text="here"),)), model=name)))
+            return
+        self._health.failed(name, self.now.total_seconds(), float(error.context.get("retry_after_s", 0)))  # type: ignore[arg-type]  # ours
+        self.note(CallFailed(move.key, error.info()))
+
+
+def away(until: timedelta, error: PerdureError = DOWN) -> Callable[[str, timedelta], PerdureError | None]:
+    """Every provider fails until that moment."""
+    return lambda name, now: error if now < until else None
+
+
+def always(error: PerdureError) -> Callable[[str, timedelta], PerdureError | None]:
+    """Every provider fails for ever."""
+    return lambda name, now: error
+
+
+# The pauses
+
+
+@pytest.mark.accepts("M10")
+def test_pauses_double_up_to_a_minute_and_are_up_to_a_quarter_shorter() -> None:
+    """Another turn has other pauses, and a replay the same."""
+    policy, numbers = agent().model_retry, range(1, 10)
+    assert policy is not None
+    whole = [timedelta(seconds=seconds) for seconds in (1, 2, 4, 8, 16, 32, 60, 60, 60)]
+
+    for turn in ("one", "two", "three"):
+        pauses = [pause(policy, number, Outage(turn_id=turn)) for number in numbers]
+        assert all(most * 0.75 <= found <= most for found, most in zip(pauses, whole, strict=True))
+        assert pauses == [pause(policy, number, Outage(turn_id=turn)) for number in numbers]
+    assert len({pause(policy, 1, Outage(turn_id=f"turn-{number}")) for number in range(100)}) > 90
+
+
+@pytest.mark.accepts("M10")
+@pytest.mark.parametrize("lasted", [H, 6 * H, 24 * H])
+def test_in_a_long_outage_pauses_are_a_sixtieth_of_it(lasted: timedelta) -> None:
+    """So that its history stays small, whatever the longest pause is."""
+    policy = agent().model_retry
+    assert policy is not None
+
+    assert 0.75 * lasted / 60 <= pause(policy, 1000, Outage(lasted)) <= lasted / 60
+
+
+@pytest.mark.accepts("M11")
+@pytest.mark.parametrize(("number", "asked_s", "least_s", "most_s"), [(1, 0.05, 0.05, 0.0625), (1, 7200, 7200, 7200.25), (3, 2, 3, 4), (3, 4, 4, 5)])
+def test_provider_gets_the_pause_that_it_asks_for(number: int, asked_s: float, least_s: float, most_s: float) -> None:
+    """However long. A short one counts the first time only; nothing is asked before it is over."""
+    policy = agent().model_retry
+    assert policy is not None
+
+    assert least_s <= pause(policy, number, NO_OUTAGE, asked_s).total_seconds() <= most_s
+
+
+# Outages
+
+
+@pytest.mark.accepts("M10")
+@pytest.mark.parametrize(
+    ("lasts", "most_attempts", "late"),
+    [(12 * S, 6, 12 * S), (10 * MIN, 22, MIN), (6 * H, 200, 6 * MIN), (7 * 24 * H, 450, 7 * 24 * MIN)],
+    ids=["12 s", "10 min", "6 h", "a week"],
+)
+def test_turn_outlasts_its_provider(lasts: timedelta, most_attempts: int, late: timedelta) -> None:
+    """It answers soon after the provider is back, and its history stays far inside what the server takes."""
+    turn = Clocked(agent(policy=ModelRetryPolicy(maximum_elapsed=8 * 24 * H)), away(lasts))
+    move = turn.play()
+
+    assert isinstance(move, Done)
+    assert lasts <= turn.now <= lasts + 1.1 * late
+    assert len(turn.asked) <= most_attempts
+    assert len(turn.asked) * EVENTS_OF_AN_ATTEMPT < 16_000 / 2
+    assert (len(turn.state.steps), turn.state.model_calls, turn.state.charged.model_calls) == (1, 1, 1)
+    assert turn.state.steps[0].tried == (Tried(model="a:m", reason="LLM_UNAVAILABLE"),)
+
+
+@pytest.mark.accepts("M12")
+def test_turn_gives_up_after_half_an_hour_and_says_why() -> None:
+    """With the last error: who could not be reached, why, how often and for how long it was asked."""
+    turn = Clocked(agent(), always(DOWN))
+    error = turn.play()
+
+    assert isinstance(error, errors.LLMUnavailableError)
+    assert error.message.startswith(f"{DOWN.message}; it was tried {len(turn.asked)} times in ")
+    assert error.message.endswith("later than 30 min after the first failure, which is all that its ModelRetryPolicy allows")
+    assert error.context["attempts"] == len(turn.asked)
+    assert 28 * MIN < turn.now < 30 * MIN
+
+
+@pytest.mark.accepts("M12")
+def test_time_budget_is_the_limit_where_there_is_one() -> None:
+    """The turn does not wait for an attempt that would come too late, and the budget's own rules say what follows."""
+    turn = Clocked(agent(), always(BUSY), time=2 * H)
+    error = turn.play()
+
+    assert isinstance(error, errors.TurnBudgetExceededError)
+    assert isinstance(error.__cause__, errors.LLMUnavailableError)
+    assert 2 * H - 3 * MIN < turn.now < 2 * H
+
+
+@pytest.mark.accepts("M12")
+def test_turn_that_finishes_waits_until_it_has_to_ask_for_its_last_answer() -> None:
+    """At the moment from which a tenth of its time is kept for that, 30 s at most."""
+    turn = Clocked(agent(on_exhausted="finish"), always(rate_limit(H)), time=4 * MIN)
+    turn.play()
+
+    assert [at for _, at in turn.asked[:2]] == [timedelta(), 4 * MIN - 24 * S]
+
+
+@pytest.mark.accepts("M12")
+@pytest.mark.parametrize("time", [None, 20 * MIN])
+def test_named_limit_overrides_the_time_budget(time: timedelta | None) -> None:
+    """A chat wants to fail within seconds, whatever the turn may take."""
+    turn = Clocked(agent(policy=ModelRetryPolicy(maximum_elapsed=5 * S)), always(BUSY), time=time)
+
+    assert isinstance(turn.play(), errors.LLMUnavailableError)
+    assert turn.now < 5 * S
+
+
+@pytest.mark.accepts("M11")
+def test_pause_that_is_longer_than_the_turn_may_wait_is_not_begun() -> None:
+    """The error says what the provider asks for."""
+    turn = Clocked(agent(), always(rate_limit(3 * H)))
+    error = turn.play()
+
+    assert isinstance(error, errors.LLMRateLimitError)
+    assert "it was tried once, and the next attempt, in 3 h, would come later than 30 min" in error.message
+    assert turn.now == timedelta()
+
+
+@pytest.mark.accepts("M13")
+def test_turn_that_pauses_goes_on_when_it_is_resumed() -> None:
+    """Its policy begins anew."""
+    policy = ModelRetryPolicy(maximum_elapsed=MIN, on_exhausted="pause")
+    turn = Clocked(agent(policy=policy), away(10 * MIN))
+    first = turn.play()
+    asked = len(turn.asked)
+    turn.now = 10 * MIN - S
+    turn.note(WaitBegan("resume", "down"), Resumed(), WaitEnded())
+
+    assert isinstance(first, AwaitResume)
+    assert first.reason.startswith(DOWN.message)
+    assert isinstance(turn.play(), Done)
+    assert turn.now < 10 * MIN + 3 * S
+    assert len(turn.asked) > asked
+
+
+def test_turn_that_pauses_waits_for_time_where_that_is_spent() -> None:
+    """What it needs then is budget."""
+    turn = Clocked(agent(policy=ModelRetryPolicy(on_exhausted="pause")), always(BUSY), time=5 * MIN)
+    error = turn.play()
+
+    assert isinstance(error, errors.TurnBudgetExceededError)
+    assert may_pause(turn.by, error)
+    assert not may_pause(agent(), error)
+    assert not may_pause(turn.by, errors.TurnBudgetExceededError("spent"))
+
+
+@pytest.mark.parametrize("error", [EMPTY, NONSENSE])
+def test_model_that_answers_badly_is_asked_once_more_and_not_for_half_an_hour(error: PerdureError) -> None:
+    """Its provider is not away, and each answer is billed; also after an outage."""
+    turn, after = Clocked(agent(), always(error)), Clocked(agent(), lambda name, now: BUSY if now < MIN else error)
+
+    assert type(turn.play()) is errors.LLMUnavailableError
+    assert len(turn.asked) == 2
+    assert type(after.play()) is errors.LLMUnavailableError
+    assert len([at for _, at in after.asked if at >= MIN]) == 2
+
+
+# Chains
+
+
+@pytest.mark.accepts("M14")
+def test_every_model_of_a_chain_is_asked_before_the_pause() -> None:
+    """Then the chain begins again at its first; one that does not exist is not asked again."""
+    turn = Clocked(agent("abc"), lambda name, now: UNKNOWN if name == "b" else BUSY if now < 20 * S else None)
+    move = turn.play()
+
+    assert isinstance(move, Done)
+    assert "".join(name for name, _ in turn.asked).startswith("aabcc" + "acacac")
+    assert 20 * S <= turn.now <= 45 * S
+
+
+@pytest.mark.accepts("M14")
+def test_model_that_asks_for_a_pause_is_left_alone_in_a_chain() -> None:
+    """The others are asked meanwhile, and it is asked when its time has come."""
+    turn = Clocked(agent("ab"), lambda name, now: BUSY if name == "b" else rate_limit(10 * MIN - now) if now < 10 * MIN else None)
+    move = turn.play()
+    of_first = [at for name, at in turn.asked if name == "a"]
+
+    assert isinstance(move, Done)
+    assert (len(of_first), of_first[0]) == (2, timedelta())
+    assert 10 * MIN <= of_first[1] <= 12 * MIN
+    assert len(turn.asked) > 10
+
+
+@pytest.mark.accepts("M14", "M2")
+def test_chain_that_gives_up_names_each_model() -> None:
+    """And how often they were asked."""
+    turn = Clocked(agent("ab"), always(BUSY))
+    error = turn.play()
+
+    assert isinstance(error, errors.ModelChainExhaustedError)
+    assert list(error.errors) == ["a:m", "b:m"]
+    assert f"it was tried {len(turn.asked)} times in " in error.message
+
+
+# What is told, and what stays as it was
+
+
+@pytest.mark.accepts("M15")
+def test_two_short_pauses_are_not_told() -> None:
+    """The third is, and every later one; and any that is longer than 5 s."""
+    turn, limited = Clocked(agent(), away(20 * S)), Clocked(agent(), away(MIN, rate_limit(MIN)))
+    turn.play()
+    limited.play()
+
+    assert len(turn.told) == len(turn.asked) - 3
+    assert len(limited.told) == 1
+    assert turn.state.waiting is not None
+    assert (turn.state.waiting.kind, turn.state.waiting.attempt) == ("provider", len(turn.asked))
+
+
+def test_turn_of_an_earlier_release_is_asked_once_more() -> None:
+    """Its definition has no policy."""
+    turn = Clocked(agent().model_copy(update={"model_retry": None}), away(MIN))
+
+    assert isinstance(turn.play(), errors.LLMUnavailableError)
+    assert turn.asked == [("a", timedelta()), ("a", S)]
+    assert turn.state.charged.model_calls == 2
+
+
+def test_call_that_no_server_got_is_given_back() -> None:
+    """All of it; one that a server answered with 503 is a call."""
+    refused, answered = Clocked(agent(), away(3 * S)), Clocked(agent(), away(3 * S, BUSY))
+    refused.play()
+    answered.play()
+
+    assert (refused.state.charged.model_calls, refused.state.model_calls) == (1, 1)
+    assert answered.state.charged.model_calls == answered.state.model_calls == len(answered.asked)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"initial_interval": timedelta()}, "initial_interval"),
+        ({"backoff_coefficient": 0.5}, "backoff_coefficient"),
+        ({"maximum_interval": S / 2}, "shorter than initial_interval"),
+        ({"maximum_elapsed": timedelta(days=9999)}, "maximum_elapsed"),
+        ({"on_exhausted": "finish"}, "on_exhausted"),
+        ({"maximum_attempts": 3}, "maximum_attempts"),
+    ],
+)
+def test_policy_that_cannot_work_is_refused_when_it_is_built(fields: dict[str, Any], said: str) -> None:
+    """With the name of the field."""
+    with pytest.raises(errors.ConfigurationError, match=said):
+        ModelRetryPolicy(**fields)
+
+
+def test_agent_and_worker_take_a_policy_and_nothing_else() -> None:
+    """A mistake is told where it is made."""
+    with pytest.raises(errors.ConfigurationError, match="agent x: model_retry must be a ModelRetryPolicy"):
+        Agent(name="x", model="a:m", model_retry=3)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(errors.ConfigurationError, match="the worker: model_retry must be a ModelRetryPolicy"):
+        AgentWorker(Agent(name="x", model="a:m"), model_retry=None)  # type: ignore[arg-type]  # that is the point
+
+
+def test_reader_finds_the_rounds_in_the_calls() -> None:
+    """A state that is folded from facts is the workflow's."""
+    key = Key(1, attempt=3)
+    called: list[Fact] = [Scheduled(Key(1), ModelCall.of("0" * 16)), CallFailed(Key(1), BUSY.info())]
+    again: list[Fact] = [Scheduled(key, ModelCall.of("0" * 16, round=1)), CallFailed(key, BUSY.info())]
+    state = fold([TurnStarted(TurnRequest(agent="x", task=Task(content="go"))), AgentResolved(Key(0), agent()), *called, *again])
+
+    assert (state.rounds, state.round_at, len(state.of_round), len(state.unpardoned)) == (1, 1, 1, 2)

@@ -88,8 +88,10 @@ def _of_people(
     fact: WaitBegan | WaitEnded | ApprovalNeeded | Decided | PolicyAnswered | BudgetAdded | CancelRequested, include: frozenset[str]
 ) -> Shown:
     match fact:
-        case WaitBegan(kind, reason, pending):
+        case WaitBegan(kind, reason, pending, until=until):
             yield "waits_for", kind
+            if until is not None:
+                yield "until", until
             yield "pending", [_pending(one, include) for one in pending]
             yield from _asked_for(include, errors=reason)
         case WaitEnded(expired):

@@ -9,7 +9,7 @@ from perdure.approvals import Allow, Deny, ProposedCall, RequireApproval
 from perdure.budgets import Budget
 from perdure.delegates import Delegate
 from perdure.mcp_servers import MCPServer
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
+from perdure.messages import AssistantMessage, Media, Message, MessagesTypeAdapter, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
 from perdure.middleware import InputGuardrail, Logger, Middleware, OutputGuardrail, Recovery, Timeout
 from perdure.model_retry import ModelRetryPolicy
 from perdure.observers import Observer
@@ -37,6 +37,7 @@ __all__ = [
     "MCPServer",
     "Media",
     "Message",
+    "MessagesTypeAdapter",
     "Middleware",
     "ModelProfile",
     "ModelRetryPolicy",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from perdure.text import size
 from perdure.values import Value
@@ -112,6 +112,9 @@ class ToolMessage(Value):
 
 
 Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+MessagesTypeAdapter: TypeAdapter[Sequence[Message]] = TypeAdapter(Sequence[Message], config=ConfigDict(defer_build=True))
+"""Messages to JSON and back: `dump_json(report.messages)` to store them, `validate_json(stored)` for `history=`."""
 
 NO_DIGEST = ""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

@@ -8,7 +8,20 @@ async with local_runtime(agent, model=model) as client:
 """
 
 from perdure.activities.models import ModelRequest
-from perdure.testing.runtime import local_runtime
+from perdure.testing.runtime import Runtime, local_runtime
 from perdure.testing.scripted import ByTask, FunctionModel, Reply, ScriptedModel, call, calls, fails, says, slowly
 
-__all__ = ["ByTask", "FunctionModel", "ModelRequest", "Reply", "ScriptedModel", "call", "calls", "fails", "local_runtime", "says", "slowly"]
+__all__ = [
+    "ByTask",
+    "FunctionModel",
+    "ModelRequest",
+    "Reply",
+    "Runtime",
+    "ScriptedModel",
+    "call",
+    "calls",
+    "fails",
+    "local_runtime",
+    "says",
+    "slowly",
+]

@@ -8,9 +8,10 @@ import functools
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from temporalio.converter import DataConverter
 
@@ -28,6 +29,20 @@ from perdure.worker.settings import WorkerSettings
 
 _AS_DECLARED: Any = object()
 _GRACE = timedelta(seconds=1)
+
+
+class Runtime(Protocol):
+    """The type of the pytest fixture `perdure_runtime`: `local_runtime` on the server of the test session."""
+
+    def __call__(
+        self,
+        app: AgentWorker | Registry | Agent[Any],
+        *,
+        model: Provider | Mapping[str, Provider] | None = None,
+        deps: Any = ...,
+        data_converter: DataConverter | None = None,
+    ) -> AbstractAsyncContextManager[AgentClient]:
+        """See `local_runtime`."""
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,10 @@
 import json
 from datetime import timedelta
 
-from perdure import Agent, tool
+import pytest
+
+from perdure import Agent, ToolMessage, tool
+from perdure.clients import AgentClient
 from perdure.errors import LLMAuthError, LLMUnavailableError
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says, slowly
 
@@ -31,12 +34,16 @@ def model() -> ByTask:
             "Answer ticket 4712.": ScriptedModel(says("60 days")),
             "Read invoice 17.": ScriptedModel(says('{"total": "12.50", "due": "2026-12-01"}')),
             "Is this an invoice or a reminder? …": ScriptedModel(says('{"value": "reminder"}')),
+            "I am Jo.": ScriptedModel(says("Hello, Jo."), says("Jo.")),
             "Pay.": ScriptedModel(calls(call("pay"))),
             "Answer without a key.": ScriptedModel(fails(LLMAuthError("no key"))),
+            "Answer ticket 4713.": ScriptedModel(says("90 days")),
+            "Sum up the tickets of today.": ScriptedModel(says("three tickets")),
         }
     )
 
 
+@pytest.mark.accepts("P21", "P22")
 async def test_client_does_what_the_page_says(tell: Tell) -> None:
     """Each function of the page is called, with turns that fit."""
     scripts = model()
@@ -59,6 +66,15 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         context = await story.up_to("Context and history", "text")
         scripts.scripts[context.text.strip()] = ScriptedModel("two months")
         knowing = await client.run("support", "Answer ticket 4711.", context={"customer": "Jo, since 2019"})
+        go_on, rows = await story.defining("go_on"), dict[str, bytes]()
+        talk = [await go_on(client, rows, "jo", said) for said in ("I am Jo.", "What is my name?")]
+        remembered = scripts.scripts["I am Jo."].requests[1].messages
+        each_night = await story.defining("each_night")
+        from_outside = await (await client.get("ticket-4713")).result()
+        await each_night(client)
+        await client.temporal.get_schedule_handle("nightly").trigger()
+        nightly = await until(lambda: listed(client), "the turn that the schedule started is listed")
+        summed_up = await (await client.get(nightly[0])).result()
 
     assert values == "12.50\n2026-12-01\nreminder\n"
     assert "TurnStarted" in followed.splitlines()[0]
@@ -69,3 +85,12 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
     assert answers == ["60 days", "LLM_AUTH after 0 steps: no key"]
     assert failed == ["no-key: Answer without a key."]
     assert knowing.output == "two months"
+    assert talk == ["Hello, Jo.", "Jo."]
+    assert [message.text for message in remembered if not isinstance(message, ToolMessage)] == ["I am Jo.", "Hello, Jo.", "What is my name?"]
+    assert (from_outside.output, summed_up.output) == ("90 days", "three tickets")
+    assert nightly[0].startswith("nightly-")
+
+
+async def listed(client: AgentClient) -> list[str]:
+    """The ids of the turns of the schedule."""
+    return [entry.id async for entry in client.list(labels={"job": "nightly"})]

@@ -20,6 +20,7 @@ from perdure import (
     Context,
     Media,
     Message,
+    MessagesTypeAdapter,
     Outcome,
     Registry,
     Step,
@@ -42,7 +43,7 @@ from perdure.activities.models import ModelRequest, Provider
 from perdure.activities.providers import OpenAIChat, PydanticAI, connect
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
 from perdure.facts import ModelAnswered, ToolReturned, TurnEnded
-from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
+from perdure.testing import Runtime, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.wire import ModelAnswer
 from perdure.worker import AgentWorker, PerdurePlugin
 
@@ -281,3 +282,11 @@ any_tool: Tool[..., int] = add
 
 from_schema = Tool.from_schema(len, name="count", description="Count.", parameters={"type": "object"}, timeout=timedelta(seconds=5), read_only=True)
 assert_type(from_schema, Tool[..., int])
+
+
+async def test_of_a_user(perdure_runtime: Runtime) -> None:
+    """The fixture of a user's test."""
+    async with perdure_runtime(Agent(name="greeter", model="main"), model=ScriptedModel("Hi.")) as client:
+        report = await client.run("greeter", "Hi.")
+        stored = MessagesTypeAdapter.dump_json(report.messages)
+        await client.run("greeter", "Again.", history=MessagesTypeAdapter.validate_json(stored))

@@ -39,6 +39,7 @@ PUBLIC = {
         *["InputGuardrail", "Logger", "MCPServer", "Media"],
         *[
             "Message",
+            "MessagesTypeAdapter",
             "Middleware",
             "ModelProfile",
             "ModelRetryPolicy",
@@ -65,6 +66,7 @@ PUBLIC = {
         "FunctionModel",
         "ModelRequest",
         "Reply",
+        "Runtime",
         "ScriptedModel",
         "call",
         "calls",

@@ -1,0 +1,99 @@
+"""The published schema of a turn's input is that of the types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from perdure import AssistantMessage, MessagesTypeAdapter, Text, Thinking, ToolCall, ToolMessage, UserMessage, errors
+from perdure.activities.payloads import unpack
+from perdure.wire import TurnRequest
+
+from . import turn_schema
+
+CALL = ToolCall(id="call_1", name="add", arguments='{"a": 1}')
+SAID = (
+    UserMessage.of("Hi."),
+    AssistantMessage(parts=(Thinking(text="…", signature="s"), Text(text="Let me see."), CALL)),
+    ToolMessage.of(CALL, "2"),
+)
+ACCEPTED: list[dict[str, Any]] = [
+    {"agent": "support", "task": "Answer."},
+    {"agent": "support", "task": {"content": [{"type": "text", "text": "Look."}, {"type": "media", "media_type": "image/png", "data": "AA=="}]}},
+    {
+        "agent": "support",
+        "task": {"content": "Answer.", "type": "mail", "allowed_tools": [], "budget": {"tokens": 9}, "requires_human_approval": True},
+        "context": {"customer": "Jo"},
+        "history": json.loads(MessagesTypeAdapter.dump_json(SAID)),
+        "labels": {"team": "red"},
+        "budget": {"usd": "0.50", "time": "PT10M", "tokens": 1000, "model_calls": 3, "tool_calls": 3},
+        "options": {"temperature": 0.5, "max_output_tokens": 100, "stop_sequences": ["END"], "tool_choice": "auto", "extra": {"seed": 1}},
+        "allowed_tools": ["add"],
+        "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        "model": "openai:gpt-5-mini",
+        "live": True,
+    },
+    {"agent": "support", "task": "", "context": {"blocks": {"question": "Why?"}}, "budget": {"usd": 2}},
+]
+REFUSED: dict[str, dict[str, Any]] = {
+    "no task": {"agent": "support"},
+    "no name": {"agent": "", "task": "Answer."},
+    "a float for money": {"agent": "support", "task": "Answer.", "budget": {"usd": 0.5}},
+    "a budget without a limit": {"agent": "support", "task": "Answer.", "budget": {}},
+    "tokens as a string": {"agent": "support", "task": "Answer.", "budget": {"tokens": "9"}},
+    "a label that is a number": {"agent": "support", "task": "Answer.", "labels": {"team": 1}},
+    "a message without its role": {"agent": "support", "task": "Answer.", "history": [{"results": []}]},
+    "a part without its type": {"agent": "support", "task": {"content": [{"text": "Look."}]}},
+    "blocks that are a string": {"agent": "support", "task": "", "context": {"blocks": "Why?"}},
+    "tools as one string": {"agent": "support", "task": "Answer.", "allowed_tools": "add"},
+}
+
+
+def is_valid(given: Any) -> bool:
+    """Whether the published schema takes it."""
+    return bool(jsonschema.Draft202012Validator(json.loads(turn_schema.FILE.read_text(encoding="utf-8"))).is_valid(given))
+
+
+def read(given: Any) -> TurnRequest:
+    """As a worker reads it."""
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(given).encode())
+    return unpack(RawValue(payload), TurnRequest)
+
+
+@pytest.mark.accepts("P22")
+def test_schema_of_the_input_is_that_of_the_types() -> None:
+    """`python -m tests.docs.turn_schema` writes it anew, and every field of the input but that of delegates is in it."""
+    assert turn_schema.FILE.read_text(encoding="utf-8") == turn_schema.text()
+    assert set(turn_schema.DESCRIPTIONS) == set(TurnRequest.model_fields) - {"lineage"}
+    jsonschema.Draft202012Validator.check_schema(turn_schema.schema())
+
+
+@pytest.mark.accepts("P22")
+@pytest.mark.parametrize("given", ACCEPTED)
+def test_worker_reads_an_input_that_the_schema_takes(given: dict[str, Any]) -> None:
+    """And every field of it is used."""
+    assert is_valid(given)
+    assert {name for name in given if getattr(read(given), name) is None} == set()
+
+
+@pytest.mark.accepts("P22")
+@pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED)
+def test_schema_refuses_an_input_that_a_worker_refuses(given: dict[str, Any]) -> None:
+    """Both say no, so a mistake is found before the turn is started."""
+    with pytest.raises(errors.InvalidRequestError):
+        read(given)
+
+    assert not is_valid(given)
+
+
+def test_schema_refuses_a_misspelt_field_that_a_worker_ignores() -> None:
+    """Workers ignore unknown fields because releases share a queue."""
+    given = {"agent": "support", "task": "Answer.", "lables": {"team": "red"}}
+
+    assert read(given).labels == {}
+    assert not is_valid(given)

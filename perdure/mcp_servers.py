@@ -182,6 +182,11 @@ class MCPServer:
         how = (self.name, self.command, self.cwd, self.url, tuple(sorted(self.variables.items())), tuple(sorted(self.headers_env.items())))
         return (*how, self.timeout, self.start_timeout)
 
+    @property
+    def in_process(self) -> object:
+        """A server object of the package `mcp` that is connected to instead, as tests do; None for none."""
+        return None
+
     def offers(self, tool: str) -> bool:
         """Whether a tool of this name would be one of its."""
         return tool.startswith(self.name + BETWEEN)

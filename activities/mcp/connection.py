@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
@@ -24,6 +24,9 @@ from perdure.activities.mcp.results import output_of
 from perdure.mcp_servers import ListedTool, MCPServer
 from perdure.text import described, one_line
 from perdure.wire import ToolOutput
+
+if TYPE_CHECKING:
+    from mcp.server import Server
 
 IDLE_S = 300.0
 """A connection that nobody used for so long is closed."""
@@ -219,6 +222,8 @@ class Connection:
     async def _made(self, stack: AsyncExitStack) -> Client:
         server = self._server
         info = Implementation(name="perdure", version="1")
+        if server.in_process is not None:
+            return Client(cast("Server[Any]", server.in_process), client_info=info, cache=None)
         if server.command:
             if missing := programs.missing(server):
                 raise errors.ConfigurationError(f"the MCP server {server.name!r}: {missing}", context={"server": server.name})

@@ -22,6 +22,8 @@ from perdure.agents import Agent
 from perdure.clients import AgentClient
 from perdure.registry import Entry, Registry
 from perdure.tasks import TurnInfo
+from perdure.testing.fake_mcp import FakeMCPServer, check_names, with_fakes
+from perdure.testing.time_skipping import SETTING
 from perdure.wire import ModelAnswer
 from perdure.worker import AgentWorker
 from perdure.worker.dev_server import DevServer
@@ -40,6 +42,7 @@ class Runtime(Protocol):
         *,
         model: Provider | Mapping[str, Provider] | None = None,
         deps: Any = ...,
+        mcp: Mapping[str, FakeMCPServer] | None = None,
         data_converter: DataConverter | None = None,
     ) -> AbstractAsyncContextManager[AgentClient]:
         """See `local_runtime`."""
@@ -51,6 +54,7 @@ async def local_runtime(
     *,
     model: Provider | Mapping[str, Provider] | None = None,
     deps: Any = _AS_DECLARED,
+    mcp: Mapping[str, FakeMCPServer] | None = None,
     address: str | None = None,
     data_converter: DataConverter | None = None,
 ) -> AsyncIterator[AgentClient]:
@@ -60,14 +64,15 @@ async def local_runtime(
         app: What to run.
         model: Answers instead of the models that the agents name: one for all, or one by agent name; for `generate`, by the model's name.
         deps: What tools get as `ctx.deps`, instead of what the lifespan yields.
+        mcp: Fakes for MCP servers of the agents, by the servers' names.
         address: A server that runs already; without it, one is started in memory and stopped at the end.
         data_converter: For worker and client; without it, that of the worker, or the one that
             `PERDURE_DATA_CONVERTER` names.
     """
-    worker = _with(app, model, deps)
+    worker = _with(app, model, deps, mcp)
     async with contextlib.AsyncExitStack() as stack:
         if address is None:
-            server = await stack.enter_async_context(DevServer(folder=None, port=0, ui=False))
+            server = await stack.enter_async_context(_server())
             address = server.address.address
         client = await connect_local(address, converter=data_converter or worker.data_converter)
         await stack.enter_async_context(worker.running(client, settings=WorkerSettings(grace=_GRACE)))
@@ -80,7 +85,7 @@ def server_in_thread() -> Iterator[str]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="perdure-test-server")
     thread.start()
-    server = DevServer(folder=None, port=0, ui=False)
+    server = _server()
     try:
         yield asyncio.run_coroutine_threadsafe(server.start(), loop).result().address
     finally:
@@ -90,14 +95,28 @@ def server_in_thread() -> Iterator[str]:
         loop.close()
 
 
-def _with(app: AgentWorker | Registry | Agent[Any], model: Provider | Mapping[str, Provider] | None, deps: Any) -> AgentWorker:
+def _server() -> DevServer:
+    return DevServer(folder=None, port=0, ui=False, extra_args=[f"--dynamic-config-value={SETTING}=true"])
+
+
+def _with(
+    app: AgentWorker | Registry | Agent[Any],
+    model: Provider | Mapping[str, Provider] | None,
+    deps: Any,
+    mcp: Mapping[str, FakeMCPServer] | None,
+) -> AgentWorker:
     worker = app if isinstance(app, AgentWorker) else AgentWorker(app)
     worker = replace(worker, task_queue=f"test-{secrets.token_hex(6)}")
+    if mcp:
+        check_names(mcp, worker.registry)
+        worker = replace(worker, agents=_each(worker.registry, lambda agent, _: with_fakes(agent, mcp)))
     if deps is not _AS_DECLARED:
         worker = replace(worker, lifespan=_yielding(deps))
     if model is not None:
         scripted = _ByAgent(model)
-        worker = replace(worker, agents=_asking(worker.registry), providers={**dict.fromkeys(worker.all_providers(), scripted), "scripted": scripted})
+        worker = replace(
+            worker, agents=_each(worker.registry, _asking), providers={**dict.fromkeys(worker.all_providers(), scripted), "scripted": scripted}
+        )
     return worker
 
 
@@ -109,22 +128,27 @@ def _yielding(deps: Any) -> Lifespan:
     return lifespan
 
 
-def _asking(registry: Registry) -> Registry:
-    """The same agents, each asking `scripted:<its name>`."""
+def _asking(agent: Agent[Any], name: str) -> Agent[Any]:
+    """The agent, asking `scripted:<its name>`."""
+    return replace(agent, model=f"scripted:{name}")
+
+
+def _each(registry: Registry, change: Callable[[Agent[Any], str], Agent[Any]]) -> Registry:
+    """The same agents with a change, those that factories make as well."""
     out = Registry()
     for name in registry.list():
-        out.add(_scripted(registry.entry(name)))
+        out.add(_changed(registry.entry(name), change))
     return out
 
 
-def _scripted(entry: Entry) -> Entry:
+def _changed(entry: Entry, change: Callable[[Agent[Any], str], Agent[Any]]) -> Entry:
     if isinstance(entry, Agent):
-        return replace(entry, model=f"scripted:{entry.name}")
+        return change(entry, entry.name)
     make: Callable[[TurnInfo], Agent[Any]] = entry
 
     @functools.wraps(make)
     def factory(info: TurnInfo) -> Agent[Any]:
-        return replace(make(info), model=f"scripted:{info.agent}")
+        return change(make(info), info.agent)
 
     return factory
 

@@ -63,6 +63,7 @@ PUBLIC = {
     perdure.toolboxes: ["calculator", "clock", "fetch", "files", "shell"],
     perdure.testing: [
         "ByTask",
+        "FakeMCPServer",
         "FunctionModel",
         "ModelRequest",
         "Reply",
@@ -73,6 +74,7 @@ PUBLIC = {
         "fails",
         "local_runtime",
         "says",
+        "skip_time",
         "slowly",
     ],
 }

@@ -1,0 +1,78 @@
+"""`skip_time`: the time of a turn passes at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from perdure import Agent, Budget, errors, tool
+from perdure.clients import AgentClient, Turn
+from perdure.errors import LLMUnavailableError
+from perdure.testing import ByTask, ScriptedModel, call, calls, fails, local_runtime, says, skip_time
+from perdure.worker.dev_server import DevServer
+
+from ..conftest import Runtime
+
+
+@tool(requires_approval=True)
+def pay(euros: int) -> str:
+    """Pay."""
+    return f"paid {euros}"
+
+
+CLERK = Agent(name="clerk", model="openai:gpt-5-mini", tools=[pay])
+ASKS = calls(call("pay", euros=5))
+
+
+async def waiting(client: AgentClient, task: str, **options: Budget) -> Turn:
+    """A turn that waits for its approval."""
+    turn = await client.start("clerk", task, **options)
+    assert (await turn.wait(timeout=60)).state == "waiting"
+    return turn
+
+
+@pytest.mark.accepts("P24")
+async def test_approval_expires_in_the_time_that_is_skipped_and_in_no_other_turn(runtime: Runtime) -> None:
+    """After 23 of its 24 hours it waits; after two more the model is told. The other turn can still be approved."""
+    model = ByTask({"Pay.": ScriptedModel(ASKS, says("nobody came")), "Pay too.": ScriptedModel(ASKS, says("done"))})
+    async with runtime(CLERK, model=model) as client:
+        turn, other = await waiting(client, "Pay."), await waiting(client, "Pay too.")
+        await skip_time(client, turn, timedelta(hours=23))
+        still = await turn.status()
+        await skip_time(client, turn, timedelta(hours=2))
+        report = await turn.result()
+        await skip_time(client, turn, timedelta(hours=2))
+        (wait,) = (await other.status()).waits
+        assert wait.call is not None
+        await other.approve(wait.call)
+        approved = await other.result()
+
+    assert still.state == "waiting"
+    assert "nobody approved it within 1 day" in report.steps[0].results[0].content
+    assert timedelta(hours=24) < report.duration < timedelta(hours=26)
+    assert (approved.steps[0].results[0].content, approved.duration < timedelta(hours=1)) == ("paid 5", True)
+
+
+@pytest.mark.accepts("P24")
+async def test_pause_before_a_model_is_asked_again_is_skipped(runtime: Runtime) -> None:
+    """A provider that wants a pause of four minutes does not hold up a test."""
+    away = fails(LLMUnavailableError("away", context={"retry_after_s": 240}))
+    async with runtime(CLERK, model=ScriptedModel(away, says("back again"))) as client:
+        turn = await client.start("clerk", "Are you there?")
+        await skip_time(client, turn, timedelta(minutes=5))
+        report = await turn.result()
+
+    assert (report.output, report.model_calls) == ("back again", 2)
+    assert report.duration > timedelta(minutes=4)
+
+
+async def test_server_that_does_not_skip_time_is_refused_with_the_option_that_it_needs() -> None:
+    """Such as one that runs already."""
+    async with (
+        DevServer(folder=None, port=0, ui=False) as server,
+        local_runtime(CLERK, model=ScriptedModel(ASKS), address=server.address.address) as client,
+    ):
+        turn = await client.start("clerk", "Pay.")
+        with pytest.raises(errors.ConfigurationError, match=r"frontend\.WorkflowTimeSkippingEnabled=true"):
+            await skip_time(client, turn, timedelta(hours=1))

@@ -54,7 +54,13 @@ _STARTS = {
     "if_exists": kinds.choice("attach", "restart", "error"),
     "priority": kinds.Kind(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last", kinds.whole(1, LAST_PRIORITY).fits).optional(),
 }
-_FILTERS = {"agent": kinds.UNICODE.optional(), "labels": kinds.TEXTS, "parent": kinds.UNICODE.optional(), "limit": kinds.whole(1).optional()}
+_FILTERS = {
+    "agent": kinds.UNICODE.optional(),
+    "labels": kinds.TEXTS,
+    "parent": kinds.UNICODE.optional(),
+    "task_queue": kinds.UNICODE.optional(),
+    "limit": kinds.whole(1).optional(),
+}
 
 
 class AgentClient:
@@ -299,7 +305,7 @@ class AgentClient:
         await (await self.get(id)).resume()
 
     async def pending_approvals(
-        self, agent: Agent[Any] | str | None = None, *, labels: Mapping[str, str] | None = None
+        self, agent: Agent[Any] | str | None = None, *, labels: Mapping[str, str] | None = None, task_queue: str | None = None
     ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
         """Every call that waits for a person, with its turn.
 
@@ -309,11 +315,13 @@ class AgentClient:
         Args:
             agent: Only of this agent's turns.
             labels: Only of turns with all of these labels.
+            task_queue: Only of turns of this task queue.
 
         Raises:
             PerdureError: As `list` does.
         """
-        async for entry, found in waiting.of_all(self._client, self.list(agent, state=State.WAITING, labels=labels)):
+        entries = self.list(agent, state=State.WAITING, labels=labels, task_queue=task_queue)
+        async for entry, found in waiting.of_all(self._client, entries):
             if isinstance(found, PendingApproval):
                 yield entry, found
             else:
@@ -374,9 +382,12 @@ class AgentClient:
         state: State | str | None = None,
         labels: Mapping[str, str] | None = None,
         parent: str | None = None,
+        task_queue: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[TurnEntry]:
-        """The turns of the namespace: first those that are not over, then the last that ended. Temporal's list may lag a second behind.
+        """The turns of the namespace, of all task queues: first those that are not over, then the last that ended.
+
+        Temporal's list may lag a second behind.
 
         Args:
             agent: Only turns of this agent.
@@ -384,6 +395,7 @@ class AgentClient:
             state: Only turns that are `running`, `waiting`, `paused` or `ended`.
             labels: Only turns with all of these labels.
             parent: Only turns that the turn of this id delegated to.
+            task_queue: Only turns that were started on this task queue.
             limit: At most so many; without it, all of them, read page by page.
 
         Raises:
@@ -392,8 +404,11 @@ class AgentClient:
             ServerUnreachableError: Temporal does not answer.
         """
         name, labels = agent.name if isinstance(agent, Agent) else agent, {} if labels is None else labels
-        kinds.check("the list", {"agent": name, "labels": labels, "parent": parent, "limit": limit}, _FILTERS, errors.InvalidRequestError)
-        wanted = Filter(agent=name, outcome=member(Outcome, outcome), state=member(State, state), labels=dict(labels), parent=parent)
+        given = {"agent": name, "labels": labels, "parent": parent, "task_queue": task_queue, "limit": limit}
+        kinds.check("the list", given, _FILTERS, errors.InvalidRequestError)
+        wanted = Filter(
+            agent=name, outcome=member(Outcome, outcome), state=member(State, state), labels=dict(labels), parent=parent, task_queue=task_queue
+        )
         return listing.turns(self._client, self._marks.index, wanted, limit)
 
     async def _begin(self, given_id: str | None, request: TurnRequest, if_exists: IfExists, priority: int | None = None) -> Turn[Any]:
@@ -454,13 +469,14 @@ class AgentClient:
             turn = await self.get(turn_id)
         except errors.TurnNotFoundError as error:
             raise errors.TurnConflictError(f"{error.message}; choose another id", context={"turn_id": turn_id}) from error
+        differs = "task, context or history"
         with contextlib.suppress(errors.InvalidRequestError):
-            if (await first_request(self._client, turn_id, turn.run_id)).digest() == request.digest():
+            there = await first_request(self._client, turn_id, turn.run_id)
+            if there.digest() == request.digest():
                 return turn
-        raise errors.TurnConflictError(
-            f"a turn {turn_id!r} exists with another agent, task, context or history; choose another id, or if_exists='restart'",
-            context={"turn_id": turn_id},
-        )
+            differs = f"agent, {there.agent!r}" if there.agent != request.agent else differs
+        instead = "choose another id, or start a new turn in its place with if_exists='restart' (perdure run: --if-exists restart)"
+        raise errors.TurnConflictError(f"a turn {turn_id!r} exists with another {differs}; {instead}", context={"turn_id": turn_id})
 
     def _turn(self, turn_id: str, run_id: str) -> Turn[Any]:
         feed = self._feeds.get((turn_id, run_id))

@@ -20,6 +20,8 @@ GROUPS = {
 }
 _MOST_COLUMNS = 100
 _NO_COMMAND = re.compile(r"argument COMMAND: invalid choice: '(.*?)' \(")
+_WORDS = ((re.compile(r"invalid int value: (.*)"), r"\1 is no whole number"), (re.compile(r"invalid float value: (.*)"), r"\1 is no number"))
+"""How argparse refuses a value of these types, and how it is said here."""
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -42,15 +44,24 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Says a mistake in one line."""
+    """Says a mistake in one line. An option is known by its whole name alone, as a new option may begin with the same letters."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": Help, **options})
+        super().__init__(**{"formatter_class": Help, "allow_abbrev": False, **options})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what is left over here: the parser of a command knows which help describes it."""
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}")
+        return found, left
 
     def error(self, message: str) -> NoReturn:
         """End with what is wrong, and where to read on."""
         unknown = _NO_COMMAND.match(message)
         said = self._unknown(unknown[1]) if unknown else re.sub(r"^argument (\S+?)(/\S+)?: ", r"\1: ", message)
+        for pattern, words in _WORDS:
+            said = pattern.sub(words, said)
         self.exit(USAGE, f"{self.prog}: {one_line(said, 500)}; see {self.prog} --help\n")
 
     def _unknown(self, name: str) -> str:

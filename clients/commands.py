@@ -32,10 +32,10 @@ def register(subparsers: Any) -> None:
     show.add_argument("turn", metavar="TURN", help="the turn's id")
     options.streaming(show)
     options.telling(show, "a line of JSON for each event, and one for the report")
-    options.connecting(show)
+    options.naming(show)
     show.set_defaults(run=show_turn)
     _register_list(subparsers)
-    decisions.register(subparsers, options.connecting, decide_approvals)
+    decisions.register(subparsers, options.choosing, decide_approvals)
     more = subparsers.add_parser(
         "add-budget",
         help="add to a turn's budget",
@@ -46,7 +46,7 @@ def register(subparsers: Any) -> None:
     amounts.add_options(more, "what is added")
     options.deciding(more)
     options.telling(more, "what is left as a line of JSON")
-    options.connecting(more)
+    options.naming(more)
     more.set_defaults(run=add_budget)
     resume = subparsers.add_parser(
         "resume",
@@ -67,7 +67,7 @@ def register(subparsers: Any) -> None:
     cancel.add_argument("turn", metavar="TURN", help="the turn's id")
     cancel.add_argument("--reason", default="", help="why; its report says it")
     options.telling(cancel, "whether there was something to stop, as a line of JSON")
-    options.connecting(cancel)
+    options.naming(cancel)
     cancel.set_defaults(run=cancel_turn)
     _register_setup(subparsers)
     _register_mcp(subparsers)
@@ -130,7 +130,7 @@ def _register_list(subparsers: Any) -> None:
     listed.add_argument("--parent", metavar="TURN", help="only turns that this turn delegated to")
     listed.add_argument("--limit", type=whole_number, default=20, metavar="N", help="at most so many (default: 20)")
     options.telling(listed, "a line of JSON for each turn")
-    options.connecting(listed)
+    options.choosing(listed)
     listed.set_defaults(run=list_turns)
 
 
@@ -190,7 +190,7 @@ async def list_turns(arguments: argparse.Namespace) -> int:
 
     client = await _client(arguments)
     limit = arguments.limit
-    asked = {name: getattr(arguments, name) for name in ("agent", "state", "outcome", "parent")}
+    asked = {name: getattr(arguments, name) for name in ("agent", "state", "outcome", "parent", "task_queue")}
     found = [entry async for entry in client.list(**asked, labels=dict(arguments.label), limit=limit + 1 if limit > 0 else limit)]
     if arguments.json:
         for entry in found[:limit]:
@@ -299,9 +299,10 @@ async def run_demo(arguments: argparse.Namespace) -> int:
 
 
 async def _client(arguments: argparse.Namespace) -> Any:
+    from perdure.activities.signatures import TASK_QUEUE
     from perdure.clients.agent_client import AgentClient
 
-    return await AgentClient.connect(arguments.address, task_queue=arguments.task_queue)
+    return await AgentClient.connect(arguments.address, task_queue=arguments.task_queue or TASK_QUEUE)
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, str]:

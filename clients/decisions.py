@@ -93,7 +93,7 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
 
 async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
     paint = Paint()
-    entries = client.list(arguments.agent, state=State.WAITING, labels=dict(arguments.label))
+    entries = client.list(arguments.agent, state=State.WAITING, labels=dict(arguments.label), task_queue=arguments.task_queue)
     found = [row async for row in waiting.of_all(client.temporal, entries)]
     if arguments.json:
         return _tell([(entry.id, one) for entry, one in found])

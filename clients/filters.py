@@ -7,7 +7,7 @@ the end of a turn is called follows Temporal's own status where the turn could n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -49,17 +49,18 @@ class Filter:
     state: State | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
+    task_queue: str | None = None
 
     @property
     def needs_attributes(self) -> bool:
         """Whether the namespace must have the search attributes for it."""
-        return self != Filter()
+        return replace(self, task_queue=None) != Filter()  # any namespace knows the task queue
 
     def query(self) -> str:
         """As Temporal's list filter. A run that went on in another is not a turn of its own."""
         return " AND ".join([f"WorkflowType = '{TURN}'", "ExecutionStatus != 'ContinuedAsNew'", *(f"({part})" for part in self._parts())])
 
-    def admits(self, entry: TurnEntry, attributes: TypedSearchAttributes) -> bool:
+    def admits(self, entry: TurnEntry, attributes: TypedSearchAttributes, task_queue: str) -> bool:
         """Whether a turn that was found is one that is asked for."""
         written = {pair.key.name: pair.value for pair in attributes}
         return (
@@ -67,11 +68,14 @@ class Filter:
             and self._labels() <= set(attributes.get(search.LABELS, ()))
             and self.outcome in (None, entry.outcome)
             and self.state in (None, entry.state)
+            and self.task_queue in (None, task_queue)
         )
 
     def _parts(self) -> Iterator[str]:
         yield from (f"{name} = '{value}'" for name, value in self._keywords())
         yield from (f"{search.LABELS.name} = '{label}'" for label in sorted(self._labels()))
+        if self.task_queue is not None and search.keyword(self.task_queue) == self.task_queue:  # Temporal finds no other name, however it is quoted
+            yield f"TaskQueue = '{self.task_queue}'"
         if self.state is not None:
             yield _STATES[self.state]
         if self.outcome is not None:

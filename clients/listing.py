@@ -42,7 +42,7 @@ async def turns(client: Client, index: Index, wanted: Filter, limit: int | None)
         for info in page.executions:
             attributes = decode_typed_search_attributes(info.search_attributes)
             entry = await entry_of(client, info, attributes)
-            if wanted.admits(entry, attributes):
+            if wanted.admits(entry, attributes, info.task_queue):
                 yield entry
                 shown += 1
                 if shown == limit:

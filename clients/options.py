@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import os
 from pathlib import Path
+from typing import Any
 
 from perdure import kinds
 
@@ -14,11 +15,26 @@ _MOST_DAYS = 36_500
 
 
 def connecting(command: argparse.ArgumentParser) -> None:
-    """Where Temporal is, and which workers."""
+    """Where Temporal is, and which workers run what is started."""
+    queue = os.environ.get("PERDURE_TASK_QUEUE", "perdure")
+    group = _address(command)
+    group.add_argument("--task-queue", metavar="NAME", default=queue, help="where workers poll (default: PERDURE_TASK_QUEUE, or perdure)")
+
+
+def choosing(command: argparse.ArgumentParser) -> None:
+    """Where Temporal is, for a command that lists turns of all task queues, or of one."""
+    _address(command).add_argument("--task-queue", metavar="NAME", help="only turns of this task queue (default: of all)")
+
+
+def naming(command: argparse.ArgumentParser) -> None:
+    """Where Temporal is, for a command about one turn. Its id is enough, but scripts may give a task queue to every command."""
+    _address(command).add_argument("--task-queue", help=argparse.SUPPRESS)
+
+
+def _address(command: argparse.ArgumentParser) -> Any:
     group = command.add_argument_group("where")
     group.add_argument("--address", metavar="HOST:PORT", help="of Temporal (default: Temporal's environment, or localhost:7233)")
-    queue = os.environ.get("PERDURE_TASK_QUEUE", "perdure")
-    group.add_argument("--task-queue", metavar="NAME", default=queue, help="where workers poll (default: PERDURE_TASK_QUEUE, or perdure)")
+    return group
 
 
 def telling(command: argparse.ArgumentParser, what: str) -> None:

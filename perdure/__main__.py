@@ -10,6 +10,7 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Sequence
+from importlib.metadata import version
 from types import TracebackType
 
 from perdure.clients import commands as for_callers
@@ -34,6 +35,7 @@ HINTS: dict[type[PerdureError], str] = {TurnNotFoundError: "`perdure list` shows
 def parser() -> Parser:
     """Every command with its options."""
     made = Parser(prog="perdure", description="Agents that must finish: each turn is a Temporal workflow.", epilog=EPILOG)
+    made.add_argument("--version", action="version", version=f"perdure {version('perdure')}")
     made.add_argument("--verbose", action="store_true", help="show what the libraries log")
     made.set_defaults(run=None, json=False)
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND")

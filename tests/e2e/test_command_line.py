@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 
 import pytest
 
@@ -48,6 +49,12 @@ def test_help_of_every_command_fits_on_a_terminal_of_80_columns(here: Here, monk
     assert [name for name, (_, page, _) in pages.items() if f"perdure {name}" not in page.partition("example")[2]] == ["demo", "mcp"]
 
 
+@pytest.mark.accepts("P27")
+def test_version_is_printed(here: Here) -> None:
+    """That of the package, and nothing else."""
+    assert here("--version") == (0, f"perdure {version('perdure')}\n", "")
+
+
 def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
     """Exit code 2, and one line that says which was meant."""
     done = perdure("rum")
@@ -56,6 +63,7 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
     assert done.stderr == "perdure: there is no command 'rum' (did you mean 'run'?); see perdure --help\n"
 
 
+@pytest.mark.accepts("P27")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -66,6 +74,11 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
             ["add-budget", "t", "--time", "soon"],
             "perdure add-budget: --time: 'soon' is no time; write it like 90s, 10m or 1h30m; see perdure add-budget --help",
         ),
+        (["dev", "--port", "abc"], "perdure dev: --port: 'abc' is no whole number; see perdure dev --help"),
+        (["setup", "--wait", "long"], "perdure setup: --wait: 'long' is no number; see perdure setup --help"),
+        (["show", "ticket", "5001"], "perdure show: unrecognized arguments: 5001; see perdure show --help"),
+        (["run", "talker", "hello", "--model", "gpt"], "perdure run: unrecognized arguments: --model gpt; see perdure run --help"),
+        (["--verb", "list"], "perdure: unrecognized arguments: --verb; see perdure --help"),
         (["add-budget", "t"], "perdure: say what is added: --usd, --time, --tokens, --model-calls or --tool-calls"),
         (["run", "talker", "hello", "--usd", "much"], "perdure: Budget: usd: Input should be a valid decimal"),
     ],

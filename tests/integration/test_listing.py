@@ -124,6 +124,22 @@ async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -
         assert await upserts(client, report.turn_id) == 1
 
 
+@pytest.mark.accepts("P27")
+async def test_turns_of_one_task_queue_are_listed_alone(perdure_server: str, agent: Agent) -> None:
+    """Whatever the queue is called; without it, those of all queues. No worker is needed."""
+    connected = await connect_local(perdure_server)
+    names = [f"{agent.name} {odd}" for odd in ("plain", "it's", "back\\slash", "' OR ''='")]
+    started = {name: await AgentClient.from_temporal(connected, task_queue=name).start(agent, "hello") for name in names}
+    client = AgentClient.from_temporal(connected)
+
+    await eventually_listed(client, [turn.id for turn in started.values()], agent=agent)
+    found = {name: await listed(client, task_queue=name) for name in names}
+    for turn in started.values():
+        await connected.get_workflow_handle(turn.id).terminate()
+
+    assert found == {name: [turn.id] for name, turn in started.items()}
+
+
 async def test_labels_are_on_the_turn_and_in_tool_context_and_filter_the_list(runtime: Runtime) -> None:
     """A turn is found by one of its labels and by all of them, and not by one that it has not."""
     seen: list[dict[str, str]] = []

@@ -30,6 +30,7 @@ def register(subparsers: Any) -> None:
         epilog=examples("perdure show ticket-4711", "perdure show ticket-4711 --json | jq 'select(.kind == \"report\").report.cost'"),
     )
     show.add_argument("turn", metavar="TURN", help="the turn's id")
+    show.add_argument("--full", action="store_true", help="task, arguments and results whole, below their lines")
     options.streaming(show)
     options.telling(show, "a line of JSON for each event, and one for the report")
     options.naming(show)

@@ -28,6 +28,9 @@ class Follower(Protocol):
     async def follow(self, turn: Turn[Any], reach: Reach) -> None:
         """What happens in it, to its end."""
 
+    async def result(self, turn: Turn[Any]) -> AgentReport[Any]:
+        """Its report, with the answer in the form that is told."""
+
     def close(self, report: AgentReport[Any]) -> None:
         """It has an answer."""
 
@@ -39,7 +42,7 @@ def follower(arguments: argparse.Namespace, *, answers: bool) -> Follower:
     """What the options ask for. Where an answer is what one is after, standard output has nothing else."""
     if arguments.json:
         return Told(streams=arguments.stream)
-    return Watch(sys.stderr if answers else sys.stdout, Commands(arguments.address), streams=arguments.stream)
+    return Watch(sys.stderr if answers else sys.stdout, Commands(arguments.address), streams=arguments.stream, full=arguments.full)
 
 
 async def follow(client: AgentClient, turn: Turn[Any], arguments: argparse.Namespace, *, is_new: bool = False) -> int:
@@ -66,7 +69,7 @@ async def conclude(turn: Turn[Any], telling: Follower) -> int:
         PerdureError: It has no answer.
     """
     try:
-        report = await turn.typed(str).result()  # as the model wrote it
+        report = await telling.result(turn)
     except PerdureError as error:
         if error.report is not None:
             telling.fail(error.report)

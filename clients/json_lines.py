@@ -17,7 +17,7 @@ from perdure.clients.speech import Said
 from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.tree import Followed, Reach
 from perdure.clients.turn import Turn
-from perdure.errors import PerdureError
+from perdure.errors import OutputInvalidError, PerdureError
 from perdure.reports import AgentReport
 from perdure.text import exact
 
@@ -36,6 +36,13 @@ class Told:
         followed: Followed = Aloud(turn, lambda said: say(turn.id, said)) if self._streams else turn
         async for event in followed.events():
             tell(event.to_json())
+
+    async def result(self, turn: Turn[Any]) -> AgentReport[Any]:
+        """The answer as JSON values where the turn has a type; as text where that is cut off."""
+        try:
+            return await turn.result()
+        except OutputInvalidError:
+            return await turn.typed(str).result()
 
     def close(self, report: AgentReport[Any]) -> None:
         """The report."""

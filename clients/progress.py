@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import datetime
+from textwrap import indent
 from typing import TextIO
 from urllib.parse import quote
 
@@ -40,7 +42,7 @@ from perdure.fold import apply
 from perdure.reports import AgentReport, Outcome
 from perdure.state import TurnState
 from perdure.tasks import headline
-from perdure.text import arguments_exactly, arguments_in_brief, harmless, one_line, word
+from perdure.text import arguments_exactly, arguments_in_brief, arguments_indented, harmless, one_line, word
 
 COLOURS = {Outcome.COMPLETED: "green", Outcome.TRUNCATED: "yellow", Outcome.CANCELLED: "yellow"}
 """Of how a turn ended; red for the others."""
@@ -50,15 +52,16 @@ _IN_SHORT = TurnStarted | AgentResolved | ModelAnswered | ToolReturned | ChildSc
 
 
 class Progress:
-    """Prints what happens in a turn as its events come in, and what its model says.
+    """Prints what happens in a turn as its events come in, and what its model says; with `full` all that was said, below each line.
 
     Attributes:
         said: The last text that was printed.
         is_speaking: Whether a text is being printed, which another line would cut in two.
     """
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(self, out: TextIO | None = None, *, full: bool = False) -> None:
         out = out or sys.stdout
+        self._full = full
         self.said = ""
         self.is_speaking = False
         self._out = out
@@ -79,6 +82,8 @@ class Progress:
         if text:
             self._end_text()
             self._print(f"{self._time(event.at)}  {text}", is_short=isinstance(event.fact, _IN_SHORT))
+        for whole in _whole(event.fact) if self._full else ():
+            put(indent(shown(whole, self._out).rstrip(), " " * _INDENT), self._out)
 
     def now(self, at: datetime, words: str) -> str:
         """A line about this moment."""
@@ -184,6 +189,23 @@ def _decided(decision: Decision) -> str:
     """What was decided, by whom, with which arguments and why."""
     edited = "" if decision.arguments is None else f", with other arguments: {arguments_exactly(decision.arguments)}"
     return f"{decision.in_words}{edited}" + (f": {_all(decision.reason)}" if decision.reason else "")
+
+
+def _whole(fact: Fact) -> Iterator[str]:
+    """What the line of a fact may cut: the task, calls with what was said before them, and results. The last answer is printed at the end."""
+    match fact:
+        case TurnStarted(request):
+            yield request.task.text
+        case ModelAnswered(_, answer) if answer.message.calls:
+            yield from filter(str.strip, (answer.message.text,))
+            for call in answer.message.calls:
+                yield f"{word(call.name)} {arguments_indented(call.arguments)}"
+        case ToolReturned(_, output):
+            yield output.content
+        case ChildEnded(_, summary, reason):
+            yield summary.output if summary else reason
+        case _:
+            return
 
 
 def _and_tools(count: int) -> str:

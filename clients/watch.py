@@ -29,12 +29,12 @@ class Watch:
     Lines go to `out`; the answer goes to standard output, and notes to standard error.
     """
 
-    def __init__(self, out: TextIO, commands: Commands, *, streams: bool = False) -> None:
+    def __init__(self, out: TextIO, commands: Commands, *, streams: bool = False, full: bool = False) -> None:
         self._out = out
         self._commands = commands
         self._streams = streams
         self._live = Live(out)
-        self._progress = Progress(out)
+        self._progress = Progress(out, full=full)
         self._root: Node | None = None
         self._told: set[tuple[str, datetime | None]] = set()
 
@@ -51,6 +51,10 @@ class Watch:
             await tree.follow()
         if tree.root.children:
             self._live.last(["", *lines(rows(tree.root))])
+
+    async def result(self, turn: Turn[Any]) -> AgentReport[Any]:
+        """The answer as the model wrote it."""
+        return await turn.typed(str).result()
 
     def close(self, report: AgentReport[Any]) -> None:
         """The answer, if it was not said already where it belongs, and the figures."""

@@ -37,7 +37,7 @@ def parser() -> Parser:
     made = Parser(prog="perdure", description="Agents that must finish: each turn is a Temporal workflow.", epilog=EPILOG)
     made.add_argument("--version", action="version", version=f"perdure {version('perdure')}")
     made.add_argument("--verbose", action="store_true", help="show what the libraries log")
-    made.set_defaults(run=None, json=False)
+    made.set_defaults(run=None, json=False, full=False)
     subparsers = made.add_subparsers(title="commands", metavar="COMMAND")
     for_workers.register(subparsers)
     for_callers.register(subparsers)

@@ -41,7 +41,7 @@ def _folders(path: Path) -> list[Path]:
     try:
         inner = sorted(path.iterdir())
     except OSError as error:
-        raise ConfigurationError(f"the folder of skills {path} cannot be read: {error.strerror}") from error
+        raise ConfigurationError(f"the folder of skills {path.absolute()} cannot be read: {error.strerror}") from error
     return [folder for folder in inner if not folder.name.startswith(".") and _has_skill(folder)]
 
 

@@ -456,9 +456,9 @@ class AgentClient:
         try:
             return pack(request, "the input of the turn")
         except errors.TooLargeError as error:
-            if not media_weight(opening(request.task, None)):
+            hint = _what_is_large(request)
+            if not hint:
                 raise
-            hint = "give images and files as addresses, or Temporal's client an external storage"
             raise errors.TooLargeError(f"{error.message}; {hint}", context=error.context) from None
 
     async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Turn[Any]:
@@ -483,6 +483,17 @@ class AgentClient:
         if feed is None:
             feed = self._feeds[turn_id, run_id] = Feed(self._client, turn_id, run_id)
         return Turn(self._client, feed, turn_id, run_id)
+
+
+def _what_is_large(request: TurnRequest) -> str:
+    """What of an input that is too large can be given otherwise; empty where nothing can."""
+    hints = []
+    if request.history:
+        bytes_ = sum(len(message.model_dump_json()) for message in request.history)
+        hints.append(f"{bytes_} bytes of that are history: give fewer of its messages, or a summary of them")
+    if media_weight(opening(request.task, None)):
+        hints.append("give images and files as addresses")
+    return ", ".join(hints) and f"{', '.join(hints)}, or Temporal's client an external storage"
 
 
 def _named(call_id: str, token: str | None = None) -> str:

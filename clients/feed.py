@@ -370,7 +370,9 @@ def unreadable(turn_id: str, error: RPCError) -> PerdureError:
     """What Temporal's answer about a turn means."""
     name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
     if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
-        return errors.ConfigurationError(f"Temporal says: {error.message}")
+        return errors.ConfigurationError(
+            f"Temporal says: {error.message.rstrip('.')}; `perdure setup --namespace NAME --create-namespace` creates one"
+        )
     if error.status == RPCStatusCode.NOT_FOUND:
         return errors.TurnNotFoundError(f"there is no turn {name!r}, or its retention is over", context={"turn_id": name})
     if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from decimal import ROUND_UP, Decimal
+from decimal import ROUND_UP, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from perdure import errors, kinds
+from perdure.text import one_line
 from perdure.values import Given, Wire
 
 _NANO = Decimal("0.000000001")
@@ -27,7 +28,17 @@ def usd(amount: Decimal) -> Decimal:
 def _exact(value: object) -> object:
     if isinstance(value, float | bool):
         raise ValueError(f"give money as text or Decimal, such as '0.50', not {value!r}: a float is not exact")
+    if isinstance(value, str) and not _is_number(value):
+        raise ValueError(f"{one_line(value, 40)!r} is not a number, such as '0.50'")
     return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        Decimal(text)
+    except InvalidOperation:
+        return False
+    return True
 
 
 def _no_truth(value: object) -> object:

@@ -10,7 +10,7 @@ import json
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from perdure import errors
@@ -32,6 +32,7 @@ else:  # with a default, pydantic takes an `AgentReport` without a parameter for
 _NAME_CHARACTERS = 64
 _CAUSE_CHARACTERS = 300
 _REASON_CHARACTERS = 1_000
+_VALUES = (BaseModel, int, float, bytes, list, tuple, dict, set)
 _SCHEMA_BYTES = 8 * 1024
 """A longer schema is not told again to a model that is asked again."""
 
@@ -44,9 +45,13 @@ def schema_of(wanted: Any, whose: str = "") -> Schema | None:
     """
     if wanted is None or wanted is str:
         return None
-    name = wanted.__name__ if _is_class(wanted) else str(wanted)
+    name = wanted.__name__ if _is_class(wanted) else one_line(str(wanted), _CAUSE_CHARACTERS)
     if isinstance(wanted, FunctionType):
         raise errors.ConfigurationError(f"{whose}output type {name}: it is a function; name a type")
+    if isinstance(wanted, str):
+        raise errors.ConfigurationError(f"{whose}output is the string {one_line(wanted, _NAME_CHARACTERS)!r}; give the type itself, without quotes")
+    if isinstance(wanted, _VALUES):
+        raise errors.ConfigurationError(f"{whose}output is an instance of {type(wanted).__name__}; give the type {type(wanted).__name__} itself")
     try:
         made = without_titles(TypeAdapter(wanted).json_schema)
         strict(made)

@@ -15,18 +15,21 @@ from decimal import Decimal
 from typing import Any
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from perdure import errors
+from perdure.text import one_line
 
 _REFUSED = {
     inspect.Parameter.VAR_POSITIONAL: "*{}",
     inspect.Parameter.VAR_KEYWORD: "**{}",
     inspect.Parameter.POSITIONAL_ONLY: "{} (positional-only)",
 }
+
+_CAUSE_CHARACTERS = 300
 
 _EXACT = 10**15
 """Decimals below this are written as numbers; larger ones may have digits without end."""
@@ -213,7 +216,22 @@ def _model(function: Callable[..., object], fields: dict[str, Any]) -> type[Base
     try:
         return create_model(f"{function.__name__}_arguments", __config__=config, **fields)
     except PydanticUserError as error:
-        raise errors.ConfigurationError(f"tool {function.__qualname__}: {error.message}; a model can only send JSON") from error
+        unfit = [f"parameter {field.alias}: {_name(kind)}" for kind, field in fields.values() if not _is_known(kind)]
+        what = f"{' and '.join(unfit)} cannot be read from JSON" if unfit else one_line(error.message, _CAUSE_CHARACTERS)
+        raise errors.ConfigurationError(f"tool {function.__qualname__}: {what}; a model can only send JSON") from error
+
+
+def _name(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}" if inspect.isclass(kind) else str(kind)
+
+
+def _is_known(kind: Any) -> bool:
+    """Whether pydantic can read a type."""
+    try:
+        TypeAdapter(kind)
+    except PydanticUserError:
+        return False
+    return True
 
 
 class _Plain(GenerateJsonSchema):

@@ -8,6 +8,7 @@ Temporal with unknown fields ignored (see `perdure.activities.payloads`), so old
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 
 class Value(BaseModel):
@@ -34,8 +35,14 @@ class _Refuses(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass h
             return super().__call__(**dict(zip(cls.in_order, args, strict=False)), **fields)
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
-            words = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in found[:5])
-            raise errors.ConfigurationError(f"{cls.__name__}: {'; '.join(words)}") from None
+            raise errors.ConfigurationError(f"{cls.__name__}: {'; '.join(_words(cls, one) for one in found[:5])}") from None
+
+
+def _words(cls: type[BaseModel], problem: ErrorDetails) -> str:
+    place = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+        return f"there is no field {place!r}; there are {', '.join(cls.model_fields)}"
+    return f"{place}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(": ")
 
 
 if TYPE_CHECKING:

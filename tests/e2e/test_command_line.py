@@ -80,7 +80,7 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
         (["run", "talker", "hello", "--model", "gpt"], "perdure run: unrecognized arguments: --model gpt; see perdure run --help"),
         (["--verb", "list"], "perdure: unrecognized arguments: --verb; see perdure --help"),
         (["add-budget", "t"], "perdure: say what is added: --usd, --time, --tokens, --model-calls or --tool-calls"),
-        (["run", "talker", "hello", "--usd", "much"], "perdure: Budget: usd: Input should be a valid decimal"),
+        (["run", "talker", "hello", "--usd", "much"], "perdure: Budget: usd: 'much' is not a number, such as '0.50'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

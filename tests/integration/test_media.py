@@ -88,11 +88,14 @@ async def test_large_image_goes_by_its_digest_through_external_storage(perdure_s
     assert len(list(tmp_path.iterdir())) == 1  # noqa: ASYNC240 - one file
 
 
-async def test_large_image_without_external_storage_is_refused_with_what_helps(runtime: Runtime) -> None:
-    """At the client, before anything is started."""
+async def test_large_image_or_history_without_external_storage_is_refused_with_what_helps(runtime: Runtime) -> None:
+    """At the client, before anything is started; of a history, how much of it there is."""
+    history = [UserMessage(parts=(Text(text="x" * 2_000_000),))]
     async with runtime(Agent(name="seer", model="scripted:m"), model=ScriptedModel()) as client:
         with pytest.raises(errors.TooLargeError, match="give images and files as addresses, or Temporal's client an external storage"):
             await client.start("seer", picture(LARGE))
+        with pytest.raises(errors.TooLargeError, match=r"20\d{5} bytes of that are history: give fewer of its messages"):
+            await client.start("seer", "And now?", history=history)
 
 
 async def test_images_that_are_too_large_for_any_storage_are_refused(runtime: Runtime) -> None:

@@ -231,10 +231,12 @@ def test_long_value_is_shown_short() -> None:
 
 
 WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
-    "money": (lambda: Budget(usd="x"), "Budget: usd: "),
-    "no limit": (lambda: Budget(), "Budget: Value error, name at least one of"),
-    "unknown": (lambda: Budget(dollars=1), "Budget: dollars: Extra inputs"),  # type: ignore[call-arg]
+    "money": (lambda: Budget(usd="1,50"), "Budget: usd: '1,50' is not a number, such as '0.50'"),
+    "no limit": (lambda: Budget(), "Budget: name at least one of"),
+    "unknown": (lambda: Budget(dollars=1), "Budget: there is no field 'dollars'; there are usd, time, tokens, model_calls, tool_calls"),  # type: ignore[call-arg]
     "no name": (lambda: Budget("0.50"), "Budget: name the fields, such as Budget(usd=…)"),  # type: ignore[call-arg]
+    "quoted output": (lambda: Agent(name="a", model="m:x", output="Out"), "agent a: output is the string 'Out'; give the type itself"),
+    "output value": (lambda: Agent(name="a", model="m:x", output=Deny()), "agent a: output is an instance of Deny; give the type Deny itself"),
     "output": (lambda: RequestOptions(max_output_tokens=0), "RequestOptions: max_output_tokens: "),
     "task": (lambda: Task(content=5), "Task: content"),
     "price": (lambda: Price(input="x", output="1"), "Price: input: "),
@@ -254,7 +256,7 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.accepts("U15")
+@pytest.mark.accepts("U15", "P29")
 @pytest.mark.parametrize(("make", "words"), WRONG_VALUES.values(), ids=WRONG_VALUES)
 def test_value_that_people_build_is_refused_as_an_agent_is(make: Callable[[], object], words: str) -> None:
     """One error for all of them, with the field that is wrong."""

@@ -191,7 +191,7 @@ def test_two_fields_of_one_type_share_its_definition() -> None:
         (dict[str, Any], "any value may stand there"),
         (list, "any value may stand there"),
         (object(), "output type"),
-        ("Nowhere", "not fully defined"),
+        ("Nowhere", "output is the string 'Nowhere'; give the type itself"),
         (len, "output type"),
         (lambda: 1, "it is a function"),
     ],

@@ -107,6 +107,7 @@ def _loaded(target: str) -> AgentWorker:
 async def run_dev(arguments: argparse.Namespace) -> int:
     """`perdure dev`."""
     from perdure.worker import logs
+    from perdure.worker.dev_lock import only_worker
     from perdure.worker.dev_server import DevServer, running
     from perdure.worker.settings import WorkerSettings
 
@@ -128,7 +129,8 @@ async def run_dev(arguments: argparse.Namespace) -> int:
         else:
             logs.configure(WorkerSettings.from_environment().log_format)
             words = f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}"
-            await app.run(where.address, on_start=lambda: _say(words))
+            with only_worker(arguments.state, app.polled_queue, arguments.app):
+                await app.run(where.address, on_start=lambda: _say(words))
         _say("stopping …")
     return 0
 

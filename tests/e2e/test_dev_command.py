@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 
+import pytest
+
 from .command_line import NO_MODEL, CommandLine, is_alive, status_of
 
 
@@ -41,16 +43,20 @@ def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
     assert code == 0
 
 
-def test_dev_with_agents_runs_their_turns(perdure: CommandLine) -> None:
+@pytest.mark.accepts("P30")
+def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(perdure: CommandLine) -> None:
     """One command for server and worker; another one in another terminal runs a turn; Ctrl-C ends all of it with exit code 0."""
     with perdure.started("dev", "agents:talker", "--port", "0") as dev:
         address = dev.wait_for(r"Temporal  (\S+)")[1]
         dev.wait_for("talker on task queue 'perdure'")
         note = json.loads((perdure.folder / ".perdure/server.json").read_text(encoding="utf-8"))
         done = perdure("run", "talker", "hello", "--address", address)
+        second = perdure("dev", "agents:registry")
         code = dev.interrupt()
 
     assert (done.returncode, NO_MODEL in done.stdout) == (0, True)
+    assert second.returncode == 2
+    assert "`perdure dev agents:talker` runs in this folder and polls task queue 'perdure'" in second.stderr
     assert code == 0
     assert not is_alive(note["pid"])
 

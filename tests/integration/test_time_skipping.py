@@ -25,9 +25,9 @@ CLERK = Agent(name="clerk", model="openai:gpt-5-mini", tools=[pay])
 ASKS = calls(call("pay", euros=5))
 
 
-async def waiting(client: AgentClient, task: str, **options: Budget) -> Turn:
+async def waiting(client: AgentClient, task: str) -> Turn:
     """A turn that waits for its approval."""
-    turn = await client.start("clerk", task, **options)
+    turn = await client.start("clerk", task)
     assert (await turn.wait(timeout=60)).state == "waiting"
     return turn
 
@@ -65,6 +65,20 @@ async def test_pause_before_a_model_is_asked_again_is_skipped(runtime: Runtime) 
 
     assert (report.output, report.model_calls) == ("back again", 2)
     assert report.duration > timedelta(minutes=4)
+
+
+@pytest.mark.accepts("P24")
+async def test_budget_of_time_is_over_in_the_time_that_is_skipped(runtime: Runtime) -> None:
+    """The pause that the provider wants is longer than what the turn may take."""
+    away = fails(LLMUnavailableError("away", context={"retry_after_s": 240}))
+    async with runtime(CLERK, model=ScriptedModel(away, says("too late"))) as client:
+        turn = await client.start("clerk", "Are you there?", budget=Budget(time=timedelta(minutes=3)))
+        await skip_time(client, turn, timedelta(minutes=5))
+        with pytest.raises(errors.TurnBudgetExceededError) as raised:
+            await turn.result()
+
+    assert raised.value.report is not None
+    assert raised.value.report.duration >= timedelta(minutes=3)
 
 
 async def test_server_that_does_not_skip_time_is_refused_with_the_option_that_it_needs() -> None:

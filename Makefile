@@ -8,7 +8,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test check dev test-slow soak test-local-model local-model-tools bench bench-attacks bench-budgets bench-trees bench-peers screenshots acceptance bad-input lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
+.PHONY: mistakes demo test check dev test-slow soak test-local-model local-model-tools bench bench-attacks bench-budgets bench-trees bench-peers screenshots acceptance bad-input lock format deploy-check deploy-tools mcp-servers docs docs-check docs-serve docs-tools clean
 
 demo: $(READY)        ## a real turn on a real Temporal server; its worker is killed in the middle
 	@$(BIN)/perdure demo $(ARGS)
@@ -72,6 +72,9 @@ acceptance: $(READY)  ## which test shows which statement of docs/acceptance.md
 bad-input: $(READY)   ## try every row of docs/bad-input.md, and write the page anew
 	@$(BIN)/pytest -n $(WORKERS) -m "" -k "not page" tests/integration/test_bad_input_table.py
 	@$(BIN)/python -m tests.integration.bad_inputs
+
+mistakes: $(READY)    ## try every row of docs/mistakes.md, and write the page anew
+	@$(BIN)/python -m tests.unit.mistakes
 
 format: $(READY)      ## what a tool can mend
 	@$(BIN)/ruff check --fix .

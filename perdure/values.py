@@ -30,7 +30,9 @@ class _Refuses(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass h
         from perdure import errors  # errors are told by values
 
         if len(args) > len(cls.in_order):
-            raise errors.ConfigurationError(f"{cls.__name__}: name the fields, such as {cls.__name__}({next(iter(cls.model_fields))}=…)")
+            raise errors.ConfigurationError(
+                f"{cls.__name__}: name the fields, such as {cls.__name__}({next(iter(cls.in_order or cls.model_fields))}=…)"
+            )
         try:
             return super().__call__(**dict(zip(cls.in_order, args, strict=False)), **fields)
         except ValidationError as error:

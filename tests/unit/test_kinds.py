@@ -235,8 +235,8 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
     "no limit": (lambda: Budget(), "Budget: name at least one of"),
     "unknown": (lambda: Budget(dollars=1), "Budget: there is no field 'dollars'; there are usd, time, tokens, model_calls, tool_calls"),  # type: ignore[call-arg]
     "no name": (lambda: Budget("0.50"), "Budget: name the fields, such as Budget(usd=…)"),  # type: ignore[call-arg]
-    "quoted output": (lambda: Agent(name="a", model="m:x", output="Out"), "agent a: output is the string 'Out'; give the type itself"),
-    "output value": (lambda: Agent(name="a", model="m:x", output=Deny()), "agent a: output is an instance of Deny; give the type Deny itself"),
+    "quoted output": (lambda: Agent(name="a", model="m:x", output="Out"), "agent a: output is the string 'Out'; give the type itself"),  # type: ignore[arg-type]
+    "output value": (lambda: Agent(name="a", model="m:x", output=Deny()), "agent a: output is an instance of Deny; give the type Deny itself"),  # type: ignore[arg-type]
     "output": (lambda: RequestOptions(max_output_tokens=0), "RequestOptions: max_output_tokens: "),
     "task": (lambda: Task(content=5), "Task: content"),
     "price": (lambda: Price(input="x", output="1"), "Price: input: "),

@@ -18,8 +18,7 @@ from perdure.__main__ import parser
 from perdure.activities.data_converter import VARIABLE, chosen
 from perdure.clients import AgentClient, commands
 from perdure.clients.feed import describe
-from perdure.testing import ScriptedModel, call, calls, says
-from perdure.testing.plugin import Runtime
+from perdure.testing import Runtime, ScriptedModel, call, calls, says
 from perdure.workflows import AgentTurn
 from perdure.workflows.inputs import OneInput
 

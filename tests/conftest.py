@@ -49,6 +49,8 @@ _NO_FAILURES = {
 }
 """No failure: an event came in while the turn was ending, or more than 2 MB of results came in
 meanwhile, so the server has the workflow look again; or an operator paused or reset the turn."""
+_BUSY = "[TMPRL1101]"
+"""How Temporal's message begins where a thread did not get the processor for two seconds. The task is done again."""
 hypothesis.settings.register_profile(
     "perdure", hypothesis.settings(max_examples=examples(100)), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -159,7 +161,7 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
     history = await client.get_workflow_handle(turn_id, run_id=run_id).fetch_history()
     state = await fold_history(client, history)
     failures = [event.workflow_task_failed_event_attributes for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
-    failed = [failure for failure in failures if failure.cause not in _NO_FAILURES]
+    failed = [failure for failure in failures if failure.cause not in _NO_FAILURES and _BUSY not in failure.failure.message]
     assert not failed, f"workflow tasks of {turn_id} failed: {failed}"
     if state.ended is not None and state.ended.summary is not None:
         assert told_by(state.ended.summary) == told_by_fold(state)

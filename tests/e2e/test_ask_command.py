@@ -10,6 +10,7 @@ import pytest
 from .command_line import CommandLine
 
 
+@pytest.mark.slow
 def test_ask_answers_from_a_folder_and_names_the_source(perdure: CommandLine) -> None:
     """Without a server, a worker or a key: all of it is brought and gone afterwards."""
     (perdure.folder / "rules").mkdir()

@@ -99,14 +99,11 @@ def test_mistake_is_said_in_one_line(here: Here, arguments: list[str], said: str
         (":registry", "not module:name"),
         ("json:loads", r"json:loads\(\) failed"),
         ("sys:path", "sys:path is a list"),
-        ("broken:app", "ZeroDivisionError"),
         ("", "not module:name"),
     ],
 )
 def test_what_is_no_agent_is_refused_in_one_kind_line(perdure: CommandLine, target: str, said: str) -> None:
     """Exit code 2 and a sentence that says what was found; no traceback."""
-    (perdure.folder / "broken.py").write_text("app = 1 / 0\n", encoding="utf-8")
-
     done = perdure("worker", target)
 
     assert (done.returncode, done.stdout) == (2, "")

@@ -89,6 +89,7 @@ def start_raw(perdure: CommandLine, turn_id: str) -> None:
     asyncio.run(start())
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G7")
 def test_nothing_of_a_turn_reaches_a_terminal_raw(perdure: CommandLine) -> None:
     """Task, arguments, calls, results, errors and answer, live and afterwards, in a line each and as JSON."""

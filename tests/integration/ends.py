@@ -143,6 +143,14 @@ ELSEWHERE = {
         "becomes the cause of a TurnBudgetExceededError",
         "integration/test_errors_in_turns.py::test_spent_credit_of_a_provider_is_a_spent_budget",
     ),
+    errors.StaleCursorError: (
+        "told to who reads events",
+        "integration/test_event_json.py::test_cursor_that_is_not_of_this_run_is_refused_by_the_call",
+    ),
+    errors.PayloadDecodeError: (
+        "told to who lacks the codec",
+        "integration/test_encrypted_turns.py::test_turn_that_cannot_be_decoded_costs_a_list_one_line",
+    ),
 }
 """Classes that no turn ends with: why, and the test that raises them."""
 

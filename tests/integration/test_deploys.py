@@ -46,6 +46,7 @@ class Slow:
     async def close(self) -> None: ...
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y11")
 async def test_nondeterministic_deploy_leaves_a_turn_waiting_and_a_rollback_lets_it_end(perdure_server: str) -> None:
     """Its workflow task fails and is tried again, the turn stays Running, and the old code completes it."""

@@ -29,6 +29,7 @@ CODES = {
 """By the case of `ends.py`."""
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P3")
 async def test_every_outcome_has_an_exit_code_of_its_own(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`perdure show` of a turn that ended so, by the command line's own function. Scripts rely on the numbers."""

@@ -257,6 +257,7 @@ class Breaks(StubProvider):
         return {"text": text, "pace_s": 0.05} if self.requests else first
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M8", "E2")
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_stream_that_is_cut_in_a_turn_is_a_failure_that_is_tried_again(runtime: Runtime, vendor: Vendor) -> None:
@@ -360,6 +361,7 @@ async def test_text_of_a_turn_that_is_not_there_is_an_error(runtime: Runtime) ->
             await everything(gone)
 
 
+@pytest.mark.slow
 async def test_outcome_is_the_same_with_and_without(runtime: Runtime) -> None:
     """Output, steps, usage and spending."""
     reports = []

@@ -294,10 +294,10 @@ async def test_tools_that_decide_are_announced_as_such() -> None:
         hints = {item.name: item.annotations for item in (await client.list_tools()).tools}
 
     assert {name for name, hint in hints.items() if hint is None or not hint.read_only_hint} == {
-        "start_turn", "cancel_turn", "add_budget", "approve_call", "deny_call"
+        "start_turn", "cancel_turn", "add_budget", "approve_call", "deny_call", "resume_turn"
     }  # fmt: skip
     assert {name for name, hint in hints.items() if hint and hint.destructive_hint and not hint.idempotent_hint} == {
-        "add_budget", "approve_call", "deny_call"
+        "add_budget", "approve_call", "deny_call", "resume_turn"
     }  # fmt: skip
 
 

@@ -225,6 +225,7 @@ async def test_odd_words_of_an_error_leave_it_typed(runtime: Runtime, vendor: Ve
     assert {name: len(requests) for name, requests in stub.heard.items()} == dict.fromkeys(bodies, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G3")
 async def test_arguments_nested_about_as_deep_as_python_goes_are_told_to_be_too_deep(run: Run) -> None:
     """What reads and shows them on the way meets its limit at one depth or another, and the turn goes on."""

@@ -129,7 +129,7 @@ async def test_status_says_that_no_worker_has_taken_what_is_to_be_done(perdure_s
     client = await AgentClient.connect(perdure_server, task_queue="without-activities")
     async with Worker(client.temporal, task_queue="without-activities", workflows=[AgentTurn], workflow_runner=UnsandboxedWorkflowRunner()):
         turn = await client.start("desk", "Answer ticket 7.")
-        untaken = await status_when(turn, lambda found: found.doing.startswith("agent"))
+        untaken = await status_when(turn, lambda found: found.doing.endswith("takes it"))
         await client.temporal.get_workflow_handle(turn.id).terminate("enough")
 
     assert (untaken.state, untaken.doing) == ("running", "agent: looks the agent up, as soon as a worker takes it")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from perdure import Agent, Budget, errors, tool
+from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
 from perdure.clients import AgentClient, Turn
 from perdure.errors import LLMUnavailableError
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, local_runtime, says, skip_time
@@ -71,7 +72,8 @@ async def test_pause_before_a_model_is_asked_again_is_skipped(runtime: Runtime) 
 async def test_budget_of_time_is_over_in_the_time_that_is_skipped(runtime: Runtime) -> None:
     """The pause that the provider wants is longer than what the turn may take."""
     away = fails(LLMUnavailableError("away", context={"retry_after_s": 240}))
-    async with runtime(CLERK, model=ScriptedModel(away, says("too late"))) as client:
+    patient = replace(CLERK, model_retry=ModelRetryPolicy())
+    async with runtime(patient, model=ScriptedModel(away, says("too late"))) as client:
         turn = await client.start("clerk", "Are you there?", budget=Budget(time=timedelta(minutes=3)))
         await skip_time(client, turn, timedelta(minutes=5))
         with pytest.raises(errors.TurnBudgetExceededError) as raised:

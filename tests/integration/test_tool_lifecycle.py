@@ -210,6 +210,7 @@ async def test_tool_that_does_not_stop_is_named_in_the_report(runtime: Runtime) 
     assert caught.value.report.unstopped == ("step-1.call-1",)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T11")
 async def test_tool_that_was_cancelled_before_it_began_never_begins(runtime: Runtime) -> None:
     """Its loop is held up by another tool while the cancel arrives."""

@@ -175,6 +175,7 @@ def is_paired(messages: tuple[Message, ...]) -> bool:
     return len(ids) == len(set(ids)) and "" not in ids
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L19", "T9", "Y12")
 async def test_turns_with_every_kind_of_luck_keep_their_promises(runtime: Runtime) -> None:
     """All end; what was sent was paired, what was refused did not run, and nothing ran twice."""

@@ -91,6 +91,7 @@ async def test_one_worker_remembers_and_reads_no_history(perdure_server: str) ->
     assert (service.calls[FORWARD], service.calls[BACKWARD]) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_two_workers_that_share_a_turn_ask_what_one_would_ask(perdure_server: str) -> None:
     """A tool or a model runs now here, now there; each worker reads only the tail that it has not seen."""
     queue, model, asked = f"test-{secrets.token_hex(6)}", ScriptedModel(*pages(20)), list[str]()
@@ -196,6 +197,7 @@ async def recorded(runtime: Runtime) -> AsyncIterator[Recorded]:
         yield Recorded(client.temporal, await client.history(turn), facts)
 
 
+@pytest.mark.slow
 async def test_all_of_history_gives_each_steps_transcript(recorded: Recorded) -> None:
     """A cache of no bytes remembers nothing, so every step is read from the beginning, up to its own call and not further."""
     transcripts = Transcripts(max_bytes=0)
@@ -239,6 +241,7 @@ async def test_what_was_made_here_needs_no_history(recorded: Recorded) -> None:
 ANOTHER = ToolCall(id="another", name="look", arguments='{"page": 99}')
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y13")
 @pytest.mark.parametrize(
     "parts",
@@ -267,6 +270,7 @@ def wrong_calls() -> Iterator[tuple[ToolCall, ...]]:
         yield from itertools.product(some, repeat=count)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y16")
 async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_believed(runtime: Runtime) -> None:
     """A worker that was frozen knows the answer of a lost attempt; whatever it is, the transcript is that of history."""

@@ -138,6 +138,7 @@ class LateBefore(Middleware):
         raise errors.GuardrailError("too late to look away")
 
 
+@pytest.mark.slow
 async def test_time_that_is_over_lets_nothing_past_a_guardrail(runtime: Runtime) -> None:
     """Whatever is done when the budget is spent: the check is waited for, before the turn and after it."""
     limited = {"budget": Budget(time=SHORT)}

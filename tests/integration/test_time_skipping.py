@@ -70,17 +70,17 @@ async def test_pause_before_a_model_is_asked_again_is_skipped(runtime: Runtime) 
 
 @pytest.mark.accepts("P24")
 async def test_budget_of_time_is_over_in_the_time_that_is_skipped(runtime: Runtime) -> None:
-    """The pause that the provider wants is longer than what the turn may take."""
-    away = fails(LLMUnavailableError("away", context={"retry_after_s": 240}))
+    """The second pause that the provider wants is longer than what is left of the turn's time."""
+    away = fails(LLMUnavailableError("away", context={"retry_after_s": 100}))
     patient = replace(CLERK, model_retry=ModelRetryPolicy())
-    async with runtime(patient, model=ScriptedModel(away, says("too late"))) as client:
+    async with runtime(patient, model=ScriptedModel(away, away, says("too late"))) as client:
         turn = await client.start("clerk", "Are you there?", budget=Budget(time=timedelta(minutes=3)))
-        await skip_time(client, turn, timedelta(minutes=5))
+        await skip_time(client, turn, timedelta(minutes=2))
         with pytest.raises(errors.TurnBudgetExceededError) as raised:
             await turn.result()
 
     assert raised.value.report is not None
-    assert raised.value.report.duration >= timedelta(minutes=3)
+    assert raised.value.report.duration >= timedelta(seconds=100)
 
 
 async def test_server_that_does_not_skip_time_is_refused_with_the_option_that_it_needs() -> None:

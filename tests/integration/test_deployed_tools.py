@@ -355,7 +355,16 @@ async def test_approval_that_was_given_before_does_not_count_for_the_deployed_to
             await turn.approve(first)
         with pytest.raises(errors.ApprovalConflictError, match="approve it with its token; nothing was decided"):
             await client.approve(turn.id, first.call_id)
-        given: dict[str, Any] = {"approve": [], "deny": [], "arguments": None, "reason": "", "by": None, "agent": None, "label": [], "task_queue": None}
+        given: dict[str, Any] = {
+            "approve": [],
+            "deny": [],
+            "arguments": None,
+            "reason": "",
+            "by": None,
+            "agent": None,
+            "label": [],
+            "task_queue": None,
+        }
         await decisions.decide(client, argparse.Namespace(turn=turn.id, **given, json=False, address=None))
         await client.approve(turn.id, first.call_id, token=second.token)
         approved = (await turn.result()).steps[0].results[0]

@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     except SystemExit as left:  # --help and mistakes
         return left.code if isinstance(left.code, int) else exits.USAGE
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(Lines(dated=False))
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, handlers=[handler])
     if arguments.run is None:
         parser().print_help()

@@ -34,13 +34,22 @@ class JsonLines(logging.Formatter):
 
 
 class Lines(logging.Formatter):
-    """A record as lines for people: time, level and message, and below it, indented, what else it says. Only the first can pass for a record."""
+    """A record as lines for people: time, level and message, and below it, indented, what else it says. Only the first can pass for a record.
+
+    Args:
+        dated: Whether the first line begins with time and level, as in a worker's log. A command that a person
+            follows leaves them out.
+    """
+
+    def __init__(self, *, dated: bool = True) -> None:
+        super().__init__()
+        self._dated = dated
 
     def format(self, record: logging.LogRecord) -> str:
         """The lines."""
         first, *more = super().format(record).splitlines() or [""]
-        begin = f"{_time(record)} {record.levelname:<{_LEVEL}} {exact(first)}"
-        return "\n".join([begin, *(f"{_BELOW}{exact(line)}" for line in more)])
+        begin = f"{_time(record)} {record.levelname:<{_LEVEL}} " if self._dated else ""
+        return "\n".join([begin + exact(first), *(f"{_BELOW}{exact(line)}" for line in more)])
 
 
 def _time(record: logging.LogRecord) -> str:

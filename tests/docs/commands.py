@@ -22,6 +22,7 @@ _PATIENCE_S = 45.0
 _VARIABLE = re.compile(r"[A-Z_]+=")
 _SAME = [
     (r"\d+\.\d+ ?s\b", "0.0 s"),  # how long it took
+    (r"approved by \w+", "approved by anna"),  # the login name
     (r"expires in \d+ \w+ \d+ \w+", "expires in 7 h 59 min"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:0"),
     (r"temporal\.example\.com:\d+", "127.0.0.1:0"),

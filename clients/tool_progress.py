@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from perdure.clients.ear import Noted
 from perdure.clients.events import VERSION, Event
-from perdure.facts import Key, Scheduled, ToolLost, ToolReturned
+from perdure.facts import ApprovalNeeded, Key, Scheduled, ToolLost, ToolReturned
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RunningTools:
             case Scheduled(key) if key.is_tool_call and event.call is not None:
                 call = event.call
                 self._running[key] = ToolProgress(key.step, key.attempt, call.name, call.id, ())
-            case ToolReturned(key) | ToolLost(key):
+            case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):
                 self._running.pop(key, None)
 
     def hear(self, noted: Noted) -> Iterator[ToolProgress]:

@@ -133,6 +133,11 @@ class Decision(Wire):
         return ("approved" if self.approve else "denied") + (f" by {harmless(self.by)}" if self.by else "")
 
 
+def decision_about(call_id: str, decisions: Sequence[Decision]) -> Decision | None:
+    """The decision about a call that holds: the last one, because a person may be asked again after a deploy."""
+    return next((one for one in reversed(decisions) if one.call_id == call_id), None)
+
+
 class PendingApproval(Wire):
     """A call that waits for a person.
 

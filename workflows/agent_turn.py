@@ -243,8 +243,8 @@ class AgentTurn:
 
     def _said_of(self, move: Act) -> str:
         """Who approved a call, where that is known."""
-        found = next((one for one in self._board.state.decisions if one.call_id == move.call.id and one.by), None)
-        return f", {found.in_words}" if found else ""
+        found = approvals.decision_about(move.call.id, self._board.state.decisions)
+        return f", {found.in_words}" if found and found.by else ""
 
     async def _consult(self, move: Consult, agent: AgentDefinition) -> None:
         """Ask the policies about a call."""

@@ -93,8 +93,8 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
 def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
     """Who decided about a call of the open step, or of the one that was closed last, where that is known."""
     decisions = state.decisions or (state.steps[-1].decisions if state.steps else ())
-    name = next((one.by for one in decisions if one.call_id == call_id), None)
-    return {} if name is None else {"decided_by": name}
+    found = approvals.decision_about(call_id, decisions)
+    return {"decided_by": found.by} if found and found.by is not None else {}
 
 
 def _cut_off(state: TurnState, step: int) -> None:

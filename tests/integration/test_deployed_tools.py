@@ -6,9 +6,9 @@ All turns go through one deploy: a worker of the old code starts them, and one o
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import dataclasses
+import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +22,7 @@ from pydantic import Field
 from temporalio.client import Client
 
 from perdure import Agent, AgentReport, Registry, Tool, errors
+from perdure.__main__ import parser
 from perdure.activities.models import ModelRequest
 from perdure.approvals import PendingApproval
 from perdure.clients import Turn, decisions
@@ -335,7 +336,7 @@ async def approve_and_deploy(client: RecordingClient, registry: Registry, functi
     turn = await client.start("clerk", "go")
     first = await pending(turn)
     registry.add(clerk(function), replace=True)
-    await turn.approve(first, arguments={"euros": 30})
+    await turn.approve(first, arguments={"euros": 30}, by="anna")
     async for event in turn.events():
         if isinstance(event.fact, ApprovalNeeded):
             await pending(turn)
@@ -344,8 +345,11 @@ async def approve_and_deploy(client: RecordingClient, registry: Registry, functi
 
 
 @pytest.mark.accepts("T32")
-async def test_approval_that_was_given_before_does_not_count_for_the_deployed_tool(runtime: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_approval_that_was_given_before_does_not_count_for_the_deployed_tool(
+    runtime: Runtime, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     """Nor does the id of the call; what is asked about are the arguments that a person gave it, and they run if nothing else is said."""
+    caplog.set_level(logging.INFO, "perdure.turns")
     registry = Registry()
     model = ScriptedModel(calls(call("pay", euros=4000)), says("done"), calls(call("pay", euros=4000)), says("done"))
     async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
@@ -355,18 +359,8 @@ async def test_approval_that_was_given_before_does_not_count_for_the_deployed_to
             await turn.approve(first)
         with pytest.raises(errors.ApprovalConflictError, match="approve it with its token; nothing was decided"):
             await client.approve(turn.id, first.call_id)
-        given: dict[str, Any] = {
-            "approve": [],
-            "deny": [],
-            "arguments": None,
-            "reason": "",
-            "by": None,
-            "agent": None,
-            "label": [],
-            "task_queue": None,
-        }
-        await decisions.decide(client, argparse.Namespace(turn=turn.id, **given, json=False, address=None))
-        await client.approve(turn.id, first.call_id, token=second.token)
+        await decisions.decide(client, parser().parse_args(["approvals", turn.id]))
+        await client.approve(turn.id, first.call_id, token=second.token, by="bob")
         approved = (await turn.result()).steps[0].results[0]
         denied, _ = await approve_and_deploy(client, registry, of_minutes)
         await client.deny(denied.id, first.call_id, "too much")
@@ -378,6 +372,8 @@ async def test_approval_that_was_given_before_does_not_count_for_the_deployed_to
     assert second.reason.split(". Its")[0] in shown
     assert (approved.content.splitlines()[0], approved.is_error) == ("0:00:30 to Ann, new", False)
     assert refused.content == "This call was not run: it was denied: too much"
+    lines = [getattr(record, "perdure") for record in caplog.records]  # noqa: B009 - a field of our own
+    assert [line.get("decided_by") for line in lines if line["event"] == "tool_call"] == ["bob", None]
 
 
 @pytest.mark.accepts("T30")

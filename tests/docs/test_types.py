@@ -67,7 +67,7 @@ def modules() -> dict[str, str]:
     return found
 
 
-@pytest.mark.accepts("L20")
+@pytest.mark.accepts("L20", "P20")
 def test_blocks_type_check(tmp_path: Path) -> None:
     """Of all pages, in one run."""
     for name, text in modules().items():

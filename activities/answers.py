@@ -1,7 +1,8 @@
 """Whether a last answer has the type that was asked for.
 
-The agent's own type decides, with its validators, as long as its schema is the one that the turn is held to, whether the turn is pinned to it or its
-caller named it. Of another type of a caller's, and of one that a later deploy has changed, the worker has the schema alone; the caller's type has its
+The agent's own type decides, with its validators, as long as its schema is the one that the turn is
+held to, whether the turn is pinned to it or its caller named it. Of another type of a caller's, and
+of one that a later deploy has changed, the worker has the schema alone; the caller's type has its
 say when the answer is there.
 """
 
@@ -15,28 +16,33 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
-from perdure import errors, limits, outputs
-from perdure.activities import arguments, conformity
-from perdure.activities.agents import Agents
+from perdure import errors, limits
+from perdure.activities import arguments, output_validation
 from perdure.activities.error_log import log_raised
+from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
-from perdure.definitions import AgentDefinition
+from perdure.agents.definitions import AgentDefinition
+from perdure.agents.tracebacks import raised
 from perdure.errors import PerdureError
-from perdure.fold import runs_tools
-from perdure.messages import AssistantMessage
-from perdure.places import raised
-from perdure.reports import StopReason
-from perdure.state import TurnState
-from perdure.strict import Schema
+from perdure.schemas import output_type
+from perdure.schemas.strict_schema import Schema
 from perdure.text import described
-from perdure.wire import ModelAnswer
+from perdure.turn.fold import runs_tools
+from perdure.turn.state import TurnState
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage
+from perdure.values.reports import StopReason
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What an answer is held to: a function that takes JSON values, and raises ValueError where they do not fit. It may take as long as `limit`."""
+    """What an answer is held to.
+
+    A function that takes JSON values, and raises ValueError where they do not fit. It may take as
+    long as `limit`.
+    """
 
     function: Callable[[Any], object]
     limit: timedelta = limits.USER_CODE
@@ -58,13 +64,19 @@ class Answers:
         schema = state.output_schema(state.agent)
         if schema is None:
             return Check(_anything)
-        with contextlib.suppress(PerdureError):  # the agent is gone, and the turn goes on without it
+        with contextlib.suppress(
+            PerdureError
+        ):  # the agent is gone, and the turn goes on without it
             wanted: Any = (await self._agents.of_this_activity(state.agent.name)).output
-            if outputs.schema_of(wanted) == schema:
-                return Check(lambda value: outputs.instance_of(wanted, value))
-        return Check(await asyncio.to_thread(conformity.validator, schema), limits.MODEL_CALL)  # its steps are limited
+            if output_type.schema_of(wanted) == schema:
+                return Check(lambda value: output_type.instance_of(wanted, value))
+        return Check(
+            await asyncio.to_thread(output_validation.validator, schema), limits.MODEL_CALL
+        )  # its steps are limited
 
-    async def with_arguments(self, message: AssistantMessage, agent: AgentDefinition) -> AssistantMessage:
+    async def with_arguments(
+        self, message: AssistantMessage, agent: AgentDefinition
+    ) -> AssistantMessage:
         """The message, its calls with the values that their tools get."""
         return await arguments.normal(message, agent, self._agents)
 
@@ -73,7 +85,8 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelA
     """The answer, with what is wrong with it if it is the last one and does not fit.
 
     Raises:
-        ConfigurationError: A validator of the agent's type takes longer than it may, or tries to end the process.
+        ConfigurationError: A validator of the agent's type takes longer than it may, or tries to
+            end the process.
         InvalidRequestError: The schema of the caller's type takes too much work.
     """
     assert state.agent is not None
@@ -81,11 +94,21 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelA
     is_last = state.finishing or not runs_tools(answer)
     if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
         return answer
-    reason = await by_validators(state.agent.name, functools.partial(_reason, answer.message.text, schema, check.function), check.limit)
-    return answer.model_copy(update={"objection": outputs.objection(reason, schema)}) if reason else answer
+    reason = await by_validators(
+        state.agent.name,
+        functools.partial(_reason, answer.message.text, schema, check.function),
+        check.limit,
+    )
+    return (
+        answer.model_copy(update={"objection": output_type.objection(reason, schema)})
+        if reason
+        else answer
+    )
 
 
-async def by_validators(agent: str, function: Callable[[], V], limit: timedelta = limits.USER_CODE) -> V:
+async def by_validators(
+    agent: str, function: Callable[[], V], limit: timedelta = limits.USER_CODE
+) -> V:
     """The result of a function that runs the validators of an agent's output type.
 
     Raises:
@@ -97,13 +120,15 @@ async def by_validators(agent: str, function: Callable[[], V], limit: timedelta 
     except PerdureError as error:
         if type(error) is not PerdureError:
             raise
-        raise errors.ConfigurationError(f"the validators of the output type of agent {agent!r} failed: {error.message}") from None
+        raise errors.ConfigurationError(
+            f"the validators of the output type of agent {agent!r} failed: {error.message}"
+        ) from None
 
 
 def _reason(text: str, schema: Schema, check: Callable[[Any], object]) -> str:
     """Why a text is not what was asked for; empty where it is."""
     try:
-        check(outputs.value_in(text, schema))
+        check(output_type.value_in(text, schema))
     except ValueError as error:
         return str(error)
     except PerdureError:

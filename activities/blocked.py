@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakSet
 
 from perdure.activities.error_log import log_with_trace
-from perdure.places import place_in, stack_of
+from perdure.agents.tracebacks import place_in, stack_of
 
 BLOCKED_S = 3.0
 """A loop that answers nothing for this long is blocked."""
@@ -62,8 +62,10 @@ class Watch:
         self._told.add(task)
         place = place_in(frame)
         log_with_trace(
-            f"the {task.get_name()} has blocked the event loop of the async tools for {self._blocked_s:g} s{f' ({place})' if place else ''}; "
-            "all other async tools wait for it: await what takes long, or declare the tool with def, which runs it in a thread",
+            f"the {task.get_name()} has blocked the event loop of the async tools for"
+            f" {self._blocked_s:g} s{f' ({place})' if place else ''}; all other async tools wait"
+            " for it: await what takes long, or declare the tool with def, which runs it in a"
+            " thread",
             stack_of(frame),
             level=logging.WARNING,
         )

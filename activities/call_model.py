@@ -11,25 +11,28 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import FailureError
 
-from perdure import chains, errors, limits, outputs, protocols
-from perdure.activities import live
+from perdure import errors, limits, protocols
+from perdure.activities import streaming
 from perdure.activities.answers import Answers, checked
-from perdure.activities.models import ModelRequest, Models, Provider, refuse_many_calls
-from perdure.activities.prices import Prices
+from perdure.activities.pricing import Prices
+from perdure.activities.provider import ModelRequest, Models, Provider, refuse_many_calls
 from perdure.activities.transcripts import Transcripts
+from perdure.agents.tracebacks import raised
 from perdure.errors import PerdureError
-from perdure.facts import Key
-from perdure.health import Health
-from perdure.messages import with_plain_ids
-from perdure.places import raised
 from perdure.protocols import Prompt
-from perdure.reports import StopReason, Usage
-from perdure.retries import asked_pause_s
-from perdure.state import TurnState
-from perdure.strict import strict
+from perdure.schemas import output_type
+from perdure.schemas.strict_schema import strict
 from perdure.text import size
-from perdure.view import sent, shortened
-from perdure.wire import ModelAnswer, ModelCall
+from perdure.turn import fallback
+from perdure.turn.circuit_breaker import Health
+from perdure.turn.context_window import sent, shortened
+from perdure.turn.facts import Key
+from perdure.turn.retries import asked_pause_s
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ModelCall
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import with_plain_ids
+from perdure.values.reports import StopReason, Usage
 
 _NOT_SAID = ("type", "id")
 """Fields of a part that its model does not make long: an id that is too long is replaced."""
@@ -38,7 +41,9 @@ _NOT_SAID = ("type", "id")
 class ModelActivities:
     """One request to a model for each call."""
 
-    def __init__(self, models: Models, prices: Prices, transcripts: Transcripts, answers: Answers) -> None:
+    def __init__(
+        self, models: Models, prices: Prices, transcripts: Transcripts, answers: Answers
+    ) -> None:
         self._answers = answers
         self._health = Health()
         self._models = models
@@ -52,7 +57,8 @@ class ModelActivities:
             LLMError: The provider's error, or an answer without content or with too many calls.
             TooLargeError: The answer would not fit into history.
             TranscriptMismatchError: History does not hold the transcript; nothing was sent.
-            ConfigurationError: The provider is not set up on this worker, or a validator of the output type does not end.
+            ConfigurationError: The provider is not set up on this worker, or a validator of the
+                output type does not end.
             InvalidRequestError: The schema that the turn was started with is none.
         """
         info = activity.info()
@@ -63,7 +69,10 @@ class ModelActivities:
         if call.others:
             self._refuse_benched(model)
         protocol, prompt = protocols.named(state.agent.protocol), _prompt(call, state)
-        request, check = _request(call, state, model, name, protocol.ask(prompt)), await self._answers.check_of(state)
+        request, check = (
+            _request(call, state, model, name, protocol.ask(prompt)),
+            await self._answers.check_of(state),
+        )
         began = time.monotonic()
         try:
             answer = await _answer(_asked(provider, request, state), model)
@@ -74,14 +83,22 @@ class ModelActivities:
         told = {
             "duration_ms": int((time.monotonic() - began) * 1000),
             "model": "" if answer.model == name else answer.model,
-            "cost": answer.cost if answer.cost is not None else await self._cost(model, answer.model, answer.usage, state, request),
+            "cost": (
+                answer.cost
+                if answer.cost is not None
+                else await self._cost(model, answer.model, answer.usage, state, request)
+            ),
         }
         answer = answer.model_copy(update=told)
         _refuse_many_calls(model, answer)
         _refuse_large(model, answer)
-        answer = answer.model_copy(update={"message": chains.with_author(with_plain_ids(answer.message), model)})
+        answer = answer.model_copy(
+            update={"message": fallback.with_author(with_plain_ids(answer.message), model)}
+        )
         corrects = state.agent.unmarked == "correct"
-        answer = await asyncio.to_thread(protocol.read, answer, prompt, corrects=corrects)  # an answer may be long
+        answer = await asyncio.to_thread(
+            protocol.read, answer, prompt, corrects=corrects
+        )  # an answer may be long
         _refuse_nothing(model, answer)
         self._health.succeeded(model)
         try:
@@ -98,42 +115,71 @@ class ModelActivities:
         return answer
 
     def _refuse_benched(self, model: str) -> None:
-        """Send nothing to a model that has failed in this process a moment ago: the turn asks another.
+        """Send nothing to a model that has failed in this process a moment ago.
+
+        The turn asks another.
 
         Raises:
             LLMUnavailableError: It is benched.
         """
         left_s = self._health.benched_s(model, time.monotonic())
         if left_s:
-            context: dict[str, JsonValue] = {"model": model, chains.SKIPPED: True, "charged": False}
-            raise errors.LLMUnavailableError(f"{model} failed in other turns too and is left alone for another {left_s:.0f} s", context=context)
+            context: dict[str, JsonValue] = {
+                "model": model,
+                fallback.SKIPPED: True,
+                "charged": False,
+            }
+            raise errors.LLMUnavailableError(
+                f"{model} failed in other turns too and is left alone for another {left_s:.0f} s",
+                context=context,
+            )
 
     def _note_failure(self, model: str, error: errors.LLMError) -> None:
-        if chains.is_penalty(error):
+        if fallback.is_penalty(error):
             self._health.failed(model, time.monotonic(), asked_pause_s(error))
 
-    async def _cost(self, model: str, served: str, usage: Usage, state: TurnState, request: ModelRequest) -> Decimal | None:
-        """What a call cost. Of what is free, or of unknown price when the turn began, it need not be asked."""
+    async def _cost(
+        self, model: str, served: str, usage: Usage, state: TurnState, request: ModelRequest
+    ) -> Decimal | None:
+        """What a call cost.
+
+        Of what is free, or of unknown price when the turn began, it need not be asked.
+        """
         price = state.agent.target(model).price if state.agent else None
         if price is None or price.is_free:
             return None
         if self._prices.is_loaded:
             return self._prices.cost(model, served, usage, request.options.extra)
-        return await asyncio.to_thread(self._prices.cost, model, served, usage, request.options.extra)
+        return await asyncio.to_thread(
+            self._prices.cost, model, served, usage, request.options.extra
+        )
 
-    async def _price_failure(self, error: errors.LLMError, model: str, state: TurnState, request: ModelRequest) -> None:
+    async def _price_failure(
+        self, error: errors.LLMError, model: str, state: TurnState, request: ModelRequest
+    ) -> None:
         """A failure that tells its usage is told its cost, where that is known."""
         if "usage" not in error.context or "cost" in error.context:
             return
-        cost = await self._cost(model, "", Usage.model_validate(error.context["usage"], extra="ignore"), state, request)
+        cost = await self._cost(
+            model, "", Usage.model_validate(error.context["usage"], extra="ignore"), state, request
+        )
         if cost is not None:
             error.context["cost"] = str(cost)
 
 
 def _asked(provider: Provider, request: ModelRequest, state: TurnState) -> Awaitable[ModelAnswer]:
-    """The request on its way. What is said of a live turn is told meanwhile, unless it is in words of a protocol, which are not the answer's."""
-    is_live = state.request is not None and state.request.live and state.agent is not None and state.agent.protocol == "native"
-    return live.tell(provider, request) if is_live else provider.complete(request)
+    """The request on its way.
+
+    What is said of a live turn is told meanwhile, unless it is in words of a protocol, which are
+    not the answer's.
+    """
+    is_live = (
+        state.request is not None
+        and state.request.live
+        and state.agent is not None
+        and state.agent.protocol == "native"
+    )
+    return streaming.tell(provider, request) if is_live else provider.complete(request)
 
 
 async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
@@ -142,15 +188,22 @@ async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
         async with asyncio.timeout(limits.MODEL_CALL.total_seconds()):
             return await asked
     except TimeoutError as error:
-        raise errors.LLMTimeoutError(f"{model} did not answer within {limits.MODEL_CALL.total_seconds():g} s") from error
+        raise errors.LLMTimeoutError(
+            f"{model} did not answer within {limits.MODEL_CALL.total_seconds():g} s"
+        ) from error
     except (PerdureError, FailureError):
         raise
     except Exception as error:
-        raise PerdureError(f"the provider {model.partition(':')[0]!r} raised {raised(error)}") from error
+        raise PerdureError(
+            f"the provider {model.partition(':')[0]!r} raised {raised(error)}"
+        ) from error
 
 
 def _prompt(call: ModelCall, state: TurnState) -> Prompt:
-    """What is asked: all of the transcript, or as much as the budget pays for. For a last answer no tools are offered."""
+    """What is asked: all of the transcript, or as much as the budget pays for.
+
+    For a last answer no tools are offered.
+    """
     assert state.agent is not None
     options = state.options(state.agent)
     if call.max_output_tokens is not None:
@@ -160,19 +213,27 @@ def _prompt(call: ModelCall, state: TurnState) -> Prompt:
     schema, messages = state.output_schema(state.agent), sent(state.messages, call.cut)
     return Prompt(
         system=state.agent.instructions,
-        messages=messages if call.most_input is None else shortened(messages, call.most_input, keep=1),
+        messages=(
+            messages if call.most_input is None else shortened(messages, call.most_input, keep=1)
+        ),
         tools=() if state.finishing else state.agent.tools,
         options=options,
         response_schema=None if schema is None else strict(schema),
-        response_name=outputs.name_of(schema),
+        response_name=output_type.name_of(schema),
     )
 
 
-def _request(call: ModelCall, state: TurnState, target: str, model: str, prompt: Prompt) -> ModelRequest:
+def _request(
+    call: ModelCall, state: TurnState, target: str, model: str, prompt: Prompt
+) -> ModelRequest:
     return ModelRequest(
         model=model,
         system=prompt.system,
-        messages=prompt.messages if state.thinkers <= {target} else tuple(chains.for_target(prompt.messages, target)),
+        messages=(
+            prompt.messages
+            if state.thinkers <= {target}
+            else tuple(fallback.for_target(prompt.messages, target))
+        ),
         tools=prompt.tools,
         options=prompt.options,
         budget=call.budget,
@@ -204,7 +265,8 @@ def _refuse_large(model: str, answer: ModelAnswer) -> None:
     bytes_ = sum(size(words) for words in said if isinstance(words, str))
     if bytes_ > limits.PAYLOAD_BYTES:
         raise errors.TooLargeError(
-            f"the answer of {model} is {bytes_} bytes, more than the {limits.PAYLOAD_BYTES} that fit into history",
+            f"the answer of {model} is {bytes_} bytes, more than the {limits.PAYLOAD_BYTES} that"
+            " fit into history",
             context={**_billed(model, answer), "bytes": bytes_, "limit": limits.PAYLOAD_BYTES},
         )
 
@@ -214,7 +276,8 @@ def _refuse_nothing(model: str, answer: ModelAnswer) -> None:
     empty = not answer.message.text.strip() and not answer.message.calls
     if empty and answer.stop not in (StopReason.MAX_TOKENS, StopReason.REFUSED):
         raise errors.LLMUnavailableError(
-            f"{model} answered with nothing (stop reason: {answer.stop})", context={**_billed(model, answer), chains.EMPTY: True}
+            f"{model} answered with nothing (stop reason: {answer.stop})",
+            context={**_billed(model, answer), fallback.EMPTY: True},
         )
 
 

@@ -1,8 +1,13 @@
-"""Runs tools. Whatever a tool does wrong is data for the model, so these activities return an error result and do not fail.
+"""Runs tools.
 
-Each tool name is an activity of its own: sync functions run in the worker's threads, where they can be interrupted, async ones on the tool
-loop. What was not known when the worker started, such as a tool that a factory made, runs under `perdure.call_tool` or `perdure.call_sync_tool`.
-The tools of MCP servers run under their names too, by the worker's one dynamic activity, if an agent has servers when the worker starts.
+Whatever a tool does wrong is data for the model, so these activities return an error result and do
+not fail.
+
+Each tool name is an activity of its own: sync functions run in the worker's threads, where they can
+be interrupted, async ones on the tool loop. What was not known when the worker started, such as a
+tool that a factory made, runs under `perdure.call_tool` or `perdure.call_sync_tool`. The tools of
+MCP servers run under their names too, by the worker's one dynamic activity, if an agent has servers
+when the worker starts.
 """
 
 from __future__ import annotations
@@ -21,22 +26,23 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from perdure import errors, limits
-from perdure.activities import conformity, failures, fitting, heartbeats, secrets
-from perdure.activities.agents import Agents
+from perdure.activities import fitting, heartbeats, output_validation
 from perdure.activities.error_log import log_raised, logged
 from perdure.activities.fitting import error_result
 from perdure.activities.mcp.toolboxes import Servers
-from perdure.activities.payloads import pack, raw_input, unpack
-from perdure.activities.signatures import CALL_SYNC_TOOL, CALL_TOOL, TURN
+from perdure.activities.resolve_agent import Agents
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
-from perdure.facts import Key
-from perdure.mcp_servers import BETWEEN, MCPTool
-from perdure.places import place_of, raised
-from perdure.schema import StatedArguments
+from perdure.agents.mcp_servers import BETWEEN, MCPTool
+from perdure.agents.tools import Tool, ToolContext, encode
+from perdure.agents.tracebacks import place_of, raised
+from perdure.schemas.tool_arguments import StatedArguments
+from perdure.temporal import failures, secrets
+from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
+from perdure.temporal.payloads import pack, raw_input, unpack
 from perdure.text import clean, clip_recorded, described, one_line, size, words_of
-from perdure.tools import Tool, ToolContext, encode
-from perdure.wire import ToolOutput, ToolRun
+from perdure.turn.facts import Key
+from perdure.turn.wire import ToolOutput, ToolRun
 
 Handler = Callable[..., Any]
 
@@ -66,9 +72,12 @@ class _Ready:
 
 
 class ToolNames:
-    """The tools that a worker knows when it starts: each name becomes an activity, sync if a tool of that name is.
+    """The tools that a worker knows when it starts.
 
-    `has_servers` says that one dynamic activity runs the tools of MCP servers. `taken` are the activities of other people.
+    Each name becomes an activity, sync if a tool of that name is.
+
+    `has_servers` says that one dynamic activity runs the tools of MCP servers. `taken` are the
+    activities of other people.
     """
 
     def __init__(self, tools: Iterable[Tool], *, has_servers: bool = False) -> None:
@@ -80,7 +89,9 @@ class ToolNames:
 
     def activity_of(self, item: Tool) -> str:
         """The activity type that runs a tool."""
-        if item.name in self.is_async or (isinstance(item, MCPTool) and self.is_of_server(item.name)):
+        if item.name in self.is_async or (
+            isinstance(item, MCPTool) and self.is_of_server(item.name)
+        ):
             return item.name
         return CALL_TOOL if item.is_async else CALL_SYNC_TOOL
 
@@ -90,9 +101,19 @@ class ToolNames:
 
 
 class ToolActivities:
-    """Runs the tools of `agents`: those of `names` as activities of their own, others under two general ones."""
+    """Runs the tools of `agents`.
 
-    def __init__(self, names: ToolNames, agents: Agents, loop: ToolLoop, servers: Servers, transcripts: Transcripts) -> None:
+    Those of `names` as activities of their own, others under two general ones.
+    """
+
+    def __init__(
+        self,
+        names: ToolNames,
+        agents: Agents,
+        loop: ToolLoop,
+        servers: Servers,
+        transcripts: Transcripts,
+    ) -> None:
         self._names = names
         self._servers = servers
         self._agents = agents
@@ -102,7 +123,10 @@ class ToolActivities:
     def handlers(self) -> list[Handler]:
         """The activities to register."""
         kinds = {**self._names.is_async, CALL_TOOL: True, CALL_SYNC_TOOL: False}
-        return [*(self._handler(name, is_async) for name, is_async in kinds.items()), *([self._dynamic()] if self._names.has_servers else [])]
+        return [
+            *(self._handler(name, is_async) for name, is_async in kinds.items()),
+            *([self._dynamic()] if self._names.has_servers else []),
+        ]
 
     def _handler(self, name: str, is_async: bool) -> Handler:
         def run_sync(raw: RawValue) -> RawValue:
@@ -119,7 +143,10 @@ class ToolActivities:
         async def run_tool_of_server(args: Sequence[RawValue]) -> RawValue:
             info = activity.info()
             if info.workflow_type != TURN or not self._names.is_of_server(info.activity_type):
-                raise ApplicationError(f"Activity function {info.activity_type} is not registered on this worker", type=failures.NOT_REGISTERED)
+                raise ApplicationError(
+                    f"Activity function {info.activity_type} is not registered on this worker",
+                    type=failures.NOT_REGISTERED,
+                )
             with failures.typed(), logged():
                 return await self._run_async(unpack(raw_input(args), ToolRun))
 
@@ -131,7 +158,9 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(run, self._loop_of(ready.tool).run_blocking(_awaited(ready), ready.what), began)
+            return self._done(
+                run, self._loop_of(ready.tool).run_blocking(_awaited(ready), ready.what), began
+            )
         return self._done(run, _called(ready), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
@@ -142,7 +171,9 @@ class ToolActivities:
         if isinstance(ready, ToolOutput):
             return self._done(run, ready, began)
         if ready.tool.is_async:
-            return self._done(run, await self._loop_of(ready.tool).run(_awaited(ready), ready.what), began)
+            return self._done(
+                run, await self._loop_of(ready.tool).run(_awaited(ready), ready.what), began
+            )
         return self._done(run, await asyncio.to_thread(_called, ready), began)
 
     def _loop_of(self, item: Tool) -> ToolLoop:
@@ -154,12 +185,16 @@ class ToolActivities:
         name = run.tool or info.activity_type
         item = self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
         if item is None:
-            return error_result(f"{name}: the deployed worker does not have this tool of agent {run.owner} any more")
+            return error_result(
+                f"{name}: the deployed worker does not have this tool of agent {run.owner} any more"
+            )
         try:
             arguments = item.arguments.parse(clean(run.arguments))
         except ValueError as error:
             return fitting.refused(run, item, str(error))
-        held_back = fitting.held_back(run, item, self._agents.approval(info.workflow_run_id or "", run.owner))
+        held_back = fitting.held_back(
+            run, item, self._agents.approval(info.workflow_run_id or "", run.owner)
+        )
         if held_back is not None:
             return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
@@ -176,7 +211,9 @@ class ToolActivities:
             turn_id=turn_id,
             call_id=run.call_id,
             idempotency_key=run.idempotency_key(turn_id, key.step, key.call, name),
-            attempt=key.attempt if run.repeats or run.approved is None else 1,  # else no attempt has called the tool
+            attempt=(
+                key.attempt if run.repeats or run.approved is None else 1
+            ),  # else no attempt has called the tool
             labels=run.labels,
             beat=heartbeats.beat_of_this_activity(),
             read_secret=secrets.read,
@@ -196,7 +233,7 @@ def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
     if isinstance(ready, ToolOutput) or ready.stated is None:
         return ready
     try:
-        conformity.validator(ready.tool.arguments.schema)(ready.stated)
+        output_validation.validator(ready.tool.arguments.schema)(ready.stated)
     except ValueError as error:
         said = _ROOT.sub(r"\1arguments: ", str(error))
     except errors.PerdureError as error:
@@ -233,25 +270,40 @@ def _finished(value: object) -> object:
         return value
     if inspect.iscoroutine(value):
         value.close()
-    raise ValueError("the function returned something to await; put await in front of what it returns")
+    raise ValueError(
+        "the function returned something to await; put await in front of what it returns"
+    )
 
 
 def _encoded(value: object) -> ToolOutput:
     if isinstance(value, ToolOutput):  # of an MCP server, which says itself whether the call failed
-        return value.model_copy(update={"content": clip_recorded(value.content, limits.TOOL_RESULT_BYTES)})
+        return value.model_copy(
+            update={"content": clip_recorded(value.content, limits.TOOL_RESULT_BYTES)}
+        )
     try:
         content = encode(value)
     except ValueError as error:
         if isinstance(value, Awaitable):  # so nothing has run
             raise
         note = _AS_WORDS.format(error=one_line(clean(str(error)), _NOTE_BYTES))
-        return ToolOutput(content=clip_recorded(words_of(value), limits.TOOL_RESULT_BYTES - size(note)) + note)
+        return ToolOutput(
+            content=clip_recorded(words_of(value), limits.TOOL_RESULT_BYTES - size(note)) + note
+        )
     return ToolOutput(content=clip_recorded(content, limits.TOOL_RESULT_BYTES))
 
 
 def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
-    """The error result. What Perdure's own toolboxes refuse with a `ValueError` is no news to the log."""
-    hint = _NO_DEPS if ready.lacks_deps and isinstance(error, AttributeError | TypeError) and "'NoneType'" in words_of(error) else ""
+    """The error result.
+
+    What Perdure's own toolboxes refuse with a `ValueError` is no news to the log.
+    """
+    hint = (
+        _NO_DEPS
+        if ready.lacks_deps
+        and isinstance(error, AttributeError | TypeError)
+        and "'NoneType'" in words_of(error)
+        else ""
+    )
     if place_of(error) or not isinstance(error, ValueError):
         log_raised(f"the {ready.what} raised {raised(error)}{hint}", error, level=logging.WARNING)
     return error_result(f"{ready.tool.name} failed: {described(error)}{hint}")

@@ -1,7 +1,9 @@
-"""Exceptions of the user's code in the worker's log, with their tracebacks. History and models get the words alone.
+"""Exceptions of the user's code in the worker's log, with their tracebacks.
 
-The text is made here and not by a formatter, so that secrets are cut out of it and a log line cannot be forged by it, whatever formatter a program
-has.
+History and models get the words alone.
+
+The text is made here and not by a formatter, so that secrets are cut out of it and a log line
+cannot be forged by it, whatever formatter a program has.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from collections.abc import Iterator
 
 from temporalio.exceptions import FailureError
 
-from perdure.activities import secrets
+from perdure.agents.tracebacks import place_of, raised, traceback_of
 from perdure.errors import PerdureError
-from perdure.places import place_of, raised, traceback_of
+from perdure.temporal import secrets
 from perdure.text import harmless, one_line
 
 VARIABLE = "PERDURE_LOG_TRACEBACKS"
@@ -50,7 +52,10 @@ def log_with_trace(message: str, trace: str, *, level: int) -> None:
 
 @contextlib.contextmanager
 def logged() -> Iterator[None]:
-    """Log what an activity raises and has not foreseen. It leaves as an error of ours that names its type and place."""
+    """Log what an activity raises and has not foreseen.
+
+    It leaves as an error of ours that names its type and place.
+    """
     try:
         yield
     except (FailureError, asyncio.CancelledError):
@@ -65,7 +70,10 @@ def logged() -> Iterator[None]:
 
 
 def log_cause(error: PerdureError) -> None:
-    """Log the exception of the user's code that an error of ours was made of; nothing where there is none."""
+    """Log the exception of the user's code that an error of ours was made of.
+
+    Nothing where there is none.
+    """
     cause = error.__cause__
     while cause is not None and not place_of(cause):
         cause = cause.__cause__

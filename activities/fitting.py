@@ -1,8 +1,8 @@
 """Whether a call may reach a tool that a deploy has changed since its turn began.
 
-The deployed code runs as long as the arguments fit it. An approval holds for what the person looked at: a call
-that the deployed tool would refuse or read in another way goes back to a person. So does a call that has less consent than the deployed
-tool demands.
+The deployed code runs as long as the arguments fit it. An approval holds for what the person looked
+at: a call that the deployed tool would refuse or read in another way goes back to a person. So does
+a call that has less consent than the deployed tool demands.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Literal
 from pydantic_core import to_json
 
 from perdure import limits
-from perdure.mcp_servers import MCPTool
+from perdure.agents.mcp_servers import MCPTool
+from perdure.agents.tools import Tool
 from perdure.text import clean, clip, clip_recorded
-from perdure.tools import Tool
-from perdure.wire import Asking, ToolOutput, ToolRun
+from perdure.turn.wire import Asking, ToolOutput, ToolRun
 
 _SCHEMA_BYTES = 4 * 1024
 _UNKNOWN = "contact with the process that ran it was lost; whether it took effect is unknown"
@@ -39,7 +39,9 @@ def refused(run: ToolRun, item: Tool, said: str) -> ToolOutput:
 
 
 def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None:
-    """The result of a call that fits its tool and does not run all the same; None for one that runs.
+    """The result of a call that fits its tool and does not run all the same.
+
+    None for one that runs.
 
     Args:
         run: The call.
@@ -49,21 +51,41 @@ def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None
     if run.repeats and not item.idempotent and not isinstance(item, MCPTool):
         return error_result(f"{item.name}: {_UNKNOWN}, and the deployed tool may not be repeated")
     if run.only_reads and not only_reads(item):
-        return _asking(item, "said that it changes nothing when this turn began, and does not say so any more")
-    if run.approved and run.approved != item.digest and not item.arguments.keeps(clean(run.arguments)):
-        return _asking(item, f"has changed since the call was approved, and reads the arguments in another way. {_signature(item)}")
-    if run.approved == "" and (item.requires_approval or approval == "all" or (approval == "changes" and not only_reads(item))):
+        return _asking(
+            item, "said that it changes nothing when this turn began, and does not say so any more"
+        )
+    if (
+        run.approved
+        and run.approved != item.digest
+        and not item.arguments.keeps(clean(run.arguments))
+    ):
+        return _asking(
+            item,
+            "has changed since the call was approved, and reads the arguments in another way."
+            f" {_signature(item)}",
+        )
+    if run.approved == "" and (
+        item.requires_approval
+        or approval == "all"
+        or (approval == "changes" and not only_reads(item))
+    ):
         return _asking(item, "requires an approval since a deploy, and this call has none")
     return None
 
 
 def only_reads(item: Tool) -> bool:
-    """Whether nothing says that the deployed tool changes something. A turn is pinned to the hints of MCP servers."""
+    """Whether nothing says that the deployed tool changes something.
+
+    A turn is pinned to the hints of MCP servers.
+    """
     return item.read_only or isinstance(item, MCPTool)
 
 
 def _asking(item: Tool, what: str) -> ToolOutput:
-    asks = Asking(reason=clip(clean(f"{item.name} {what}"), limits.TOOL_RESULT_BYTES // 2), schema_digest=item.digest)
+    asks = Asking(
+        reason=clip(clean(f"{item.name} {what}"), limits.TOOL_RESULT_BYTES // 2),
+        schema_digest=item.digest,
+    )
     return error_result(f"{item.name} was not called: it {what}").model_copy(update={"asks": asks})
 
 

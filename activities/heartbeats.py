@@ -1,10 +1,12 @@
 """Perdure heartbeats for every activity of its own, so a dead worker is noticed within seconds and a cancel arrives within one.
 
-An interceptor, because only there the event loop is at hand for sync activities too. Activities of other people are left alone.
+An interceptor, because only there the event loop is at hand for sync activities too. Activities of
+other people are left alone.
 
-It also refuses attempts that the workflow has not asked for. An activity of a turn has one attempt, yet the server hands it out again after an
-operator paused, unpaused or reset it, and after a reset of the turn while it ran. The attempt before may have had its effect, so this one counts as
-lost: the workflow decides what that means, as it does for a worker that died (docs/decisions/0030).
+It also refuses attempts that the workflow has not asked for. An activity of a turn has one attempt,
+yet the server hands it out again after an operator paused, unpaused or reset it, and after a reset
+of the turn while it ran. The attempt before may have had its effect, so this one counts as lost:
+the workflow decides what that means, as it does for a worker that died (docs/decisions/0030).
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
-from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput, Interceptor
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ActivityOutboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+)
 
-from perdure.activities.failures import WORKER_SHUTDOWN
+from perdure.temporal.failures import WORKER_SHUTDOWN
 
 INTERVAL = timedelta(seconds=1)
-TIMEOUT = timedelta(seconds=5)
-"""Silence for so long means that the worker is gone."""
 
 Beat = Callable[..., None]
 Prepare = Callable[[ExecuteActivityInput], Awaitable[None]]
@@ -53,7 +58,9 @@ class HeartbeatInterceptor(Interceptor):
 
 
 class _Heartbeats(ActivityInboundInterceptor):
-    def __init__(self, inner: ActivityInboundInterceptor, ours: Container[str], prepare: Prepare) -> None:
+    def __init__(
+        self, inner: ActivityInboundInterceptor, ours: Container[str], prepare: Prepare
+    ) -> None:
         super().__init__(inner)
         self._ours = ours
         self._prepare = prepare
@@ -95,7 +102,10 @@ class _Heartbeats(ActivityInboundInterceptor):
 
 
 def _refuse_second_attempt(info: activity.Info) -> None:
-    """Raise for an attempt after the first. A reset starts to count anew, but keeps the time at which the workflow scheduled the activity."""
+    """Raise for an attempt after the first.
+
+    A reset starts to count anew, but keeps the time at which the workflow scheduled the activity.
+    """
     if info.attempt > 1 or info.current_attempt_scheduled_time != info.scheduled_time:
         raise _lost(_AGAIN)
 
@@ -106,7 +116,11 @@ def _ended_by(details: activity.ActivityCancellationDetails | None) -> Applicati
         return _lost(_STOPPED)
     if details is not None and (details.paused or details.reset):
         return _lost(_BY_OPERATOR)
-    return ApplicationError("the attempt was over while it still ran", type="PERDURE_ATTEMPT_OVER", category=ApplicationErrorCategory.BENIGN)
+    return ApplicationError(
+        "the attempt was over while it still ran",
+        type="PERDURE_ATTEMPT_OVER",
+        category=ApplicationErrorCategory.BENIGN,
+    )
 
 
 def _lost(why: str) -> ApplicationError:

@@ -1,4 +1,7 @@
-"""Code of the agent's that runs beside its steps: middleware and observers. They read the turn from its history, as every reader does."""
+"""Code of the agent's that runs beside its steps: middleware and observers.
+
+They read the turn from its history, as every reader does.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,23 @@ from typing import Any
 
 from temporalio import activity
 
-from perdure import errors, limits, outputs
-from perdure.activities.agents import Agents
+from perdure import errors, limits
 from perdure.activities.answers import by_validators
 from perdure.activities.error_log import log_raised
+from perdure.activities.resolve_agent import Agents
 from perdure.activities.transcripts import Transcripts
 from perdure.activities.user_code import called
-from perdure.agents import Agent
+from perdure.agents.agent import Agent
+from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail
+from perdure.agents.observers import Observer
+from perdure.agents.tracebacks import raised
 from perdure.errors import PerdureError
-from perdure.middleware import InputGuardrail, Middleware, OutputGuardrail
-from perdure.observers import Observer
-from perdure.places import raised
-from perdure.reports import AgentReport, Outcome
-from perdure.state import TurnState
-from perdure.strict import Schema
-from perdure.tasks import Task
-from perdure.wire import HookCall, Noted, ObserverCall
+from perdure.schemas import output_type
+from perdure.schemas.strict_schema import Schema
+from perdure.turn.state import TurnState
+from perdure.turn.wire import HookCall, Noted, ObserverCall
+from perdure.values.reports import AgentReport, Outcome
+from perdure.values.tasks import Task
 
 logger = logging.getLogger("perdure")
 
@@ -49,16 +53,22 @@ class Hooks:
         assert state.request is not None
         assert state.agent is not None
         item = _deployed(agent, [stage.name for stage in state.agent.middleware], call.place)
-        report = state.report(activity.info().workflow_id or "", call.outcome or Outcome.COMPLETED, risk=call.risk)
+        report = state.report(
+            activity.info().workflow_id or "", call.outcome or Outcome.COMPLETED, risk=call.risk
+        )
         report = report.model_copy(update={"output": state.last_words})
-        subject = state.request.task if call.moment == "before" else await _typed(report, state, agent)
+        subject = (
+            state.request.task if call.moment == "before" else await _typed(report, state, agent)
+        )
         try:
             await _ask(item, call, subject)
         except errors.GuardrailError:
             raise
         except Exception as error:
             what = error.message if isinstance(error, PerdureError) else raised(error)
-            raise PerdureError(f"the middleware {type(item).__name__} of agent {call.agent} failed: {what}") from error
+            raise PerdureError(
+                f"the middleware {type(item).__name__} of agent {call.agent} failed: {what}"
+            ) from error
         return Noted()
 
     async def tell_observers(self, call: ObserverCall) -> Noted:
@@ -71,7 +81,9 @@ class Hooks:
 
 
 def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middleware:
-    """The deployed middleware for one that a turn is pinned to: of its class, the first for the first, and so on.
+    """The deployed middleware for one that a turn is pinned to.
+
+    Of its class, the first for the first, and so on.
 
     Where there is none, it is the one in its place, if the list is as long as before.
 
@@ -84,7 +96,10 @@ def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middlewar
     if number < len(same):
         return same[number]
     if same or len(agent.middleware) != len(pinned):
-        raise errors.ConfigurationError(f"the deployed agent {agent.name} has no middleware number {place + 1} any more, which was a {name}")
+        raise errors.ConfigurationError(
+            f"the deployed agent {agent.name} has no middleware number {place + 1} any more, which"
+            f" was a {name}"
+        )
     return agent.middleware[place]
 
 
@@ -93,7 +108,9 @@ async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any
     if isinstance(item, InputGuardrail | OutputGuardrail):
         item.judge(await called(item.check, subject, limit=limits.USER_CODE))
     else:
-        await called(item.before if call.moment == "before" else item.after, subject, limit=limits.USER_CODE)
+        await called(
+            item.before if call.moment == "before" else item.after, subject, limit=limits.USER_CODE
+        )
 
 
 async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) -> AgentReport[Any]:
@@ -105,7 +122,10 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
     """
     schema = state.output_schema(state.agent) if state.agent else None
     try:
-        output = await by_validators(agent.name, functools.partial(outputs.read_by_agent, report.output, agent.output, schema))
+        output = await by_validators(
+            agent.name,
+            functools.partial(output_type.read_by_agent, report.output, agent.output, schema),
+        )
     except PerdureError:
         raise
     except Exception as error:
@@ -116,29 +136,50 @@ async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) 
 
 def _misfit(reason: str, state: TurnState, agent: Agent[Any], schema: Schema | None) -> str:
     wanted = getattr(agent.output, "__name__", str(agent.output))
-    said = f"the answer does not fit {wanted}, the output type of the deployed agent {agent.name}, which its middleware gets: {reason}"
-    if state.request is not None and state.request.output_schema is not None and not outputs.is_version_of(agent.output, schema):
-        return f"{said}; the turn was started with another type: start it with {wanted}, or without output="
-    if schema == outputs.schema_of(agent.output):
+    said = (
+        f"the answer does not fit {wanted}, the output type of the deployed agent {agent.name},"
+        f" which its middleware gets: {reason}"
+    )
+    if (
+        state.request is not None
+        and state.request.output_schema is not None
+        and not output_type.is_version_of(agent.output, schema)
+    ):
+        return (
+            f"{said}; the turn was started with another type: start it with {wanted}, or without"
+            " output="
+        )
+    if schema == output_type.schema_of(agent.output):
         return said
-    return f"{said}; the turn began with another version of the type, and its report's messages hold the answer as it was recorded"
+    return (
+        f"{said}; the turn began with another version of the type, and its report's messages hold"
+        " the answer as it was recorded"
+    )
 
 
-async def _ending(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) -> AgentReport[Any]:
+async def _ending(
+    report: AgentReport[Any], state: TurnState, agent: Agent[Any]
+) -> AgentReport[Any]:
     """The report of a turn that is over, its output as text where it is no answer of the agent's type."""
     try:
         return await _typed(report, state, agent) if report.output else report
     except errors.OutputInvalidError as error:
         if report.outcome is Outcome.COMPLETED:
-            logger.warning("observers of %s get its output as text: %s", report.turn_id, error.message)
+            logger.warning(
+                "observers of %s get its output as text: %s", report.turn_id, error.message
+            )
         return report
 
 
-async def _tell(observer: Observer, agent: Agent[Any], state: TurnState, call: ObserverCall, limit: timedelta) -> None:
+async def _tell(
+    observer: Observer, agent: Agent[Any], state: TurnState, call: ObserverCall, limit: timedelta
+) -> None:
     assert state.request is not None
     turn_id = activity.info().workflow_id or ""
     turn = state.request.info(turn_id)
-    told: list[tuple[Callable[..., Any], tuple[object, ...]]] = [(observer.on_step, (turn, step)) for step in state.steps[call.seen : call.steps]]
+    told: list[tuple[Callable[..., Any], tuple[object, ...]]] = [
+        (observer.on_step, (turn, step)) for step in state.steps[call.seen : call.steps]
+    ]
     if call.waits_for:
         told.append((observer.on_wait, (turn, call.waits_for, call.reason)))
     if call.outcome is not None:

@@ -1,8 +1,10 @@
 """What `load_skill` reads: the skills on demand as they were when the turn looked its agent up.
 
-A turn's definition, which stands in its history, pins each skill by digest. The process that resolved the agent keeps the texts by digest, so turns
-share them and a folder may change meanwhile. A process that has them not (it was started later, or forgot them) reads the pins from history and
-the skills of the deployed agent anew. Texts of another digest are refused, with an error result that says so.
+A turn's definition, which stands in its history, pins each skill by digest. The process that
+resolved the agent keeps the texts by digest, so turns share them and a folder may change meanwhile.
+A process that has them not (it was started later, or forgot them) reads the pins from history and
+the skills of the deployed agent anew. Texts of another digest are refused, with an error result
+that says so.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from temporalio import activity
 from temporalio.client import Client
 
 from perdure.activities import skill_folders
-from perdure.activities.history import HistoryReader
-from perdure.agents import Agent
-from perdure.definitions import AgentDefinition
-from perdure.facts import AgentResolved
-from perdure.skills import Skill, loader, unknown
+from perdure.agents.agent import Agent
+from perdure.agents.definitions import AgentDefinition
+from perdure.agents.skills import Skill, loader, unknown
+from perdure.agents.tools import Tool
+from perdure.temporal.history import HistoryReader
 from perdure.text import size
-from perdure.tools import Tool
+from perdure.turn.facts import AgentResolved
 
 _RUNS = 10_000
 _KEPT_BYTES = 64 * 1024 * 1024
@@ -35,7 +37,10 @@ Pins = Mapping[str, str]
 
 
 class PinnedSkills:
-    """The skills that running turns may read, up to `max_bytes` of text. Safe to use from threads."""
+    """The skills that running turns may read, up to `max_bytes` of text.
+
+    Safe to use from threads.
+    """
 
     def __init__(self, max_bytes: int = _KEPT_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -50,7 +55,11 @@ class PinnedSkills:
         Raises:
             ConfigurationError: A folder cannot be read, or two skills have one name.
         """
-        return replace(agent, skills=await asyncio.to_thread(skill_folders.read, agent)) if agent.skills else agent
+        return (
+            replace(agent, skills=await asyncio.to_thread(skill_folders.read, agent))
+            if agent.skills
+            else agent
+        )
 
     def pin(self, run_id: str, definition: AgentDefinition, skills: Sequence[Skill | Path]) -> None:
         """Keep what a turn begins with."""
@@ -74,7 +83,9 @@ class PinnedSkills:
     async def _from_history(self, client: Client, turn_id: str, run_id: str) -> Pins:
         """What the turn is pinned to, by its history."""
         reader = HistoryReader(client.data_converter, is_worker=True)
-        async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(page_size=_PAGE):
+        async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
+            page_size=_PAGE
+        ):
             fact = await reader.fact(event)
             if isinstance(fact, AgentResolved):
                 pins = _pins(fact.agent)
@@ -88,7 +99,9 @@ class PinnedSkills:
             self._keep(await asyncio.to_thread(skill_folders.read, deployed))
         found = self._text(digest)
         if found is None:
-            raise ValueError(f"the skill {name!r} was changed or removed since this turn began; it was not read")
+            raise ValueError(
+                f"the skill {name!r} was changed or removed since this turn began; it was not read"
+            )
         return found
 
     def _known(self, run_id: str) -> Pins | None:
@@ -125,4 +138,6 @@ def _pins(definition: AgentDefinition) -> Pins:
 
 
 def _weight(skill: Skill) -> int:
-    return size(skill.instructions) + sum(size(path) + size(text) for path, text in skill.files.items())
+    return size(skill.instructions) + sum(
+        size(path) + size(text) for path, text in skill.files.items()
+    )

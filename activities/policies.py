@@ -10,22 +10,15 @@ import asyncio
 
 from perdure import limits
 from perdure.activities import fitting
-from perdure.activities.agents import Agents
 from perdure.activities.error_log import log_raised
+from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
-from perdure.approvals import (
-    Allow,
-    Deny,
-    PolicyCall,
-    ProposedCall,
-    RequireApproval,
-    Ruling,
-    strictest,
-)
+from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval, strictest
+from perdure.agents.tracebacks import raised
 from perdure.errors import PerdureError
-from perdure.places import raised
-from perdure.schema import Arguments, GivenArguments
+from perdure.schemas.tool_arguments import Arguments, GivenArguments
 from perdure.text import clean, described
+from perdure.turn.approvals import PolicyCall, Ruling
 
 
 class Policies:
@@ -64,7 +57,11 @@ class Policies:
         try:
             values = await called(arguments.values, text, limit=limits.USER_CODE)
         except ValueError as error:
-            raise ValueError(f"the tool has changed since this turn began: {error}" if has_changed else str(error)) from None
+            raise ValueError(
+                f"the tool has changed since this turn began: {error}"
+                if has_changed
+                else str(error)
+            ) from None
         normal = await called(arguments.normal, text, limit=limits.USER_CODE)
         return ProposedCall(**fields, arguments=normal, values=values)
 

@@ -1,12 +1,15 @@
-"""What models can take: what people named, what vendors document, and the windows that the library genai-prices knows."""
+"""What models can take.
+
+What people named, what vendors document, and the windows that the library genai-prices knows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from perdure import errors
-from perdure.activities.prices import FREE, window_of
-from perdure.profiles import NO_PROFILE, ModelProfile
+from perdure.activities.pricing import FREE, window_of
+from perdure.values.profiles import NO_PROFILE, ModelProfile
 
 _MB = 1_000_000
 _IMAGES = ("image/gif", "image/jpeg", "image/png", "image/webp")
@@ -14,15 +17,23 @@ _IMAGES = ("image/gif", "image/jpeg", "image/png", "image/webp")
 MEDIA: Mapping[str, dict[str, int]] = {
     "anthropic": {**dict.fromkeys(_IMAGES, 5 * _MB), "application/pdf": 32 * _MB},
     "openai": dict.fromkeys(_IMAGES, 50 * _MB),
-    "openai-responses": {**dict.fromkeys(_IMAGES, 50 * _MB), "application/*": 50 * _MB, "text/*": 50 * _MB},
+    "openai-responses": {
+        **dict.fromkeys(_IMAGES, 50 * _MB),
+        "application/*": 50 * _MB,
+        "text/*": 50 * _MB,
+    },
 }
-"""By the name of the provider: what its API takes of any of its models. A model may take less, which its provider says."""
+"""By the name of the provider: what its API takes of any of its models.
+
+A model may take less, which its provider says.
+"""
 
 
 class Profiles:
     """Finds the profile of a model.
 
-    `named` has the worker's own, by `provider:model`, or by `provider:*` for all other models of a provider. They come first.
+    `named` has the worker's own, by `provider:model`, or by `provider:*` for all other models of a
+    provider. They come first.
 
     Raises:
         ConfigurationError: A key has neither form.
@@ -31,12 +42,18 @@ class Profiles:
     def __init__(self, named: Mapping[str, ModelProfile]) -> None:
         wrong = [key for key in named if not all(key.partition(":"))]
         if wrong:
-            raise errors.ConfigurationError(f"profiles are named by provider:model or provider:*, not by {wrong[0]!r}")
+            raise errors.ConfigurationError(
+                f"profiles are named by provider:model or provider:*, not by {wrong[0]!r}"
+            )
         self._named = dict(named)
 
     def of(self, target: str) -> ModelProfile:
         """The profile of `provider:model`."""
         vendor = target.partition(":")[0]
         profile = self._named.get(target) or self._named.get(f"{vendor}:*") or NO_PROFILE
-        window = window_of(target) if profile.window is None and vendor not in FREE else profile.window
-        return ModelProfile(window=window, media=MEDIA.get(vendor) if profile.media is None else profile.media)
+        window = (
+            window_of(target) if profile.window is None and vendor not in FREE else profile.window
+        )
+        return ModelProfile(
+            window=window, media=MEDIA.get(vendor) if profile.media is None else profile.media
+        )

@@ -1,7 +1,9 @@
-"""Reads the history of a delegate's turn that left no summary: one that was terminated, or that did not end in time.
+"""Reads the history of a delegate's turn that left no summary.
 
-What its own delegates spent is read as well where it does not know that. They are asked to stop when it is terminated, so there is a short wait
-for their ends.
+One that was terminated, or that did not end in time.
+
+What its own delegates spent is read as well where it does not know that. They are asked to stop
+when it is terminated, so there is a short wait for their ends.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure import ends
-from perdure.activities.history import HistoryReader
-from perdure.facts import ChildRead
-from perdure.fold import apply
-from perdure.reports import Outcome
-from perdure.state import Child, TurnState
-from perdure.wire import ChildRun, TurnRead
+from perdure.temporal.history import HistoryReader
+from perdure.turn import ending
+from perdure.turn.facts import ChildRead
+from perdure.turn.fold import apply
+from perdure.turn.state import Child, TurnState
+from perdure.turn.wire import ChildRun, TurnRead
+from perdure.values.reports import Outcome
 
 _WAIT_S, _PAUSE_S = 2.0, 0.2
 
@@ -39,7 +41,10 @@ async def read_child(run: ChildRun) -> TurnRead:
 
 @dataclass(frozen=True)
 class _History:
-    """What a history holds: its fold, the runs of the children it started by their ids, and how long it took."""
+    """What a history holds.
+
+    Its fold, the runs of the children it started by their ids, and how long it took.
+    """
 
     state: TurnState
     runs: dict[str, str]
@@ -51,19 +56,29 @@ async def _read(client: Client, run: ChildRun, until: float) -> TurnRead:
     state = history.state
     if state.ended is not None and state.ended.summary is not None:
         return TurnRead(summary=state.ended.summary, is_over=True)
-    lost = [child for child in state.children if child.known is None and child.turn_id in history.runs]
-    read = await asyncio.gather(*(_ended(client, child, history.runs[child.turn_id], until) for child in lost))
+    lost = [
+        child for child in state.children if child.known is None and child.turn_id in history.runs
+    ]
+    read = await asyncio.gather(
+        *(_ended(client, child, history.runs[child.turn_id], until) for child in lost)
+    )
     for one in filter(None, read):
         state = apply(state, one)
     outcome = state.ended.outcome if state.ended else Outcome.TERMINATED
-    summary = ends.summary(state, outcome, history.took, output=state.output)
+    summary = ending.summary(state, outcome, history.took, output=state.output)
     return TurnRead(summary=summary, is_over=state.ended is not None)
 
 
 async def _folded(client: Client, run: ChildRun) -> _History:
-    reader, state, runs = HistoryReader(client.data_converter, is_worker=True), TurnState(), dict[str, str]()
+    reader, state, runs = (
+        HistoryReader(client.data_converter, is_worker=True),
+        TurnState(),
+        dict[str, str](),
+    )
     times = []
-    async for event in client.get_workflow_handle(run.turn_id, run_id=run.run_id).fetch_history_events():
+    async for event in client.get_workflow_handle(
+        run.turn_id, run_id=run.run_id
+    ).fetch_history_events():
         times.append(event.event_time.ToDatetime())
         runs |= _run_in(event)
         fact = await reader.fact(event)

@@ -1,6 +1,9 @@
-"""The event loop where async tools and the lifespan live: a thread of its own, so that a tool that blocks hurts no model call.
+"""The event loop where async tools and the lifespan live.
 
-What the lifespan yields is opened and closed in one task of this loop, as connection pools and cancel scopes need it.
+A thread of its own, so that a tool that blocks hurts no model call.
+
+What the lifespan yields is opened and closed in one task of this loop, as connection pools and
+cancel scopes need it.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from temporalio.exceptions import ApplicationError
 from perdure import errors
 from perdure.activities.blocked import BLOCKED_S, Watch
 from perdure.activities.error_log import log_raised
-from perdure.activities.failures import WORKER_SHUTDOWN
+from perdure.agents.tracebacks import place_of, raised
 from perdure.errors import PerdureError
-from perdure.places import place_of, raised
+from perdure.temporal.failures import WORKER_SHUTDOWN
 from perdure.text import described
 
 logger = logging.getLogger("perdure")
@@ -41,7 +44,13 @@ _NAP_S = 0.2
 class ToolLoop:
     """Runs coroutines on its own thread. `deps` is what the lifespan yielded, once opened."""
 
-    def __init__(self, lifespan: Lifespan | None = None, *, name: str = "perdure-tools", blocked_s: float = BLOCKED_S) -> None:
+    def __init__(
+        self,
+        lifespan: Lifespan | None = None,
+        *,
+        name: str = "perdure-tools",
+        blocked_s: float = BLOCKED_S,
+    ) -> None:
         self._lifespan = lifespan
         self._name = name
         self._loop: asyncio.AbstractEventLoop
@@ -88,10 +97,13 @@ class ToolLoop:
             await asyncio.to_thread(self._end_thread)
 
     async def run(self, coroutine: Coroutine[Any, Any, T], what: str = "") -> T:
-        """Run `coroutine` there and wait. A cancel reaches it, and is waited for, but not for ever. `what` names it in the log.
+        """Run `coroutine` there and wait.
+
+        A cancel reaches it, and is waited for, but not for ever. `what` names it in the log.
 
         Raises:
-            CancelledError: This call was cancelled, or the worker was stopped while the coroutine ran.
+            CancelledError: This call was cancelled, or the worker was stopped while the coroutine
+                ran.
         """
         job = _Job(coroutine, what)
         over = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(job.supervise(), self._loop))
@@ -99,14 +111,19 @@ class ToolLoop:
             await asyncio.shield(over)
         except asyncio.CancelledError:
             if self._ended:
-                raise ApplicationError("the worker was stopped while it ran this", type=WORKER_SHUTDOWN) from None
+                raise ApplicationError(
+                    "the worker was stopped while it ran this", type=WORKER_SHUTDOWN
+                ) from None
             self._loop.call_soon_threadsafe(job.stop)
             await asyncio.wait({over}, timeout=CANCEL_GRACE_S)
             raise
         return job.result()
 
     def run_blocking(self, coroutine: Coroutine[Any, Any, T], what: str = "") -> T:
-        """The same for a thread, in short naps: one that sleeps in a long wait cannot be interrupted."""
+        """The same for a thread, in short naps.
+
+        One that sleeps in a long wait cannot be interrupted.
+        """
         job = _Job(coroutine, what)
         over = asyncio.run_coroutine_threadsafe(job.supervise(), self._loop)
         try:
@@ -130,18 +147,25 @@ class ToolLoop:
             try:
                 self.deps = await stack.enter_async_context(_managed(self._lifespan()))
             except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
-                opened.set_exception(error if isinstance(error, Exception) else RuntimeError(described(error)))
+                opened.set_exception(
+                    error if isinstance(error, Exception) else RuntimeError(described(error))
+                )
                 return
             opened.set_result(None)
             await self._stop.wait()
 
     def _serve(self) -> None:
-        """Run the loop until it is to end. A task of a tool that raises SystemExit stops a loop; it must not stop this one."""
+        """Run the loop until it is to end.
+
+        A task of a tool that raises SystemExit stops a loop; it must not stop this one.
+        """
         while not self._ended:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                logger.exception("a task that a tool has started tried to end the process; it goes on")
+                logger.exception(
+                    "a task that a tool has started tried to end the process; it goes on"
+                )
         left = asyncio.all_tasks(self._loop)
         for task in left:
             task.cancel()
@@ -168,12 +192,17 @@ def _managed(opened: object) -> AbstractAsyncContextManager[Any]:
     if inspect.iscoroutine(opened):
         opened.close()
     raise errors.ConfigurationError(
-        f"it returned a value of type {type(opened).__name__} and not an async context manager; decorate it with @contextlib.asynccontextmanager"
+        f"it returned a value of type {type(opened).__name__} and not an async context manager;"
+        " decorate it with @contextlib.asynccontextmanager"
     )
 
 
 class _Job(Generic[T]):
-    """A coroutine on the tool loop. It is stopped there, so a stop finds it before it began, while it runs, or over, and never in between."""
+    """A coroutine on the tool loop.
+
+    It is stopped there, so a stop finds it before it began, while it runs, or over, and never in
+    between.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], what: str) -> None:
         self._coroutine = coroutine

@@ -1,9 +1,10 @@
 """The transcript of a turn, by reference.
 
-A model call names its transcript by digest. Most often this process has it: the answer and the tool results of the step before were
-made here. Where it has not, it reads its own workflow's history: the tail since the last answer it knows, or all of it. What a process knows may be
-wrong: a worker that was frozen comes back with the answer of an attempt that counted as lost. The digest tells. One that does not match after all
-of history was read is an error, and nothing is sent.
+A model call names its transcript by digest. Most often this process has it: the answer and the tool
+results of the step before were made here. Where it has not, it reads its own workflow's history:
+the tail since the last answer it knows, or all of it. What a process knows may be wrong: a worker
+that was frozen comes back with the answer of an attempt that counted as lost. The digest tells. One
+that does not match after all of history was read is an error, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -17,32 +18,45 @@ from dataclasses import dataclass
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest, GetWorkflowExecutionHistoryReverseRequest
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryReverseRequest,
+)
 from temporalio.client import Client
 
 from perdure import errors, limits
-from perdure.activities import outcomes
-from perdure.activities.history import HistoryReader, key_of
-from perdure.facts import Fact, Key, ModelAnswered, Scheduled
-from perdure.fold import apply, asks_again, ready_for, runs_tools
-from perdure.state import TurnState
-from perdure.wire import ModelAnswer, ModelCall, ToolOutput
+from perdure.temporal import outcomes
+from perdure.temporal.history import HistoryReader, key_of
+from perdure.turn.facts import Fact, Key, ModelAnswered, Scheduled
+from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ModelCall, ToolOutput
+from perdure.values.answers import ModelAnswer
 
 _TAIL_PAGE = 40
 RUN_BYTES = 32 * 1024
-"""What a run weighs besides its messages: the agent's definition, steps, containers. Measured: 15 KB with three tools."""
+"""What a run weighs besides its messages: the agent's definition, steps, containers.
+
+Measured: 15 KB with three tools.
+"""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What this process knows of a run: the state after its last answer, and that with the tool results made here since."""
+    """What this process knows of a run.
+
+    The state after its last answer, and that with the tool results made here since.
+    """
 
     answered: TurnState
     state: TurnState
 
 
 class Transcripts:
-    """The transcripts that this process has seen last, up to `max_bytes` of messages. Safe to use from threads."""
+    """The transcripts that this process has seen last, up to `max_bytes` of messages.
+
+    Safe to use from threads.
+    """
 
     def __init__(self, max_bytes: int = limits.TRANSCRIPT_CACHE_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -56,7 +70,10 @@ class Transcripts:
             return len(self._runs)
 
     def remember_answer(self, run_id: str, state: TurnState, key: Key, answer: ModelAnswer) -> None:
-        """Keep the state after an answer that was made here; after the last answer of a turn nobody will ask for it."""
+        """Keep the state after an answer that was made here.
+
+        After the last answer of a turn nobody will ask for it.
+        """
         answered = apply(state, ModelAnswered(key, answer))
         with self._lock:
             self._drop(run_id)
@@ -93,7 +110,9 @@ class Transcripts:
             state = known.state if own is None else ready_for(known.state, own)
             if _matches(state, call):
                 return state
-            with contextlib.suppress(Exception):  # what is known may be an answer that history does not have, and then nothing fits
+            with contextlib.suppress(
+                Exception
+            ):  # what is known may be an answer that history does not have, and then nothing fits
                 state = await _fold_tail(client, run, own, known.answered)
             if _matches(state, call):
                 return state
@@ -102,8 +121,9 @@ class Transcripts:
             if _matches(state, call):
                 return state
         raise errors.TranscriptMismatchError(
-            f"the turn's transcript has the digest {call.digest}, its history gives {len(state.messages)} messages with "
-            f"{state.digest[: len(call.digest)]}; nothing was sent"
+            f"the turn's transcript has the digest {call.digest}, its history gives"
+            f" {len(state.messages)} messages with {state.digest[: len(call.digest)]}; nothing was"
+            " sent"
         )
 
     async def read(self, client: Client, info: activity.Info) -> TurnState:
@@ -140,7 +160,9 @@ async def _fold_all(client: Client, run: WorkflowExecution, own: Key | None) -> 
     return state
 
 
-async def _fold_tail(client: Client, run: WorkflowExecution, own: Key | None, state: TurnState) -> TurnState:
+async def _fold_tail(
+    client: Client, run: WorkflowExecution, own: Key | None, state: TurnState
+) -> TurnState:
     """Fold what happened since the last answer in `state`, reading history from its end."""
     answered = len(state.steps) + bool(state.results)
     tail: list[HistoryEvent] = []
@@ -177,9 +199,13 @@ async def _forward(client: Client, run: WorkflowExecution) -> AsyncIterator[Hist
 
 
 async def _backward(client: Client, run: WorkflowExecution) -> AsyncIterator[HistoryEvent]:
-    request = GetWorkflowExecutionHistoryReverseRequest(namespace=client.namespace, execution=run, maximum_page_size=_TAIL_PAGE)
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace, execution=run, maximum_page_size=_TAIL_PAGE
+    )
     while True:
-        response = await client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
+        response = await client.workflow_service.get_workflow_execution_history_reverse(
+            request, retry=True
+        )
         for event in response.history.events:
             yield event
         if not response.next_page_token:

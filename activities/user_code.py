@@ -1,7 +1,8 @@
 """Functions of the user's that are no tools: policies, checks, observers, factories.
 
-Those that are not async run in a thread of their own, because one that blocks the worker's loop would stop the heartbeats of all its activities, and
-every turn of the worker would lose its calls. The threads are daemons: one that never ends does not keep the process.
+Those that are not async run in a thread of their own, because one that blocks the worker's loop
+would stop the heartbeats of all its activities, and every turn of the worker would lose its calls.
+The threads are daemons: one that never ends does not keep the process.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ async def called(function: Callable[..., Any], *arguments: object, limit: timede
     """What a function returns; it may be async.
 
     Raises:
-        PerdureError: It takes longer than `limit`, or it raised what is no `Exception`, such as `SystemExit`, or a cancel that nobody asked for.
+        PerdureError: It takes longer than `limit`, or it raised what is no `Exception`, such as
+            `SystemExit`, or a cancel that nobody asked for.
         Exception: What it raised.
     """
     deadline = asyncio.timeout(limit.total_seconds())
     try:
         async with deadline:
-            said = function(*arguments) if inspect.iscoroutinefunction(function) else await _in_thread(function, *arguments)
+            said = (
+                function(*arguments)
+                if inspect.iscoroutinefunction(function)
+                else await _in_thread(function, *arguments)
+            )
             return await said if inspect.isawaitable(said) else said
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -1,8 +1,9 @@
 """Long work in a thread that leaves room for the threads of other turns.
 
-Python lets one thread run at a time, and takes the interpreter away from a busy one after 5 ms only. The event loop of a worker
-gives it up whenever it waits for the network, some dozens of times a turn, so one busy thread makes a turn several times slower.
-Work whose length a model, a provider or a tool decides therefore pauses on its own (docs/decisions/0049).
+Python lets one thread run at a time, and takes the interpreter away from a busy one after 5 ms
+only. The event loop of a worker gives it up whenever it waits for the network, some dozens of times
+a turn, so one busy thread makes a turn several times slower. Work whose length a model, a provider
+or a tool decides therefore pauses on its own (docs/decisions/0049).
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ class Yielder:
         self._slice_s = _SLICE_S
 
     def __call__(self) -> None:
-        """Let other threads run, if this one has not for a while. Not for the thread of an event loop."""
+        """Let other threads run, if this one has not for a while.
+
+        Not for the thread of an event loop.
+        """
         now = time.perf_counter()
         if now - self._since > self._slice_s:
             time.sleep(_PAUSE_S)
             self._since = time.perf_counter()
-            self._slice_s = max(_SLICE_S, self._since - now)  # on a busy machine half of the time is left for the work
+            self._slice_s = max(
+                _SLICE_S, self._since - now
+            )  # on a busy machine half of the time is left for the work

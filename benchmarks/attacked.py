@@ -12,9 +12,9 @@ from pathlib import Path
 
 from perdure import Agent, MCPServer, Registry, tool
 from perdure.activities.providers import OpenAIChat
-from perdure.messages import ToolMessage
 from perdure.testing import FunctionModel, ModelRequest, Reply, call, calls, says
 from perdure.toolboxes import files
+from perdure.values.messages import ToolMessage
 from perdure.worker import AgentWorker
 
 URL, FOLDER, QUEUE = "ATTACKS_URL", "ATTACKS_FOLDER", "ATTACKS_QUEUE"
@@ -55,8 +55,16 @@ def make() -> AgentWorker:
         Agent(name="pattern", model="evil:pattern", toolboxes=[files(folder)]),
         Agent(name="skills", model="evil:plain", tools=[look], skills=[folder / "skills"]),
         Agent(name="huge", model="evil:huge", tools=[huge]),
-        Agent(name="mcp", model="evil:mcp", toolboxes=[MCPServer.stdio("raw", [sys.executable, str(MCP_SERVER), str(folder)])]),
+        Agent(
+            name="mcp",
+            model="evil:mcp",
+            toolboxes=[MCPServer.stdio("raw", [sys.executable, str(MCP_SERVER), str(folder)])],
+        ),
         *(Agent(name=body, model=f"evil:{body}") for body in ("gzip", "large", "values", "drip")),
     ]
     evil = OpenAIChat(base_url=os.environ[URL], api_key_env=None, name="evil")
-    return AgentWorker(Registry(agents), task_queue=os.environ[QUEUE], providers={"honest": FunctionModel(honest), "evil": evil})
+    return AgentWorker(
+        Registry(agents),
+        task_queue=os.environ[QUEUE],
+        providers={"honest": FunctionModel(honest), "evil": evil},
+    )

@@ -1,8 +1,12 @@
-"""Does an honest turn notice what is done to its worker? `make bench-attacks`, or `python -m benchmarks.attacks NAME …` for some.
+"""Does an honest turn notice what is done to its worker?
 
-Each attack has a worker process of its own, and is repeated for as long as honest turns are measured beside it. Blocks of quiet turns and of turns
-under attack alternate in the same process, so that machine, server and hour are the same for both. What counts are the ratios; the goal is a p99
-of at most twice the quiet one. An attack that keeps an honest turn from its end is told as stopped.
+`make bench-attacks`, or `python -m benchmarks.attacks NAME …` for some.
+
+Each attack has a worker process of its own, and is repeated for as long as honest turns are
+measured beside it. Blocks of quiet turns and of turns under attack alternate in the same process,
+so that machine, server and hour are the same for both. What counts are the ratios; the goal is a
+p99 of at most twice the quiet one. An attack that keeps an honest turn from its end is told as
+stopped.
 """
 
 from __future__ import annotations
@@ -48,7 +52,11 @@ ALIASES = 9
 def schema_bomb(levels: int) -> dict[str, Any]:
     """References with words beside them, two to each: copies of 2^levels nodes."""
     named = {
-        f"L{n}": {"type": "object", "properties": {key: {"$ref": f"#/$defs/L{n + 1}", "description": key} for key in "ab"}} for n in range(levels)
+        f"L{n}": {
+            "type": "object",
+            "properties": {key: {"$ref": f"#/$defs/L{n + 1}", "description": key} for key in "ab"},
+        }
+        for n in range(levels)
     }
     return {"$defs": {**named, f"L{levels}": {"type": "string"}}, "$ref": "#/$defs/L0"}
 
@@ -56,7 +64,11 @@ def schema_bomb(levels: int) -> dict[str, Any]:
 def all_of_bomb(levels: int) -> dict[str, Any]:
     """The same without copies: 2^levels checks."""
     named = {f"L{n}": {"allOf": [{"$ref": f"#/$defs/L{n + 1}"}] * 2} for n in range(levels)}
-    return {"$defs": {**named, f"L{levels}": {}}, "type": "object", "allOf": [{"$ref": "#/$defs/L0"}]}
+    return {
+        "$defs": {**named, f"L{levels}": {}},
+        "type": "object",
+        "allOf": [{"$ref": "#/$defs/L0"}],
+    }
 
 
 CIRCLE = {
@@ -67,19 +79,44 @@ CIRCLE = {
 }
 UNIQUE = {
     "type": "object",
-    "properties": {"x": {"type": "array", "uniqueItems": True, "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}},
+    "properties": {
+        "x": {
+            "type": "array",
+            "uniqueItems": True,
+            "items": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        }
+    },
     "required": ["x"],
 }
 
 
-def _completion(text: str = "", tool: str = "", arguments: Mapping[str, object] | None = None, times: int = 1) -> bytes:
+def _completion(
+    text: str = "", tool: str = "", arguments: Mapping[str, object] | None = None, times: int = 1
+) -> bytes:
     asked = [
-        {"id": f"c{n}", "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments or {})}} for n in range(times if tool else 0)
+        {
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": tool, "arguments": json.dumps(arguments or {})},
+        }
+        for n in range(times if tool else 0)
     ]
-    message = {"role": "assistant", "content": text or None, **({"tool_calls": asked} if asked else {})}
+    message = {
+        "role": "assistant",
+        "content": text or None,
+        **({"tool_calls": asked} if asked else {}),
+    }
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if asked else "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    return json.dumps({"id": "1", "object": "chat.completion", "model": "evil", "choices": [choice], "usage": usage}).encode()
+    return json.dumps(
+        {
+            "id": "1",
+            "object": "chat.completion",
+            "model": "evil",
+            "choices": [choice],
+            "usage": usage,
+        }
+    ).encode()
 
 
 BODIES: dict[str, Callable[[], bytes]] = {
@@ -152,7 +189,9 @@ Attack = Callable[[Target], Awaitable[None]]
 
 
 def turn_of(agent: str, schema: Mapping[str, Any] | None = None, at_once: int = 1) -> Attack:
-    """Turns of an agent, started as anybody may who reaches Temporal; those that have not ended in time are terminated."""
+    """Turns of an agent, started as anybody may who reaches Temporal; those that have not ended in
+    time are terminated.
+    """
 
     async def start(target: Target) -> None:
         await asyncio.gather(*(one(target) for _ in range(at_once)))
@@ -160,7 +199,9 @@ def turn_of(agent: str, schema: Mapping[str, Any] | None = None, at_once: int = 
     async def one(target: Target) -> None:
         given = {"agent": agent, "task": "go", **({"output_schema": schema} if schema else {})}
         name = f"evil-{secrets.token_hex(6)}"
-        handle = await target.temporal.start_workflow("AgentTurn", given, id=name, task_queue=target.queue)
+        handle = await target.temporal.start_workflow(
+            "AgentTurn", given, id=name, task_queue=target.queue
+        )
         try:
             await asyncio.wait_for(handle.result(), ATTACK_S)
         except Exception:  # noqa: BLE001 - how it ends is not measured
@@ -173,7 +214,10 @@ def turn_of(agent: str, schema: Mapping[str, Any] | None = None, at_once: int = 
 
 
 async def silence(target: Target) -> None:
-    """80 connections to the health port that say nothing, held until the worker closes them. A probe that is not answered counts as harm."""
+    """80 connections to the health port that say nothing, held until the worker closes them.
+
+    A probe that is not answered counts as harm.
+    """
 
     async def hold() -> None:
         with contextlib.suppress(OSError):
@@ -230,11 +274,23 @@ class Result:
         """A line of the table."""
         columns = [f"{name:<34}"]
         for taken in (self.quiet, self.beside):
-            columns += [f"{p50(taken) * 1000:>7.0f} {p99(taken) * 1000:>7.0f}" if taken else f"{'-':>7} {'-':>7}"]
+            columns += [
+                (
+                    f"{p50(taken) * 1000:>7.0f} {p99(taken) * 1000:>7.0f}"
+                    if taken
+                    else f"{'-':>7} {'-':>7}"
+                )
+            ]
         if self.harm or not self.beside:
             return "  ".join([*columns, f"{'-':>5} {'-':>5}", self.harm])
         ratios = p50(self.beside) / p50(self.quiet), p99(self.beside) / p99(self.quiet)
-        return "  ".join([*columns, f"{ratios[0]:>5.2f} {ratios[1]:>5.2f}", "" if self.is_well else f"more than {GOAL:g} times"])
+        return "  ".join(
+            [
+                *columns,
+                f"{ratios[0]:>5.2f} {ratios[1]:>5.2f}",
+                "" if self.is_well else f"more than {GOAL:g} times",
+            ]
+        )
 
     @property
     def is_well(self) -> bool:
@@ -274,7 +330,10 @@ async def measure(target: Target, attack: Attack, blocks: int, turns: int) -> Re
             return result
         except Exception as error:  # noqa: BLE001 - whatever ends an honest turn is what is told
             died = target.process.returncode is not None
-            result.harm = f"stopped in block {block + 1}: {'the worker died' if died else type(error).__name__}"
+            result.harm = (
+                f"stopped in block {block + 1}:"
+                f" {'the worker died' if died else type(error).__name__}"
+            )
             return result
     return result
 
@@ -306,7 +365,17 @@ async def target_of(address: str, url: str, folder: Path) -> AsyncIterator[Targe
         port = free.getsockname()[1]
     queue = f"attacks-{secrets.token_hex(4)}"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "perdure", "worker", "benchmarks.attacked:make", "--address", address, "--health-port", str(port)),
+        *(
+            sys.executable,
+            "-m",
+            "perdure",
+            "worker",
+            "benchmarks.attacked:make",
+            "--address",
+            address,
+            "--health-port",
+            str(port),
+        ),
         env={**os.environ, URL: url, FOLDER: str(folder), QUEUE: queue, "PERDURE_GRACE_S": "1"},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
@@ -314,7 +383,9 @@ async def target_of(address: str, url: str, folder: Path) -> AsyncIterator[Targe
     temporal = await Client.connect(address)
     try:
         await _up(port)
-        yield Target(AgentClient.from_temporal(temporal, task_queue=queue), temporal, queue, port, process)
+        yield Target(
+            AgentClient.from_temporal(temporal, task_queue=queue), temporal, queue, port, process
+        )
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -337,13 +408,23 @@ def skill_with_aliases(folder: Path) -> None:
     levels += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, ALIASES)]
     skill = folder / "skills" / "bomb"
     skill.mkdir(parents=True)
-    (skill / "SKILL.md").write_text("\n".join(["---", *levels, f"name: *l{ALIASES - 1}", "description: x", "---", "x"]), encoding="utf-8")
+    (skill / "SKILL.md").write_text(
+        "\n".join(["---", *levels, f"name: *l{ALIASES - 1}", "description: x", "---", "x"]),
+        encoding="utf-8",
+    )
 
 
 async def main(names: list[str], blocks: int = BLOCKS, turns: int = TURNS) -> bool:
     """Print the table; whether the goal is met everywhere."""
-    chosen = {name: attack for name, attack in ATTACKS.items() if not names or any(wanted in name for wanted in names)}
-    header = f"{'milliseconds of an honest turn':<34}  {'quiet p50':>9} {'p99':>5}  {'beside p50':>9} {'p99':>4}  {'p50':>5} {'p99':>5}"
+    chosen = {
+        name: attack
+        for name, attack in ATTACKS.items()
+        if not names or any(wanted in name for wanted in names)
+    }
+    header = (
+        f"{'milliseconds of an honest turn':<34}  {'quiet p50':>9} {'p99':>5}  {'beside p50':>9}"
+        f" {'p99':>4}  {'p50':>5} {'p99':>5}"
+    )
     print(header, flush=True)
     is_well = True
     with tempfile.TemporaryDirectory(prefix="perdure-attacks-") as scratch, provider() as url:

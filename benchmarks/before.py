@@ -1,6 +1,8 @@
-"""What a change costs: the job on this tree and on that of an earlier commit, interleaved on one server. `python -m benchmarks.before COMMIT`.
+"""What a change costs: the job on this tree and on that of an earlier commit, interleaved on one
+server. `python -m benchmarks.before COMMIT`.
 
-The earlier tree comes from git, and its worker runs in a process of its own. Prints milliseconds a step and history bytes, and the ratios.
+The earlier tree comes from git, and its worker runs in a process of its own. Prints milliseconds a
+step and history bytes, and the ratios.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ async def turn(client: Client, queue: str, number: int) -> tuple[float, int]:
     """Milliseconds a step, and the bytes of the history."""
     began = time.perf_counter()
     given = {"agent": "job", "task": f"{STEPS} {SIZE} 0"}
-    handle = await client.start_workflow("AgentTurn", given, id=f"{queue}-{number}", task_queue=queue)
+    handle = await client.start_workflow(
+        "AgentTurn", given, id=f"{queue}-{number}", task_queue=queue
+    )
     await handle.result()
     took = 1000 * (time.perf_counter() - began) / STEPS
     return took, sum(event.ByteSize() for event in (await handle.fetch_history()).events)
@@ -66,20 +70,32 @@ async def compare(before: Path) -> None:
                     ms, size[name] = await turn(client, name, number)
                     took[name].append(ms)
     ms_of = {name: statistics.median(values) for name, values in took.items()}
-    print(f"ms a step      {ms_of['before']:.1f} before, {ms_of['now']:.1f} now: {ms_of['now'] / ms_of['before']:.2f} x")
-    print(f"history bytes  {size['before']} before, {size['now']} now: {size['now'] / size['before']:.3f} x")
+    print(
+        f"ms a step      {ms_of['before']:.1f} before, {ms_of['now']:.1f} now:"
+        f" {ms_of['now'] / ms_of['before']:.2f} x"
+    )
+    print(
+        f"history bytes  {size['before']} before, {size['now']} now:"
+        f" {size['now'] / size['before']:.3f} x"
+    )
 
 
 def app_of(tree: Path) -> str:
     """Where a tree has the job."""
-    return "benchmarks.with_perdure:make" if (tree / "benchmarks/with_perdure.py").exists() else "benchmarks.job:make"
+    return (
+        "benchmarks.with_perdure:make"
+        if (tree / "benchmarks/with_perdure.py").exists()
+        else "benchmarks.job:make"
+    )
 
 
 def main() -> None:
     """Take the commit's tree and compare."""
     commit = sys.argv[1] if len(sys.argv) > 1 else "HEAD"
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True)
+        archive = subprocess.run(
+            ["git", "archive", commit], cwd=ROOT, capture_output=True, check=True
+        )
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         asyncio.run(compare(Path(folder)))
 

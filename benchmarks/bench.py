@@ -36,7 +36,9 @@ class Kind:
 
 
 HANDWRITTEN = Kind("handwritten", "benchmarks.handwritten", "HandwrittenLoop")
-PERDURE = Kind("perdure", "benchmarks.with_perdure", "AgentTurn", lambda task: {"agent": "job", "task": task})
+PERDURE = Kind(
+    "perdure", "benchmarks.with_perdure", "AgentTurn", lambda task: {"agent": "job", "task": task}
+)
 
 
 @dataclass
@@ -70,7 +72,14 @@ class WorkerProcess:
 async def working(module: str, address: str, queue: str) -> AsyncIterator[WorkerProcess]:
     """A worker process, ended with the block."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.job", module, address, queue, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "benchmarks.job",
+        module,
+        address,
+        queue,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     running = WorkerProcess(queue, process)
     reader = asyncio.create_task(running.read())
@@ -92,9 +101,17 @@ class Bench:
     workers: dict[str, WorkerProcess]
 
     async def start(self, kind: Kind, steps: int, size: int = SIZE) -> WorkflowHandle[Any, Any]:
-        """Start the job. The client has no plugin: what it sends is a text or a dict, and is the same with one."""
+        """Start the job.
+
+        The client has no plugin: what it sends is a text or a dict, and is the same with one.
+        """
         task, workflow_id = f"{steps} {size} 0", f"{kind.name}-{time.monotonic_ns()}"
-        return await self.client.start_workflow(kind.workflow, kind.start(task), id=workflow_id, task_queue=self.workers[kind.module].queue)
+        return await self.client.start_workflow(
+            kind.workflow,
+            kind.start(task),
+            id=workflow_id,
+            task_queue=self.workers[kind.module].queue,
+        )
 
     async def turn(self, kind: Kind, steps: int, size: int = SIZE) -> tuple[float, WorkflowHistory]:
         """Run the job once: seconds, and the history."""
@@ -113,6 +130,8 @@ async def opened(kinds: Sequence[Kind]) -> AsyncIterator[Bench]:
         bench = Bench(address, await Client.connect(address), {})
         for kind in kinds:
             if kind.module not in bench.workers:
-                bench.workers[kind.module] = await stack.enter_async_context(working(kind.module, address, kind.name))
+                bench.workers[kind.module] = await stack.enter_async_context(
+                    working(kind.module, address, kind.name)
+                )
             await bench.turn(kind, 5, 100)
         yield bench

@@ -1,7 +1,10 @@
-"""Does the bill stay within the budget? A model that never stops, budgets from $0.0001 to $10, a provider that bills by its own counter.
+"""Does the bill stay within the budget?
 
-`make bench-budgets`. The provider is the stub on loopback, which counts bytes and charges by itself; Perdure knows its price and nothing else.
-For each budget and policy the table says what the provider billed, what Perdure booked, and how much work the report keeps.
+A model that never stops, budgets from $0.0001 to $10, a provider that bills by its own counter.
+
+`make bench-budgets`. The provider is the stub on loopback, which counts bytes and charges by
+itself; Perdure knows its price and nothing else. For each budget and policy the table says what the
+provider billed, what Perdure booked, and how much work the report keeps.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ def look() -> str:
     return PAGE
 
 
-async def spend(budget: str, policy: Literal["fail", "finish"], client_of: AgentWorker) -> AgentReport:
+async def spend(
+    budget: str, policy: Literal["fail", "finish"], client_of: AgentWorker
+) -> AgentReport:
     """The report of a turn that has so much to spend."""
     async with local_runtime(client_of) as client:
         try:
@@ -37,19 +42,34 @@ async def spend(budget: str, policy: Literal["fail", "finish"], client_of: Agent
 
 async def main() -> None:
     """Print the table; fail if a bill exceeds its budget."""
-    print(f"{'budget':>8} {'policy':<7} {'billed':>12} {'booked':>12} {'calls':>5} {'steps kept':>10}  outcome")
+    print(
+        f"{'budget':>8} {'policy':<7} {'billed':>12} {'booked':>12} {'calls':>5} {'steps kept':>10}"
+        "  outcome"
+    )
     for policy in ("fail", "finish"):
         for budget in BUDGETS:
             with StubProvider([], then=never_stops("look"), price=per_million(3, 15)) as stub:
-                agent = Agent(name="spender", model="stub:model", tools=[look], max_iterations="unlimited", on_loop="ignore", on_exhausted=policy)
+                agent = Agent(
+                    name="spender",
+                    model="stub:model",
+                    tools=[look],
+                    max_iterations="unlimited",
+                    on_loop="ignore",
+                    on_exhausted=policy,
+                )
                 worker = AgentWorker(
                     agent,
-                    providers={"stub": OpenAIChat(base_url=stub.base_url, api_key_env=None, name="stub")},
+                    providers={
+                        "stub": OpenAIChat(base_url=stub.base_url, api_key_env=None, name="stub")
+                    },
                     prices={"stub:*": Price(input=3, output=15)},
                 )
                 report = await spend(budget, policy, worker)
                 billed = stub.spent
-            figures = f"{billed:>12.6f} {report.cost or 0:>12.6f} {report.model_calls:>5} {len(report.steps):>10}"
+            figures = (
+                f"{billed:>12.6f} {report.cost or 0:>12.6f} {report.model_calls:>5}"
+                f" {len(report.steps):>10}"
+            )
             print(f"{'$' + budget:>8} {policy:<7} {figures}  {report.outcome}")
             assert billed <= Decimal(budget), "the bill exceeds the budget"
             assert report.cost == billed, "what was booked is not what was billed"

@@ -1,11 +1,15 @@
-"""What a delegation costs, against child workflows started by hand, interleaved on one embedded server: `make bench-trees`.
+"""What a delegation costs, against child workflows started by hand, interleaved on one embedded
+server: `make bench-trees`.
 
-Three kinds of tree: one child at a time that answers at once, one at a time that takes three steps, five at once. Both sides ask the same models
-equally often. `ms_per_delegation` holds all of it, the model calls of parent and child included. It is compared twice: with a hand-written parent
-of hand-written loops, and with a hand-written parent of the same turns of Perdure, which leaves what delegation itself adds. Whether a parent's
-history grows linearly stands in the bytes of each more child, between 10, 50 and 100 of them.
+Three kinds of tree: one child at a time that answers at once, one at a time that takes three steps,
+five at once. Both sides ask the same models equally often. `ms_per_delegation` holds all of it, the
+model calls of parent and child included. It is compared twice: with a hand-written parent of
+hand-written loops, and with a hand-written parent of the same turns of Perdure, which leaves what
+delegation itself adds. Whether a parent's history grows linearly stands in the bytes of each more
+child, between 10, 50 and 100 of them.
 
-`python -m benchmarks.delegations ROUNDS` measures so many rounds; `benchmarks/out/trees.json` holds the figures.
+`python -m benchmarks.delegations ROUNDS` measures so many rounds; `benchmarks/out/trees.json` holds
+the figures.
 """
 
 from __future__ import annotations
@@ -34,18 +38,27 @@ TREES = {"answers at once": (0, 1), "takes three steps": (3, 1), "five at once":
 
 def handwritten(steps: int, at_once: int) -> Kind:
     """The rival at a tree."""
-    return Kind("handwritten", "benchmarks.handwritten_tree", "HandwrittenParent", _task(steps, at_once))
+    return Kind(
+        "handwritten", "benchmarks.handwritten_tree", "HandwrittenParent", _task(steps, at_once)
+    )
 
 
 def bare(steps: int, at_once: int) -> Kind:
     """Turns as bare child workflows: nobody leases, guards or lists anything."""
-    return Kind("bare turns", "benchmarks.tree_with_perdure", "ParentOfTurns", _task(steps, at_once))
+    return Kind(
+        "bare turns", "benchmarks.tree_with_perdure", "ParentOfTurns", _task(steps, at_once)
+    )
 
 
 def perdure(steps: int, at_once: int) -> Kind:
     """Perdure at the same."""
     task = _task(steps, at_once)
-    return Kind("perdure", "benchmarks.tree_with_perdure", "AgentTurn", lambda start: {"agent": "parent", "task": task(start)})
+    return Kind(
+        "perdure",
+        "benchmarks.tree_with_perdure",
+        "AgentTurn",
+        lambda start: {"agent": "parent", "task": task(start)},
+    )
 
 
 async def alone(bench: Bench, rounds: int) -> dict[str, Any]:
@@ -55,7 +68,10 @@ async def alone(bench: Bench, rounds: int) -> dict[str, Any]:
     for name, (_, at_once) in TREES.items():
         in_all = TIMES * at_once
         kept = quiet(took[name])
-        ms, cpu = (converted(one[name], kept, lambda s, n=in_all: 1000 * s / n) for one in (took, used))  # type: ignore[misc]
+        ms, cpu = (
+            converted(one[name], kept, lambda s, n=in_all: 1000 * s / n)  # type: ignore[misc]
+            for one in (took, used)
+        )
         figures[f"{name}: ms_per_delegation"] = medians(ms)
         for other in ("handwritten", "bare turns"):
             figures[f"{name}: ms_per_delegation over {other}"] = ratio(ms, "perdure", other)
@@ -67,21 +83,33 @@ async def weight(bench: Bench) -> dict[str, Any]:
     """History bytes of a parent by its children, five at once."""
     figures: dict[str, Any] = {}
     for kind in (handwritten(0, AT_ONCE), perdure(0, AT_ONCE)):
-        sizes = {children: size((await bench.turn(kind, children // AT_ONCE, BYTES))[1]) for children in CHILDREN}
+        sizes = {
+            children: size((await bench.turn(kind, children // AT_ONCE, BYTES))[1])
+            for children in CHILDREN
+        }
         figures[f"parent_history_bytes: {kind.name}"] = sizes
         figures[f"bytes_of_each_more_child: {kind.name}"] = {
-            f"{few} to {many}": round((sizes[many] - sizes[few]) / (many - few)) for few, many in itertools.pairwise(CHILDREN)
+            f"{few} to {many}": round((sizes[many] - sizes[few]) / (many - few))
+            for few, many in itertools.pairwise(CHILDREN)
         }
     return figures
 
 
 async def _measured(bench: Bench, rounds: int) -> tuple[dict[str, Figures], dict[str, Figures]]:
     """Seconds, and CPU seconds of the workers, by tree and kind."""
-    took: dict[str, Figures] = {name: {"handwritten": [], "bare turns": [], "perdure": []} for name in TREES}
-    used: dict[str, Figures] = {name: {"handwritten": [], "bare turns": [], "perdure": []} for name in TREES}
+    took: dict[str, Figures] = {
+        name: {"handwritten": [], "bare turns": [], "perdure": []} for name in TREES
+    }
+    used: dict[str, Figures] = {
+        name: {"handwritten": [], "bare turns": [], "perdure": []} for name in TREES
+    }
     for _ in range(rounds):
         for name, (steps, at_once) in TREES.items():
-            for kind in (handwritten(steps, at_once), bare(steps, at_once), perdure(steps, at_once)):
+            for kind in (
+                handwritten(steps, at_once),
+                bare(steps, at_once),
+                perdure(steps, at_once),
+            ):
                 worker = bench.workers[kind.module]
                 before = await worker.cpu()
                 seconds, _history = await bench.turn(kind, TIMES, BYTES)

@@ -1,6 +1,8 @@
-"""The rival: the agent loop as one writes it by hand on Temporal, the whole transcript in every model call.
+"""The rival: the agent loop as one writes it by hand on Temporal, the whole transcript in every
+model call.
 
-It has what the simplest honest version has: a model activity, a tool activity, a loop. No budgets, events, typed errors, digests or heartbeats.
+It has what the simplest honest version has: a model activity, a tool activity, a loop. No budgets,
+events, typed errors, digests or heartbeats.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ class Activities:
         arguments = await next_call(str(messages[1]["content"]), asked)
         if arguments is None:
             return {"role": "assistant", "content": "done"}
-        return {"role": "assistant", "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": arguments}]}
+        return {
+            "role": "assistant",
+            "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": arguments}],
+        }
 
     @activity.defn
     def fetch(self, arguments: str) -> str:
@@ -42,14 +47,24 @@ class HandwrittenLoop:
 
     @workflow.run
     async def run(self, task: str) -> str:
-        messages: list[dict[str, Any]] = [{"role": "system", "content": PROMPT}, {"role": "user", "content": task}]
+        messages: list[dict[str, Any]] = [
+            {"role": "system", "content": PROMPT},
+            {"role": "user", "content": task},
+        ]
         while True:
-            answer: dict[str, Any] = await workflow.execute_activity("ask", messages, start_to_close_timeout=timedelta(minutes=5), retry_policy=ONCE)
+            answer: dict[str, Any] = await workflow.execute_activity(
+                "ask", messages, start_to_close_timeout=timedelta(minutes=5), retry_policy=ONCE
+            )
             messages.append(answer)
             if not answer.get("calls"):
                 return str(answer["content"])
             for call in answer["calls"]:
-                result = await workflow.execute_activity("fetch", call["arguments"], start_to_close_timeout=timedelta(minutes=1), retry_policy=ONCE)
+                result = await workflow.execute_activity(
+                    "fetch",
+                    call["arguments"],
+                    start_to_close_timeout=timedelta(minutes=1),
+                    retry_policy=ONCE,
+                )
                 messages.append({"role": "tool", "call_id": call["id"], "content": result})
 
 
@@ -59,7 +74,13 @@ async def connect(address: str) -> Client:
 
 def worker(client: Client, queue: str) -> Worker:
     does, threads = Activities(), ThreadPoolExecutor(100)
-    return Worker(client, task_queue=queue, workflows=[HandwrittenLoop], activities=[does.ask, does.fetch], activity_executor=threads)
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=[HandwrittenLoop],
+        activities=[does.ask, does.fetch],
+        activity_executor=threads,
+    )
 
 
 def replayer() -> Replayer:

@@ -1,4 +1,5 @@
-"""The rival of a tree: a hand-written parent that starts hand-written loops as child workflows, and puts their answers into its transcript.
+"""The rival of a tree: a hand-written parent that starts hand-written loops as child workflows, and
+puts their answers into its transcript.
 
 No leases, guards, reasons of a cancel, traces, lists or cards: what Temporal gives, and no more.
 """
@@ -27,12 +28,20 @@ async def ask_parent(messages: list[dict[str, Any]]) -> dict[str, Any]:
     errands = await next_errands(str(messages[1]["content"]), asked)
     if errands is None:
         return {"role": "assistant", "content": "done"}
-    return {"role": "assistant", "calls": [{"id": f"call_{asked}_{place}", "task": task} for place, task in enumerate(errands)]}
+    return {
+        "role": "assistant",
+        "calls": [
+            {"id": f"call_{asked}_{place}", "task": task} for place, task in enumerate(errands)
+        ],
+    }
 
 
 async def ask_and_delegate(task: str, delegate: Callable[[str, str], Awaitable[str]]) -> str:
     """Ask, delegate, repeat."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": PROMPT}, {"role": "user", "content": task}]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": PROMPT},
+        {"role": "user", "content": task},
+    ]
     while True:
         answer: dict[str, Any] = await workflow.execute_activity(
             "ask_parent", messages, start_to_close_timeout=timedelta(minutes=5), retry_policy=ONCE
@@ -41,8 +50,13 @@ async def ask_and_delegate(task: str, delegate: Callable[[str, str], Awaitable[s
         if not answer.get("calls"):
             return str(answer["content"])
         child = f"{workflow.info().workflow_id}/{len(messages)}"
-        results = await asyncio.gather(*(delegate(call["task"], f"{child}-{call['id']}") for call in answer["calls"]))
-        messages += [{"role": "tool", "call_id": call["id"], "content": result} for call, result in zip(answer["calls"], results, strict=True)]
+        results = await asyncio.gather(
+            *(delegate(call["task"], f"{child}-{call['id']}") for call in answer["calls"])
+        )
+        messages += [
+            {"role": "tool", "call_id": call["id"], "content": result}
+            for call, result in zip(answer["calls"], results, strict=True)
+        ]
 
 
 @workflow.defn(sandboxed=False)

@@ -1,7 +1,9 @@
-"""The job that every loop does, and the process that works on it: `python -m benchmarks.job MODULE ADDRESS QUEUE`.
+"""The job that every loop does, and the process that works on it:
+`python -m benchmarks.job MODULE ADDRESS QUEUE`.
 
-What a turn is to do stands in its task, `STEPS BYTES DELAY`: so many tool calls with results of so many bytes, a model that takes so many seconds.
-The worker writes a line for each model call with the time, and answers `cpu` on its input with the CPU seconds it has used.
+What a turn is to do stands in its task, `STEPS BYTES DELAY`: so many tool calls with results of so
+many bytes, a model that takes so many seconds. The worker writes a line for each model call with
+the time, and answers `cpu` on its input with the CPU seconds it has used.
 
 No loop is imported here, so that a process holds the one that it runs and no other.
 """
@@ -33,7 +35,9 @@ def load(module: str) -> Loop:
 
 
 async def next_call(task: str, asked: int) -> str | None:
-    """What the model says after `asked` answers: the arguments of the next tool call, or None when it is done."""
+    """What the model says after `asked` answers: the arguments of the next tool call, or None when
+    it is done.
+    """
     steps, size, delay = task.split()
     print(f"asked {time.time()}", flush=True)
     await asyncio.sleep(float(delay))

@@ -1,7 +1,8 @@
 """What is measured, of any kind of loop.
 
-Kinds are interleaved, so that the machine, the server and the hour are the same for all. Of the rounds, those count in which all kinds together
-took the least time: others may be using the machine.
+Kinds are interleaved, so that the machine, the server and the hour are the same for all. Of the
+rounds, those count in which all kinds together took the least time: others may be using the
+machine.
 """
 
 from __future__ import annotations
@@ -35,8 +36,15 @@ def medians(figures: Mapping[str, Sequence[float]], digits: int = 1) -> dict[str
 
 
 def ratio(figures: Figures, name: str, other: str) -> float:
-    """One's figure by the other's: the median over the rounds, since a busy minute slows all of a round."""
-    return round(statistics.median(one / its for one, its in zip(figures[name], figures[other], strict=True)), 2)
+    """One's figure by the other's: the median over the rounds, since a busy minute slows all of a
+    round.
+    """
+    return round(
+        statistics.median(
+            one / its for one, its in zip(figures[name], figures[other], strict=True)
+        ),
+        2,
+    )
 
 
 def quiet(seconds: Figures) -> list[int]:
@@ -45,9 +53,13 @@ def quiet(seconds: Figures) -> list[int]:
     return sorted(range(len(totals)), key=totals.__getitem__)[:QUIET]
 
 
-def converted(figures: Figures, rounds: Sequence[int], convert: Callable[[float], float]) -> Figures:
+def converted(
+    figures: Figures, rounds: Sequence[int], convert: Callable[[float], float]
+) -> Figures:
     """The figures of some rounds in another unit."""
-    return {name: [convert(measured[number]) for number in rounds] for name, measured in figures.items()}
+    return {
+        name: [convert(measured[number]) for number in rounds] for name, measured in figures.items()
+    }
 
 
 async def alone(bench: Bench, kinds: Sequence[Kind]) -> tuple[Figures, Figures]:
@@ -62,7 +74,9 @@ async def alone(bench: Bench, kinds: Sequence[Kind]) -> tuple[Figures, Figures]:
             used[kind.name].append(await worker.cpu() - before)
             took[kind.name].append(seconds)
     rounds = quiet(took)
-    return converted(took, rounds, lambda s: 1000 * s / STEPS), converted(used, rounds, lambda s: 1000 * s / STEPS)
+    return converted(took, rounds, lambda s: 1000 * s / STEPS), converted(
+        used, rounds, lambda s: 1000 * s / STEPS
+    )
 
 
 async def together(bench: Bench, kinds: Sequence[Kind]) -> Figures:
@@ -85,7 +99,13 @@ async def last_step(bench: Bench, kind: Kind, steps: int) -> int | None:
         if not isinstance(error.cause, TerminatedError):
             raise
         history = await handle.fetch_history()
-        return sum(event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED for event in history.events) // ACTIVITIES_OF_A_STEP
+        return (
+            sum(
+                event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+                for event in history.events
+            )
+            // ACTIVITIES_OF_A_STEP
+        )
     return None
 
 
@@ -95,7 +115,12 @@ async def replay_ms(kind: Kind, history: WorkflowHistory) -> float:
         file.write(history.to_json())
         file.flush()
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "benchmarks.replay", kind.module, file.name, stdout=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "benchmarks.replay",
+            kind.module,
+            file.name,
+            stdout=asyncio.subprocess.PIPE,
         )
         written, _ = await process.communicate()
     lines = [line.split() for line in written.decode(errors="replace").splitlines()]
@@ -106,7 +131,9 @@ async def recovery_s(bench: Bench, kind: Kind) -> float:
     """Seconds from a kill during a model call to the next model call, with another worker at hand."""
     queue = f"recovery-{kind.name}"
     async with working(kind.module, bench.address, queue) as first:
-        handle = await bench.client.start_workflow(kind.workflow, kind.start("1 10 3"), id=queue, task_queue=queue)
+        handle = await bench.client.start_workflow(
+            kind.workflow, kind.start("1 10 3"), id=queue, task_queue=queue
+        )
         while not first.asked:  # noqa: ASYNC110 - another process says so
             await asyncio.sleep(0.02)
         async with working(kind.module, bench.address, queue) as second:
@@ -132,7 +159,11 @@ async def readiness(bench: Bench, kinds: Sequence[Kind]) -> Figures:
 
 
 async def polled(client: Client, queue: str) -> bool:
-    request = DescribeTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue), task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+    request = DescribeTaskQueueRequest(
+        namespace="default",
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
     return bool((await client.workflow_service.describe_task_queue(request)).pollers)
 
 

@@ -1,4 +1,6 @@
-"""What it costs to replay a history, in a process of its own: `python -m benchmarks.replay MODULE FILE` writes milliseconds, three times."""
+"""What it costs to replay a history, in a process of its own:
+`python -m benchmarks.replay MODULE FILE` writes milliseconds, three times.
+"""
 
 from __future__ import annotations
 
@@ -22,4 +24,9 @@ async def main(module: str, history: WorkflowHistory) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], WorkflowHistory.from_json("replayed", Path(sys.argv[2]).read_text(encoding="utf-8"))))
+    asyncio.run(
+        main(
+            sys.argv[1],
+            WorkflowHistory.from_json("replayed", Path(sys.argv[2]).read_text(encoding="utf-8")),
+        )
+    )

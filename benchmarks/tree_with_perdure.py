@@ -1,6 +1,8 @@
-"""The job of a tree on Perdure: a parent that delegates to the agent of `with_perdure`, by `spawn_agents` where there are several at once.
+"""The job of a tree on Perdure: a parent that delegates to the agent of `with_perdure`, by
+`spawn_agents` where there are several at once.
 
-`ParentOfTurns` is the hand-written parent with the same turns as its children: what is left between the two is what delegation itself costs.
+`ParentOfTurns` is the hand-written parent with the same turns as its children: what is left between
+the two is what delegation itself costs.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from benchmarks.errands import next_errands
 from benchmarks.handwritten_tree import ask_and_delegate, ask_parent
 from benchmarks.job import PROMPT
 from perdure import Agent, AssistantMessage, Delegate, Text, UserMessage
-from perdure.activities import search
-from perdure.activities.models import ModelRequest, Provider
-from perdure.activities.payloads import unpack
-from perdure.reports import StopReason
+from perdure.activities.provider import ModelRequest, Provider
+from perdure.temporal import search_attributes
+from perdure.temporal.payloads import unpack
 from perdure.testing import call
-from perdure.wire import ModelAnswer, Summary
+from perdure.turn.wire import Summary
+from perdure.values.answers import ModelAnswer
+from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker, PerdurePlugin
 from perdure.workflows import AgentTurn
 
@@ -34,11 +37,21 @@ class ParentModel:
         asked = sum(message.role == "assistant" for message in request.messages)
         errands = await next_errands(opening.text, asked)
         if errands is None:
-            return ModelAnswer(message=AssistantMessage(parts=(Text(text="done"),)), stop=StopReason.END, model="job")
+            return ModelAnswer(
+                message=AssistantMessage(parts=(Text(text="done"),)),
+                stop=StopReason.END,
+                model="job",
+            )
         tasks = [{"agent": "job", "task": task} for task in errands]
-        made = call("delegate_to_agent", **tasks[0]) if len(tasks) == 1 else call("spawn_agents", tasks=tasks)
+        made = (
+            call("delegate_to_agent", **tasks[0])
+            if len(tasks) == 1
+            else call("spawn_agents", tasks=tasks)
+        )
         named = made.model_copy(update={"id": f"call_{asked}"})
-        return ModelAnswer(message=AssistantMessage(parts=(named,)), stop=StopReason.TOOL_CALLS, model="job")
+        return ModelAnswer(
+            message=AssistantMessage(parts=(named,)), stop=StopReason.TOOL_CALLS, model="job"
+        )
 
     async def close(self) -> None:
         pass
@@ -71,7 +84,11 @@ class ParentOfTurns:
 
 async def _turn(task: str, child: str) -> str:
     ended = await workflow.execute_child_workflow(
-        "AgentTurn", {"agent": "job", "task": task}, id=child, result_type=RawValue, search_attributes=search.at_start("job", {})
+        "AgentTurn",
+        {"agent": "job", "task": task},
+        id=child,
+        result_type=RawValue,
+        search_attributes=search_attributes.at_start("job", {}),
     )
     return unpack(ended, Summary).output
 
@@ -79,7 +96,13 @@ async def _turn(task: str, child: str) -> str:
 def worker(client: Client, queue: str) -> Worker:
     providers: dict[str, Provider] = {"parent": ParentModel(), "job": with_perdure.JobModel()}
     plugin = PerdurePlugin(AgentWorker([PARENT, with_perdure.AGENT], providers=providers))
-    return Worker(client, task_queue=queue, workflows=[ParentOfTurns], activities=[ask_parent], plugins=[plugin])
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=[ParentOfTurns],
+        activities=[ask_parent],
+        plugins=[plugin],
+    )
 
 
 def replayer() -> Replayer:

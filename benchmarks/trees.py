@@ -1,11 +1,16 @@
-"""Does the bill of a whole tree stay within the budget of its root? Agents that would make twenty calls each: `make bench-trees`.
+"""Does the bill of a whole tree stay within the budget of its root?
 
-The provider is the stub on loopback, which counts bytes and charges by itself. Each limit stands for the whole tree: one child that hardly stops,
-five of them at once, and one below a child. Rows without a limit show what the tree would spend. What came back stands at the end of each: the steps
-of the others that the report keeps, and what the root answered. Of a root that fails the report hangs at the error.
+Agents that would make twenty calls each: `make bench-trees`.
 
-3,000 tokens do not pay for one call of a child, and the tree stops there: a call reserves what it may cost at most, which is its bytes and 1,500
-tokens for what providers add of their own accord; agents that finish keep as much again for a last answer, so theirs do not even begin.
+The provider is the stub on loopback, which counts bytes and charges by itself. Each limit stands
+for the whole tree: one child that hardly stops, five of them at once, and one below a child. Rows
+without a limit show what the tree would spend. What came back stands at the end of each: the steps
+of the others that the report keeps, and what the root answered. Of a root that fails the report
+hangs at the error.
+
+3,000 tokens do not pay for one call of a child, and the tree stops there: a call reserves what it
+may cost at most, which is its bytes and 1,500 tokens for what providers add of their own accord;
+agents that finish keep as much again for a last answer, so theirs do not even begin.
 """
 
 from __future__ import annotations
@@ -18,11 +23,11 @@ from typing import Any, Literal
 
 from perdure import Agent, AgentReport, Budget, Outcome, Price, errors, tool
 from perdure.activities.providers.openai_chat import OpenAIChat
-from perdure.budgets import DIMENSIONS, Spending
 from perdure.clients import AgentClient
-from perdure.reports import ChildReport
 from perdure.testing import local_runtime
 from perdure.testing.stub_provider import Reply, StubProvider, per_million
+from perdure.values.budgets import DIMENSIONS, Spending
+from perdure.values.reports import ChildReport
 from perdure.worker import AgentWorker
 from perdure.worker.dev_server import DevServer
 
@@ -51,21 +56,41 @@ def look() -> str:
 
 
 class Restless(StubProvider):
-    """A provider whose root delegates once, to whom its task names, and whose workers ask for a tool twenty times."""
+    """A provider whose root delegates once, to whom its task names, and whose workers ask for a
+    tool twenty times.
+    """
 
     def reply(self, body: Mapping[str, Any]) -> Reply:
-        """By the task, and by how often the model has answered. Without tools nothing is left but to answer."""
+        """By the task, and by how often the model has answered.
+
+        Without tools nothing is left but to answer.
+        """
         role, _, rest = _task(body).partition(" ")
         answered = sum(message["role"] == "assistant" for message in body["messages"])
         if not body.get("tools"):
             return {"text": f"{role}: that is as far as I came"}
         if role == "work":
-            return {"calls": [{"name": "look", "arguments": {}}]} if answered < WOULD_MAKE - 1 else {"text": "worker: done"}
+            return (
+                {"calls": [{"name": "look", "arguments": {}}]}
+                if answered < WOULD_MAKE - 1
+                else {"text": "worker: done"}
+            )
         if answered:
             return {"text": f"told: {_told(body)}"}
         agent, count = rest.split() if role == "root" else ("worker", "1")
         task = "manage" if agent == "manager" else "work"
-        return {"calls": [{"name": "spawn_agents", "arguments": {"tasks": [{"agent": agent, "task": f"{task} {n}"} for n in range(int(count))]}}]}
+        return {
+            "calls": [
+                {
+                    "name": "spawn_agents",
+                    "arguments": {
+                        "tasks": [
+                            {"agent": agent, "task": f"{task} {n}"} for n in range(int(count))
+                        ]
+                    },
+                }
+            ]
+        }
 
 
 def app(stub: StubProvider, policy: Policy) -> AgentWorker:
@@ -81,10 +106,16 @@ def app(stub: StubProvider, policy: Policy) -> AgentWorker:
             on_exhausted=policy,
             on_child_error="collect",
         )
-        for name, delegates in (("root", ["manager", "worker"]), ("manager", ["worker"]), ("worker", ()))
+        for name, delegates in (
+            ("root", ["manager", "worker"]),
+            ("manager", ["worker"]),
+            ("worker", ()),
+        )
     ]
     provider = OpenAIChat(base_url=stub.base_url, api_key_env=None, name="stub")
-    return AgentWorker(agents, providers={"stub": provider}, prices={"stub:*": Price(input=3, output=15)})
+    return AgentWorker(
+        agents, providers={"stub": provider}, prices={"stub:*": Price(input=3, output=15)}
+    )
 
 
 async def report_of(client: AgentClient, task: str, budget: Budget | None) -> AgentReport:
@@ -112,20 +143,34 @@ def check(bill: Spending, report: AgentReport, budget: Budget | None) -> None:
     """The bill is within the budget, and booked as it is."""
     for name in DIMENSIONS:
         limit = getattr(budget, name, None)
-        assert name == "tool_calls" or getattr(bill, name) == getattr(report.spent, name), f"{name}: what was booked is not what was billed"
+        assert name == "tool_calls" or getattr(bill, name) == getattr(report.spent, name), (
+            f"{name}: what was booked is not what was billed"
+        )
         assert limit is None or getattr(bill, name) <= limit, f"{name}: the bill exceeds the budget"
 
 
-def row(shape: str, budget: Budget | None, policy: Policy, bill: Spending, report: AgentReport) -> str:
+def row(
+    shape: str, budget: Budget | None, policy: Policy, bill: Spending, report: AgentReport
+) -> str:
     """A line of the table."""
-    limit = ", ".join(f"{name} {value}" for name, value in budget or () if value is not None) or "none"
+    limit = (
+        ", ".join(f"{name} {value}" for name, value in budget or () if value is not None) or "none"
+    )
     children = list(below(report.children))
     came = f"{sum(child.steps for child in children):>3} steps by {len(children)}"
-    figures = f"{bill.model_calls:>5} {bill.tokens:>8} {'$' + f'{bill.usd:.6f}':>11} {'$' + f'{report.spent.usd:.6f}':>11}"
-    return f"{shape:<13} {limit:<28} {policy:<7} {figures}  {report.outcome:<17} {came:<15} {report.output[:40]!r}"
+    figures = (
+        f"{bill.model_calls:>5} {bill.tokens:>8} {'$' + f'{bill.usd:.6f}':>11}"
+        f" {'$' + f'{report.spent.usd:.6f}':>11}"
+    )
+    return (
+        f"{shape:<13} {limit:<28} {policy:<7} {figures}  {report.outcome:<17} {came:<15}"
+        f" {report.output[:40]!r}"
+    )
 
 
-async def spend(address: str, shape: str, budget: Budget | None, policy: Policy) -> tuple[Spending, AgentReport]:
+async def spend(
+    address: str, shape: str, budget: Budget | None, policy: Policy
+) -> tuple[Spending, AgentReport]:
     """What the provider billed for a tree, and its report."""
     agent, count = SHAPES[shape]
     with Restless([], price=per_million(3, 15)) as stub:
@@ -137,7 +182,10 @@ async def spend(address: str, shape: str, budget: Budget | None, policy: Policy)
 async def main() -> None:
     """Print the table; fail if a bill exceeds its budget."""
     columns = f"{'calls':>5} {'tokens':>8} {'billed':>11} {'booked':>11}"
-    print(f"{'tree':<13} {'limit':<28} {'policy':<7} {columns}  {'outcome':<17} {'work kept':<15} answer")
+    print(
+        f"{'tree':<13} {'limit':<28} {'policy':<7} {columns}  {'outcome':<17} {'work kept':<15}"
+        " answer"
+    )
     async with DevServer(folder=None, port=0, ui=False) as server:
         for policy in POLICIES:
             for shape in SHAPES:

@@ -7,9 +7,9 @@ from temporalio.worker import Replayer, Worker
 
 from benchmarks.job import PROMPT, next_call
 from perdure import Agent, AssistantMessage, Text, ToolCall, UserMessage, tool
-from perdure.activities.models import ModelRequest
-from perdure.reports import StopReason
-from perdure.wire import ModelAnswer
+from perdure.activities.provider import ModelRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 from perdure.workflows import AgentTurn
 
@@ -29,15 +29,23 @@ class JobModel:
         asked = len(request.messages) // 2  # the task, then an answer and its results for each step
         arguments = await next_call(opening.text, asked)
         if arguments is None:
-            return ModelAnswer(message=AssistantMessage(parts=(Text(text="done"),)), stop=StopReason.END, model="job")
+            return ModelAnswer(
+                message=AssistantMessage(parts=(Text(text="done"),)),
+                stop=StopReason.END,
+                model="job",
+            )
         call = ToolCall(id=f"call_{asked}", name="fetch", arguments=arguments)
-        return ModelAnswer(message=AssistantMessage(parts=(call,)), stop=StopReason.TOOL_CALLS, model="job")
+        return ModelAnswer(
+            message=AssistantMessage(parts=(call,)), stop=StopReason.TOOL_CALLS, model="job"
+        )
 
     async def close(self) -> None:
         pass
 
 
-AGENT = Agent(name="job", model="job:job", instructions=PROMPT, tools=[fetch], max_iterations="unlimited")
+AGENT = Agent(
+    name="job", model="job:job", instructions=PROMPT, tools=[fetch], max_iterations="unlimited"
+)
 
 
 def make() -> AgentWorker:

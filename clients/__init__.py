@@ -1,4 +1,7 @@
-"""What callers use: start turns, follow them, read how they went. Nothing here needs the code of an agent, or Temporal's own classes."""
+"""What callers use: start turns, follow them, read how they went.
+
+Nothing here needs the code of an agent, or Temporal's own classes.
+"""
 
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.entries import TurnEntry

@@ -12,36 +12,43 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import Priority, RawValue, TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import (
+    Priority,
+    RawValue,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
 from temporalio.converter import DataConverter
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from perdure import errors, kinds, limits
-from perdure.activities import requests, tracing
-from perdure.activities.connection import connect
-from perdure.activities.data_converter import check
-from perdure.activities.history import first_request
-from perdure.activities.payloads import pack
-from perdure.activities.search import State
-from perdure.activities.signatures import GENERATE, TASK_QUEUE, TURN
-from perdure.agents import Agent
-from perdure.approvals import PendingApproval
-from perdure.budgets import Budget, Remaining
-from perdure.clients import listing, waiting
+from perdure import errors, limits, validation
+from perdure.agents.agent import Agent
+from perdure.base import R
+from perdure.clients import listing
+from perdure.clients.cli import waiting
 from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, describe, unreadable
 from perdure.clients.filters import Filter, member
-from perdure.clients.marks import Marks
+from perdure.clients.search_marks import Marks
 from perdure.clients.status import TurnStatus
 from perdure.clients.turn import OnStep, Turn
-from perdure.messages import Message, media_weight
-from perdure.options import RequestOptions
-from perdure.outputs import R
-from perdure.reports import AgentReport, Outcome
-from perdure.tasks import Context, Task, opening
+from perdure.temporal import start_request, trace_ids
+from perdure.temporal.connect import connect
+from perdure.temporal.data_converter import check
+from perdure.temporal.history import first_request
+from perdure.temporal.names import GENERATE, TASK_QUEUE, TURN
+from perdure.temporal.payloads import pack
+from perdure.temporal.search_attributes import State
 from perdure.text import word
-from perdure.wire import TurnRequest
+from perdure.turn.wire import TurnRequest
+from perdure.values.approvals import PendingApproval
+from perdure.values.budgets import Budget, Remaining
+from perdure.values.messages import Message, media_weight
+from perdure.values.options import RequestOptions
+from perdure.values.reports import AgentReport, Outcome
+from perdure.values.tasks import Context, Task, opening
 
 logger = logging.getLogger("perdure")
 
@@ -51,15 +58,20 @@ LAST_PRIORITY = 5
 """What a server has unless it is told otherwise."""
 
 _STARTS = {
-    "if_exists": kinds.choice("attach", "restart", "error"),
-    "priority": kinds.Kind(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last", kinds.whole(1, LAST_PRIORITY).fits).optional(),
+    "if_exists": validation.choice("attach", "restart", "error"),
+    "priority": (
+        validation.Kind(
+            f"a whole number from 1, the first, to {LAST_PRIORITY}, the last",
+            validation.whole(1, LAST_PRIORITY).fits,
+        ).optional()
+    ),
 }
 _FILTERS = {
-    "agent": kinds.UNICODE.optional(),
-    "labels": kinds.TEXTS,
-    "parent": kinds.UNICODE.optional(),
-    "task_queue": kinds.UNICODE.optional(),
-    "limit": kinds.whole(1).optional(),
+    "agent": validation.UNICODE.optional(),
+    "labels": validation.TEXTS,
+    "parent": validation.UNICODE.optional(),
+    "task_queue": validation.UNICODE.optional(),
+    "limit": validation.whole(1).optional(),
 }
 
 
@@ -84,7 +96,8 @@ class AgentClient:
         """Connect to Temporal.
 
         Args:
-            address: `host:port`; without it, Temporal's environment profiles say (`TEMPORAL_ADDRESS`, …), or localhost.
+            address: `host:port`; without it, Temporal's environment profiles say
+                (`TEMPORAL_ADDRESS`, …), or localhost.
             namespace: Temporal's namespace.
             task_queue: Where the workers of the agents poll.
             data_converter: Temporal's, for encryption or external storage; without it, the one that
@@ -96,7 +109,9 @@ class AgentClient:
             ConfigurationError: The data converter cannot be loaded, or cannot carry Perdure's
                 payloads.
         """
-        return cls(await connect(address, namespace=namespace, converter=data_converter), task_queue)
+        return cls(
+            await connect(address, namespace=namespace, converter=data_converter), task_queue
+        )
 
     @classmethod
     def from_temporal(cls, client: Client, *, task_queue: str = TASK_QUEUE) -> AgentClient:
@@ -133,31 +148,41 @@ class AgentClient:
         """Start a turn and return at once; a worker runs it.
 
         Args:
-            agent: Its name, or the agent itself, whose type the report's output then has. Only the name is sent: the worker has the code.
+            agent: Its name, or the agent itself, whose type the report's output then has. Only the
+                name is sent: the worker has the code.
             task: What is asked. It may be empty only where a context says what is.
-            output: The type of the answer; it goes before the agent's own. What the worker needs of it, its schema, is sent.
-            id: The turn's id, at most 100 characters; the same id is the same turn. Without it, `<agent>/<12 random characters>`.
+            output: The type of the answer; it goes before the agent's own. What the worker needs of
+                it, its schema, is sent.
+            id: The turn's id, at most 100 characters; the same id is the same turn. Without it,
+                `<agent>/<12 random characters>`.
             context: Named blocks that stand before the task.
             history: Messages of an earlier turn, such as `report.messages`, to go on from.
-            labels: Words of yours that tools see as `ctx.labels`, and that `list` finds the turn by.
-            budget: What the turn may spend, delegates included; it goes before the agent's own, limit by limit.
-            options: Temperature, output limit and the like; they go before the agent's own, option by option.
-            allowed_tools: Only these are offered, and calling another ends the turn; None for every tool, `[]` for none.
-            live: Have what the model says told while it speaks, for `Turn.text`. It changes nothing else.
-            if_exists: A turn of this id exists, running or over: `attach` to it if agent, task, context and history are the same; `restart` it,
-                ending one that runs; or `error`.
-            priority: From 1, the first, to 5, the last; 3 without it. Where work waits for workers, that of the turn and its delegates goes by it.
+            labels: Words of yours that tools see as `ctx.labels`, and that `list` finds the turn
+                by.
+            budget: What the turn may spend, delegates included; it goes before the agent's own,
+                limit by limit.
+            options: Temperature, output limit and the like; they go before the agent's own, option
+                by option.
+            allowed_tools: Only these are offered, and calling another ends the turn; None for every
+                tool, `[]` for none.
+            live: Have what the model says told while it speaks, for `Turn.text`. It changes nothing
+                else.
+            if_exists: A turn of this id exists, running or over: `attach` to it if agent, task,
+                context and history are the same; `restart` it, ending one that runs; or `error`.
+            priority: From 1, the first, to 5, the last; 3 without it. Where work waits for workers,
+                that of the turn and its delegates goes by it.
 
         Raises:
             TurnConflictError: A turn of this id has another agent, task, context or history.
             TurnExistsError: A turn of this id exists and `if_exists` is `error`.
             TooLargeError: The input is too large.
-            InvalidRequestError: The id is empty or too long, nothing is asked, or a value is not one of those named here.
+            InvalidRequestError: The id is empty or too long, nothing is asked, or a value is not
+                one of those named here.
             ConfigurationError: No model can be held to the output type.
             ServerUnreachableError: Temporal does not answer.
         """
-        wanted = requests.type_of(agent, output)
-        request = requests.turn_request(
+        wanted = start_request.type_of(agent, output)
+        request = start_request.turn_request(
             agent,
             task,
             output=output,
@@ -223,7 +248,9 @@ class AgentClient:
         budget: Budget | None = None,
         options: RequestOptions | None = None,
     ) -> R:
-        """Ask a model, and return what it says as an instance of a type: a turn like any other, of an agent without instructions and tools.
+        """Ask a model, and return what it says as an instance of a type.
+
+        A turn like any other, of an agent without instructions and tools.
 
         Args:
             model: `provider:model`, or an alias of the worker.
@@ -237,25 +264,40 @@ class AgentClient:
         Raises:
             PerdureError: As `start` and `Turn.result` do.
         """
-        request = requests.turn_request(GENERATE, prompt, output=output, labels=labels, model=model, budget=budget, options=options)
+        request = start_request.turn_request(
+            GENERATE,
+            prompt,
+            output=output,
+            labels=labels,
+            model=model,
+            budget=budget,
+            options=options,
+        )
         turn = await self._begin(id, request, "attach")
         return (await turn.typed(output).result()).output
 
     async def get(self, id: str) -> Turn[Any]:  # noqa: A002 - what callers know it as
-        """A turn that was started before, here or elsewhere, running or over: the latest of this id. `typed` says what its output is read as.
+        """A turn that was started before, here or elsewhere, running or over.
+
+        The latest of this id. `typed` says what its output is read as.
 
         Raises:
             TurnNotFoundError: Temporal does not have it, or not any more.
             InvalidRequestError: The id is no text.
             ServerUnreachableError: Temporal does not answer.
         """
-        kinds.check("the turn", {"id": id}, {"id": kinds.UNICODE}, errors.InvalidRequestError)
+        validation.check(
+            "the turn", {"id": id}, {"id": validation.UNICODE}, errors.InvalidRequestError
+        )
         try:
             found = (await describe(self._client, id, retry=True)).workflow_execution_info
         except RPCError as error:
             raise unreadable(id, error) from error
         if found.type.name != TURN:
-            raise errors.TurnNotFoundError(f"{id!r} is a workflow of type {found.type.name}, not a turn", context={"turn_id": id})
+            raise errors.TurnNotFoundError(
+                f"{id!r} is a workflow of type {found.type.name}, not a turn",
+                context={"turn_id": id},
+            )
         return self._turn(id, found.execution.run_id)
 
     async def status(self, id: str) -> TurnStatus:  # noqa: A002 - what callers know it as
@@ -275,7 +317,8 @@ class AgentClient:
 
         Args:
             id: The turn's id.
-            timeout: The longest wait, as a timedelta or in seconds; without it, however long it takes.
+            timeout: The longest wait, as a timedelta or in seconds; without it, however long it
+                takes.
 
         Raises:
             PerdureError: As `get` and `Turn.wait` do.
@@ -305,7 +348,11 @@ class AgentClient:
         await (await self.get(id)).resume()
 
     async def pending_approvals(
-        self, agent: Agent[Any] | str | None = None, *, labels: Mapping[str, str] | None = None, task_queue: str | None = None
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        task_queue: str | None = None,
     ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
         """Every call that waits for a person, with its turn.
 
@@ -325,7 +372,9 @@ class AgentClient:
             if isinstance(found, PendingApproval):
                 yield entry, found
             else:
-                logger.warning("the calls of %s that wait are left out: %s", word(entry.id), found.message)
+                logger.warning(
+                    "the calls of %s that wait are left out: %s", word(entry.id), found.message
+                )
 
     async def approve(
         self,
@@ -385,7 +434,9 @@ class AgentClient:
         task_queue: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[TurnEntry]:
-        """The turns of the namespace, of all task queues: first those that are not over, then the last that ended.
+        """The turns of the namespace, of all task queues.
+
+        First those that are not over, then the last that ended.
 
         Temporal's list may lag a second behind.
 
@@ -399,25 +450,58 @@ class AgentClient:
             limit: At most so many; without it, all of them, read page by page.
 
         Raises:
-            ConfigurationError: A filter needs search attributes that the namespace lacks; `perdure setup` registers them.
-            InvalidRequestError: There is no such outcome or state, the limit is below 1, or another value is not valid.
+            ConfigurationError: A filter needs search attributes that the namespace lacks;
+                `perdure setup` registers them.
+            InvalidRequestError: There is no such outcome or state, the limit is below 1, or another
+                value is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
-        name, labels = agent.name if isinstance(agent, Agent) else agent, {} if labels is None else labels
-        given = {"agent": name, "labels": labels, "parent": parent, "task_queue": task_queue, "limit": limit}
-        kinds.check("the list", given, _FILTERS, errors.InvalidRequestError)
+        name, labels = (
+            agent.name if isinstance(agent, Agent) else agent,
+            {} if labels is None else labels,
+        )
+        given = {
+            "agent": name,
+            "labels": labels,
+            "parent": parent,
+            "task_queue": task_queue,
+            "limit": limit,
+        }
+        validation.check("the list", given, _FILTERS, errors.InvalidRequestError)
         wanted = Filter(
-            agent=name, outcome=member(Outcome, outcome), state=member(State, state), labels=dict(labels), parent=parent, task_queue=task_queue
+            agent=name,
+            outcome=member(Outcome, outcome),
+            state=member(State, state),
+            labels=dict(labels),
+            parent=parent,
+            task_queue=task_queue,
         )
         return listing.turns(self._client, self._marks.index, wanted, limit)
 
-    async def _begin(self, given_id: str | None, request: TurnRequest, if_exists: IfExists, priority: int | None = None) -> Turn[Any]:
+    async def _begin(
+        self,
+        given_id: str | None,
+        request: TurnRequest,
+        if_exists: IfExists,
+        priority: int | None = None,
+    ) -> Turn[Any]:
         """Start a turn, or find the one that is there."""
-        kinds.check("the turn", {"if_exists": if_exists, "priority": priority}, _STARTS, errors.InvalidRequestError)
-        requests.refuse_silence(request)
-        turn_id = requests.checked_id(given_id) if given_id is not None else f"{request.agent}/{secrets.token_hex(6)}"
+        validation.check(
+            "the turn",
+            {"if_exists": if_exists, "priority": priority},
+            _STARTS,
+            errors.InvalidRequestError,
+        )
+        start_request.refuse_silence(request)
+        turn_id = (
+            start_request.checked_id(given_id)
+            if given_id is not None
+            else f"{request.agent}/{secrets.token_hex(6)}"
+        )
         try:
-            handle = await self._start(turn_id, request, Priority(priority_key=priority), restart=if_exists == "restart")
+            handle = await self._start(
+                turn_id, request, Priority(priority_key=priority), restart=if_exists == "restart"
+            )
         except WorkflowAlreadyStartedError:
             return await self._existing(turn_id, request, if_exists)
         except RPCError as error:
@@ -425,7 +509,9 @@ class AgentClient:
         assert handle.first_execution_run_id is not None
         return self._turn(turn_id, handle.first_execution_run_id)
 
-    async def _start(self, turn_id: str, request: TurnRequest, priority: Priority, *, restart: bool) -> WorkflowHandle[object, object]:
+    async def _start(
+        self, turn_id: str, request: TurnRequest, priority: Priority, *, restart: bool
+    ) -> WorkflowHandle[object, object]:
         marks = await self._marks.of(request)
         try:
             return await self._start_with(marks, turn_id, request, priority, restart=restart)
@@ -435,16 +521,30 @@ class AgentClient:
             return await self._start_with(None, turn_id, request, priority, restart=restart)
 
     async def _start_with(
-        self, marks: TypedSearchAttributes | None, turn_id: str, request: TurnRequest, priority: Priority, *, restart: bool
+        self,
+        marks: TypedSearchAttributes | None,
+        turn_id: str,
+        request: TurnRequest,
+        priority: Priority,
+        *,
+        restart: bool,
     ) -> WorkflowHandle[object, object]:
         return await self._client.start_workflow(
             TURN,
             self._packed(request),
             id=turn_id,
             task_queue=self._task_queue,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE if restart else WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING if restart else WorkflowIDConflictPolicy.FAIL,
-            **requests.introduced(request, tracing.memo_of_caller()),
+            id_reuse_policy=(
+                WorkflowIDReusePolicy.ALLOW_DUPLICATE
+                if restart
+                else WorkflowIDReusePolicy.REJECT_DUPLICATE
+            ),
+            id_conflict_policy=(
+                WorkflowIDConflictPolicy.TERMINATE_EXISTING
+                if restart
+                else WorkflowIDConflictPolicy.FAIL
+            ),
+            **start_request.introduced(request, trace_ids.memo_of_caller()),
             search_attributes=marks,
             priority=priority,
         )
@@ -464,19 +564,29 @@ class AgentClient:
     async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Turn[Any]:
         """The turn that holds this id, if it was asked the same."""
         if if_exists == "error":
-            raise errors.TurnExistsError(f"a turn {turn_id!r} exists already", context={"turn_id": turn_id})
+            raise errors.TurnExistsError(
+                f"a turn {turn_id!r} exists already", context={"turn_id": turn_id}
+            )
         try:
             turn = await self.get(turn_id)
         except errors.TurnNotFoundError as error:
-            raise errors.TurnConflictError(f"{error.message}; choose another id", context={"turn_id": turn_id}) from error
+            raise errors.TurnConflictError(
+                f"{error.message}; choose another id", context={"turn_id": turn_id}
+            ) from error
         differs = "task, context or history"
         with contextlib.suppress(errors.InvalidRequestError):
             there = await first_request(self._client, turn_id, turn.run_id)
             if there.digest() == request.digest():
                 return turn
             differs = f"agent, {there.agent!r}" if there.agent != request.agent else differs
-        instead = "choose another id, or start a new turn in its place with if_exists='restart' (perdure run: --if-exists restart)"
-        raise errors.TurnConflictError(f"a turn {turn_id!r} exists with another {differs}; {instead}", context={"turn_id": turn_id})
+        instead = (
+            "choose another id, or start a new turn in its place with if_exists='restart' (perdure"
+            " run: --if-exists restart)"
+        )
+        raise errors.TurnConflictError(
+            f"a turn {turn_id!r} exists with another {differs}; {instead}",
+            context={"turn_id": turn_id},
+        )
 
     def _turn(self, turn_id: str, run_id: str) -> Turn[Any]:
         feed = self._feeds.get((turn_id, run_id))
@@ -490,7 +600,9 @@ def _what_is_large(request: TurnRequest) -> str:
     hints = []
     if request.history:
         bytes_ = sum(len(message.model_dump_json()) for message in request.history)
-        hints.append(f"{bytes_} bytes of that are history: give fewer of its messages, or a summary of them")
+        hints.append(
+            f"{bytes_} bytes of that are history: give fewer of its messages, or a summary of them"
+        )
     if media_weight(opening(request.task, None)):
         hints.append("give images and files as addresses")
     return ", ".join(hints) and f"{', '.join(hints)}, or Temporal's client an external storage"
@@ -503,6 +615,6 @@ def _named(call_id: str, token: str | None = None) -> str:
         InvalidRequestError: One is no text.
     """
     given = {"call_id": call_id, "token": token}
-    wanted = {"call_id": kinds.TEXT, "token": kinds.TEXT.optional()}
-    kinds.check("the answer", given, wanted, errors.InvalidRequestError)
+    wanted = {"call_id": validation.TEXT, "token": validation.TEXT.optional()}
+    validation.check("the answer", given, wanted, errors.InvalidRequestError)
     return call_id if token is None else f"{call_id}:{token}"

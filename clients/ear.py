@@ -1,4 +1,7 @@
-"""What is said in a turn right now, by its models and its tools: a look at the heartbeats, shared by all who watch in one process."""
+"""What is said in a turn right now, by its models and its tools.
+
+A look at the heartbeats, shared by all who watch in one process.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from perdure.activities.payloads import unpack
 from perdure.errors import PerdureError
-from perdure.facts import Key
-from perdure.wire import LiveText
+from perdure.temporal.payloads import unpack
+from perdure.turn.facts import Key
+from perdure.turn.wire import LiveText
 
 _FRESH_S = 0.25
 
@@ -53,7 +56,9 @@ class Ear:
 
     async def listen(self) -> tuple[Heard | Noted, ...]:
         """What the calls in flight have said last; nothing where Temporal does not answer."""
-        if self._look is None or (self._look.done() and asyncio.get_running_loop().time() - self._looked_at > _FRESH_S):
+        if self._look is None or (
+            self._look.done() and asyncio.get_running_loop().time() - self._looked_at > _FRESH_S
+        ):
             self._look = asyncio.create_task(self._listen())
         return await asyncio.shield(self._look)
 

@@ -1,7 +1,8 @@
 """A turn as a list shows it, read from what Temporal's list holds: no turn is asked.
 
-What Temporal says of the workflow comes first: a turn that was terminated ran no code at its end, so its attributes still say `running`. The memo
-comes next, since every namespace keeps it; the search attributes last.
+What Temporal says of the workflow comes first: a turn that was terminated ran no code at its end,
+so its attributes still say `running`. The memo comes next, since every namespace keeps it; the
+search attributes last.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from temporalio.common import TypedSearchAttributes
 from temporalio.converter import WorkflowSerializationContext
 
 from perdure import errors
-from perdure.activities import search
-from perdure.activities.payloads import decoded
-from perdure.activities.search import State
-from perdure.activities.signatures import MEMO, MEMO_WAIT
+from perdure.base import Value, Wire
 from perdure.errors import ErrorInfo
-from perdure.reports import Outcome
-from perdure.values import Value, Wire
+from perdure.temporal import search_attributes
+from perdure.temporal.names import MEMO, MEMO_WAIT
+from perdure.temporal.payloads import decoded
+from perdure.temporal.search_attributes import State
+from perdure.values.reports import Outcome
 
 _ENDS = {
     Status.WORKFLOW_EXECUTION_STATUS_COMPLETED: Outcome.COMPLETED,
@@ -48,8 +49,10 @@ class TurnEntry(Value):
         run_id: Temporal's id of the run.
         agent: Its name.
         task: What was asked, in one line.
-        state: Where the turn is: `paused` waits for budget or to be resumed, or was paused in Temporal by an operator.
-        waits_for: `approval`, `provider`, `budget` or `resume`; empty for a turn that waits for none of them.
+        state: Where the turn is: `paused` waits for budget or to be resumed, or was paused in
+            Temporal by an operator.
+        waits_for: `approval`, `provider`, `budget` or `resume`; empty for a turn that waits for
+            none of them.
         outcome: How it ended; None before.
         steps: Completed steps; None before the end, and where the turn could not say.
         spent: In USD; None before the end, and where nobody knows the price.
@@ -92,24 +95,33 @@ class _Note(Wire):
         return value.removeprefix("$")
 
 
-async def entry_of(client: Client, info: WorkflowExecutionInfo, attributes: TypedSearchAttributes) -> TurnEntry:
+async def entry_of(
+    client: Client, info: WorkflowExecutionInfo, attributes: TypedSearchAttributes
+) -> TurnEntry:
     """The entry of a workflow that is a turn."""
     memo, error = await _memo(client, info)
     note = _note(memo.get(MEMO))
     is_over = info.status in _ENDS
-    spent = attributes.get(search.SPENT)
+    spent = attributes.get(search_attributes.SPENT)
     return TurnEntry(
         id=info.execution.workflow_id,
         run_id=info.execution.run_id,
-        agent=note.agent or search.value_of(attributes.get(search.AGENT, "")),
+        agent=note.agent or search_attributes.value_of(attributes.get(search_attributes.AGENT, "")),
         task=note.task,
-        state=State.ENDED if is_over else _state(info, memo.get(MEMO_WAIT), attributes.get(search.STATE, "")),
+        state=State.ENDED
+        if is_over
+        else _state(info, memo.get(MEMO_WAIT), attributes.get(search_attributes.STATE, "")),
         waits_for="" if is_over else _waits_for(memo.get(MEMO_WAIT)),
-        outcome=(_known(Outcome, note.outcome or attributes.get(search.OUTCOME, "")) or _ENDS[info.status]) if is_over else None,
-        steps=note.steps if note.outcome else attributes.get(search.STEPS),
+        outcome=(
+            _known(Outcome, note.outcome or attributes.get(search_attributes.OUTCOME, ""))
+            or _ENDS[info.status]
+        )
+        if is_over
+        else None,
+        steps=note.steps if note.outcome else attributes.get(search_attributes.STEPS),
         spent=note.cost if note.outcome or spent is None else Decimal(str(spent)),
-        labels=search.labels_of(attributes.get(search.LABELS, ())),
-        parent=search.value_of(attributes.get(search.PARENT, "")),
+        labels=search_attributes.labels_of(attributes.get(search_attributes.LABELS, ())),
+        parent=search_attributes.value_of(attributes.get(search_attributes.PARENT, "")),
         started_at=info.start_time.ToDatetime(tzinfo=UTC),
         ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
         error=error,
@@ -120,19 +132,25 @@ def _state(info: WorkflowExecutionInfo, waits_for: object, said: str) -> State:
     if info.status != Status.WORKFLOW_EXECUTION_STATUS_RUNNING:
         return State.PAUSED
     kind = _waits_for(waits_for)
-    return search.state_of(kind) if kind else _known(State, said) or State.RUNNING
+    return search_attributes.state_of(kind) if kind else _known(State, said) or State.RUNNING
 
 
 def _waits_for(memo: object) -> str:
     return str(memo["kind"]) if isinstance(memo, dict) and "kind" in memo else ""
 
 
-async def _memo(client: Client, info: WorkflowExecutionInfo) -> tuple[Mapping[str, object], ErrorInfo | None]:
+async def _memo(
+    client: Client, info: WorkflowExecutionInfo
+) -> tuple[Mapping[str, object], ErrorInfo | None]:
     """What the turn wrote, or why that cannot be decoded: the rest of the list is still good."""
-    context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=info.execution.workflow_id)
+    context = WorkflowSerializationContext(
+        namespace=client.namespace, workflow_id=info.execution.workflow_id
+    )
     names = [name for name in (MEMO, MEMO_WAIT) if name in info.memo.fields]
     try:
-        values = await decoded(client.data_converter.with_context(context), [info.memo.fields[name] for name in names])
+        values = await decoded(
+            client.data_converter.with_context(context), [info.memo.fields[name] for name in names]
+        )
     except errors.PayloadDecodeError as error:
         return {}, error.info()
     return dict(zip(names, values, strict=True)), None

@@ -1,8 +1,10 @@
-"""What a fact alone does not say: whose turn it is of, which tool calls it is about, and what was said.
+"""What a fact alone does not say.
 
-The fold would know all of it, but each of its states has a copy of the transcript's tuple: over thousands
-of steps that is seconds of work for every process that watches. This keeps the little that is needed, and
-a test holds it to the fold.
+Whose turn it is of, which tool calls it is about, and what was said.
+
+The fold would know all of it, but each of its states has a copy of the transcript's tuple: over
+thousands of steps that is seconds of work for every process that watches. This keeps the little
+that is needed, and a test holds it to the fold.
 """
 
 from __future__ import annotations
@@ -10,9 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.facts import AgentResolved, Decided, Fact, HookEnded, Key, ModelAnswered, Scheduled, TurnEnded, TurnStarted
-from perdure.fold import runs_tools
-from perdure.messages import AssistantMessage, ToolCall, closed, with_unique_ids
+from perdure.turn.facts import (
+    AgentResolved,
+    Decided,
+    Fact,
+    HookEnded,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    TurnEnded,
+    TurnStarted,
+)
+from perdure.turn.fold import runs_tools
+from perdure.values.messages import AssistantMessage, ToolCall, closed, with_unique_ids
 
 
 class EventContext:
@@ -37,14 +49,20 @@ class EventContext:
         match fact:
             case TurnStarted(request):
                 self._agent = request.agent
-                given = (message for message in closed(request.history) if isinstance(message, AssistantMessage))
+                given = (
+                    message
+                    for message in closed(request.history)
+                    if isinstance(message, AssistantMessage)
+                )
                 self._ids.update(call.id for message in given for call in message.calls)
             case AgentResolved(_, agent):
                 self._stages = sum(stage.has_after for stage in agent.middleware)
             case ModelAnswered():
                 return self._answered(fact)
             case Decided(decision):
-                return tuple(call for call in self._calls.get(self._step, ()) if call.id == decision.call_id), ""
+                return tuple(
+                    call for call in self._calls.get(self._step, ()) if call.id == decision.call_id
+                ), ""
             case TurnEnded():
                 return (), self._text
             case _:

@@ -18,11 +18,14 @@ from pydantic_core import to_jsonable_python
 
 from perdure import errors
 from perdure.clients import public_events
-from perdure.facts import Fact, Key, ModelAnswered
-from perdure.messages import ToolCall
+from perdure.turn.facts import Fact, Key, ModelAnswered
+from perdure.values.messages import ToolCall
 
 VERSION = 1
-"""Of the JSON of events. It changes when a field goes or means something else, not when one comes."""
+"""Of the JSON of events.
+
+It changes when a field goes or means something else, not when one comes.
+"""
 
 Private = Literal["task", "arguments", "results", "errors"]
 
@@ -34,7 +37,7 @@ class Event:
     Attributes:
         cursor: `turn.events(after=cursor)` goes on after this event, in any process.
         at: When it was recorded, in UTC.
-        fact: What was recorded, one of `perdure.facts`.
+        fact: What was recorded, one of `perdure.events`.
         turn_id: The turn's id.
         agent: The name of the turn's agent.
         calls: The tool calls that the fact is about, as the model asked for them: all of an answer,
@@ -53,7 +56,10 @@ class Event:
 
     @property
     def call(self) -> ToolCall | None:
-        """The one tool call that the fact is about; None where there is none, or an answer with several."""
+        """The one tool call that the fact is about.
+
+        None where there is none, or an answer with several.
+        """
         return self.calls[0] if self.calls and not isinstance(self.fact, ModelAnswered) else None
 
     @property
@@ -74,13 +80,22 @@ class Event:
         return key.attempt if key else None
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The event as JSON values, as `--json` prints it. It has the prompt, arguments and results."""
-        fact = {field.name: getattr(self.fact, field.name) for field in dataclasses.fields(self.fact)}
-        told: dict[str, JsonValue] = to_jsonable_python({**self._head(), "fact": {name: _value(value) for name, value in fact.items()}})
+        """The event as JSON values, as `--json` prints it.
+
+        It has the prompt, arguments and results.
+        """
+        fact = {
+            field.name: getattr(self.fact, field.name) for field in dataclasses.fields(self.fact)
+        }
+        told: dict[str, JsonValue] = to_jsonable_python(
+            {**self._head(), "fact": {name: _value(value) for name, value in fact.items()}}
+        )
         return told
 
     def public(self, include: Collection[Private] = ()) -> dict[str, JsonValue]:
-        """The event as JSON values for a browser: no prompt, no instructions, no arguments, no results.
+        """The event as JSON values for a browser.
+
+        No prompt, no instructions, no arguments, no results.
 
         Args:
             include: What is shown all the same: the `task`, the `arguments` of tool calls, the
@@ -90,9 +105,16 @@ class Event:
         Raises:
             InvalidRequestError: A name in `include` is none of these.
         """
-        unknown = sorted(set(include) - public_events.PRIVATE) if not isinstance(include, str) else [include]
+        unknown = (
+            sorted(set(include) - public_events.PRIVATE)
+            if not isinstance(include, str)
+            else [include]
+        )
         if unknown:
-            raise errors.InvalidRequestError(f"include has {', '.join(map(repr, unknown))}; give a set of {', '.join(sorted(public_events.PRIVATE))}")
+            raise errors.InvalidRequestError(
+                f"include has {', '.join(map(repr, unknown))}; give a set of"
+                f" {', '.join(sorted(public_events.PRIVATE))}"
+            )
         shown = public_events.shown(self.fact, self.calls, frozenset(include))
         text: dict[str, Any] = {"text": self.text} if self.text else {}
         told: dict[str, JsonValue] = to_jsonable_python({**self._head(), **text, **shown})

@@ -1,7 +1,7 @@
 """The events of a turn, read from its history: reading adds nothing to it.
 
-One long poll for each turn and process, however many watch. It survives a server that is away: a failed poll is repeated from the same page, and
-event ids tell what was seen already.
+One long poll for each turn and process, however many watch. It survives a server that is away: a
+failed poll is repeated from the same page, and event ids tell what was seen already.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
-from perdure.activities.history import HistoryReader
 from perdure.clients.ear import Ear
 from perdure.clients.event_context import EventContext
 from perdure.clients.events import CaughtUp, Event
 from perdure.errors import PerdureError
-from perdure.facts import Fact, TurnEnded
-from perdure.fold import apply
-from perdure.state import TurnState
+from perdure.temporal.history import HistoryReader
 from perdure.text import described, one_line
+from perdure.turn.facts import Fact, TurnEnded
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
 
 logger = logging.getLogger("perdure")
 
@@ -104,7 +104,9 @@ class Feed:
         self._watchers = 0
         self._pump: asyncio.Task[None] | None = None
 
-    async def watch(self, after: int = 0, *, length: int | None = None) -> AsyncGenerator[Event | CaughtUp, None]:
+    async def watch(
+        self, after: int = 0, *, length: int | None = None
+    ) -> AsyncGenerator[Event | CaughtUp, None]:
         """Every event after the place of a cursor, those to come included, until the turn is over.
 
         Args:
@@ -164,19 +166,23 @@ class Feed:
         except (ValueError, binascii.Error):
             run_id, place = "", ""
         if not run_id or not re.fullmatch("[1-9][0-9]{0,8}", place):
-            raise errors.InvalidRequestError(f"{one_line(cursor, 100)!r} is not a cursor of turn events")
+            raise errors.InvalidRequestError(
+                f"{one_line(cursor, 100)!r} is not a cursor of turn events"
+            )
         if run_id != self._run.run_id:
             raise errors.StaleCursorError(
-                f"the cursor belongs to another run than the one of turn {self._run.workflow_id} that is watched: "
-                "the turn was reset or started again since, or the cursor is of another turn; "
-                "read the events from the beginning",
+                f"the cursor belongs to another run than the one of turn {self._run.workflow_id}"
+                " that is watched: the turn was reset or started again since, or the cursor is of"
+                " another turn; read the events from the beginning",
                 context={"turn_id": self._run.workflow_id},
             )
         return int(place)
 
     async def _follow(self) -> None:
         """Poll until the turn is over or cannot be read."""
-        request = GetWorkflowExecutionHistoryRequest(namespace=self._client.namespace, execution=self._run, wait_new_event=True)
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._client.namespace, execution=self._run, wait_new_event=True
+        )
         try:
             with _Restarted() as unclaimed:
                 while not self._is_over:
@@ -188,11 +194,15 @@ class Feed:
                         break
                     request.next_page_token = page.next_page_token
             if not self._is_over:
-                self._error = errors.TurnNotFoundError(f"the history of {self._run.workflow_id} ends without an end of the turn")
+                self._error = errors.TurnNotFoundError(
+                    f"the history of {self._run.workflow_id} ends without an end of the turn"
+                )
         except PerdureError as error:
             self._error = error
         except Exception as error:  # noqa: BLE001 - a watcher must hear of whatever ends the feed
-            self._error = PerdureError(f"reading the history of {self._run.workflow_id}: {described(error)}")
+            self._error = PerdureError(
+                f"reading the history of {self._run.workflow_id}: {described(error)}"
+            )
         finally:
             self._tell()
 
@@ -201,31 +211,51 @@ class Feed:
         return bool(self._events) and isinstance(self._events[-1].fact, TurnEnded)
 
     async def _goes_on(self) -> bool:
-        """Whether there is more to come where a long poll ended. It does so at once for a workflow that an operator paused."""
+        """Whether there is more to come where a long poll ended.
+
+        It does so at once for a workflow that an operator paused.
+        """
         is_told = False
-        while (found := (await self._patiently(self._describe)).workflow_execution_info).status == _PAUSED:
+        while (
+            found := (await self._patiently(self._describe)).workflow_execution_info
+        ).status == _PAUSED:
             if not is_told:
-                logger.warning("turn %s is paused in Temporal; `temporal workflow unpause` lets it go on", self._run.workflow_id)
+                logger.warning(
+                    "turn %s is paused in Temporal; `temporal workflow unpause` lets it go on",
+                    self._run.workflow_id,
+                )
             is_told = True
             await asyncio.sleep(_LONGEST_PAUSE_S)
-        await asyncio.sleep(_FIRST_PAUSE_S)  # a server that ends each long poll at once is not to be asked without a pause
-        return found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING or found.history_length > self._last_id
+        await asyncio.sleep(
+            _FIRST_PAUSE_S
+        )  # a server that ends each long poll at once is not to be asked without a pause
+        return (
+            found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+            or found.history_length > self._last_id
+        )
 
-    async def _page(self, request: GetWorkflowExecutionHistoryRequest) -> GetWorkflowExecutionHistoryResponse:
+    async def _page(
+        self, request: GetWorkflowExecutionHistoryRequest
+    ) -> GetWorkflowExecutionHistoryResponse:
         """The next page, however long the server is away.
 
-        A server may refuse the token of a page that it gave itself: it compares the token with the state of the workflow, and a late notice of an
-        older state meets a newer token. Without it history is read from its beginning, and `_take` leaves out what was seen.
+        A server may refuse the token of a page that it gave itself: it compares the token with the
+        state of the workflow, and a late notice of an older state meets a newer token. Without it
+        history is read from its beginning, and `_take` leaves out what was seen.
         """
         service = self._client.workflow_service
         try:
-            return await self._patiently(lambda: service.get_workflow_execution_history(request, timeout=_POLL))
+            return await self._patiently(
+                lambda: service.get_workflow_execution_history(request, timeout=_POLL)
+            )
         except errors.InvalidRequestError:
             if not request.next_page_token:
                 raise
         request.next_page_token = b""
         await asyncio.sleep(_FIRST_PAUSE_S)
-        return await self._patiently(lambda: service.get_workflow_execution_history(request, timeout=_POLL))
+        return await self._patiently(
+            lambda: service.get_workflow_execution_history(request, timeout=_POLL)
+        )
 
     async def _patiently(self, ask: Callable[[], Awaitable[V]]) -> V:
         """The server's answer, however long it is away.
@@ -241,12 +271,19 @@ class Feed:
                 if error.status in _FATAL:
                     raise unreadable(self._run.workflow_id, error) from error
                 if pause < _LONGEST_PAUSE_S <= pause * 2:
-                    logger.warning("the Temporal server does not answer (%s); turn %s is followed on", error.status.name, self._run.workflow_id)
+                    logger.warning(
+                        "the Temporal server does not answer (%s); turn %s is followed on",
+                        error.status.name,
+                        self._run.workflow_id,
+                    )
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     async def _take(self, events: Iterable[HistoryEvent]) -> None:
-        """Keep what is new. An event counts as seen only when it is kept, because a cancel may come in between."""
+        """Keep what is new.
+
+        An event counts as seen only when it is kept, because a cancel may come in between.
+        """
         for event in events:
             if event.event_id <= self._last_id:
                 continue
@@ -257,7 +294,13 @@ class Feed:
         self._tell()
 
     def _event(self, event: HistoryEvent, fact: Fact) -> Event:
-        return Event(self._cursor(event.event_id), _time(event), fact, self._run.workflow_id, **self._context.of(fact))
+        return Event(
+            self._cursor(event.event_id),
+            _time(event),
+            fact,
+            self._run.workflow_id,
+            **self._context.of(fact),
+        )
 
     def _tell(self) -> None:
         """Wake all watchers; each waits on the event that was current when it looked."""
@@ -265,13 +308,18 @@ class Feed:
         self._news = asyncio.Event()
 
     async def _say_when_unclaimed(self, last: HistoryEvent) -> None:
-        """Warn when no worker takes up the work that is there. Only a queue that no worker polls is sure to need one."""
+        """Warn when no worker takes up the work that is there.
+
+        Only a queue that no worker polls is sure to need one.
+        """
         waiting = _waiting_in(last)
         if waiting is None:
             return
         await asyncio.sleep(_UNCLAIMED_S)
         name, kind = waiting
-        request = DescribeTaskQueueRequest(namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind)
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind
+        )
         service = self._client.workflow_service
         try:
             is_left = _is_left(await self._describe(), kind)
@@ -294,12 +342,17 @@ class Feed:
         return base64.urlsafe_b64encode(f"{self._run.run_id}:{event_id}".encode()).decode()
 
 
-async def describe(client: Client, turn_id: str, run_id: str = "", **options: Any) -> DescribeWorkflowExecutionResponse:
+async def describe(
+    client: Client, turn_id: str, run_id: str = "", **options: Any
+) -> DescribeWorkflowExecutionResponse:
     """What Temporal says of a workflow, the latest run of this id if none is named.
 
-    The client's own `describe()` raises `ValueError` for one that an operator paused: that status is newer than the client (1.35).
+    The client's own `describe()` raises `ValueError` for one that an operator paused: that status
+    is newer than the client (1.35).
     """
-    request = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=turn_id, run_id=run_id))
+    request = DescribeWorkflowExecutionRequest(
+        namespace=client.namespace, execution=WorkflowExecution(workflow_id=turn_id, run_id=run_id)
+    )
     return await client.workflow_service.describe_workflow_execution(request, **options)
 
 
@@ -323,7 +376,9 @@ async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Even
     """
     reader = HistoryReader(client.data_converter)
     try:
-        async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events():
+        async for event in client.get_workflow_handle(
+            turn_id, run_id=run_id
+        ).fetch_history_events():
             fact = await reader.fact(event)
             if fact is not None:
                 yield Event("", _time(event), fact, turn_id)
@@ -337,7 +392,10 @@ def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | Non
         queue = last.workflow_task_scheduled_event_attributes.task_queue
         return queue.normal_name or queue.name, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
     if last.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-        return last.activity_task_scheduled_event_attributes.task_queue.name, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+        return (
+            last.activity_task_scheduled_event_attributes.task_queue.name,
+            TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        )
     return None
 
 
@@ -346,20 +404,32 @@ def _is_left(found: DescribeWorkflowExecutionResponse, kind: TaskQueueType.Value
 
     A workflow that an operator paused, or that is over, has no work for anyone.
     """
-    if found.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+    if (
+        found.workflow_execution_info.status
+        != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+    ):
         return False
     if kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW:
-        return found.pending_workflow_task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
+        return (
+            found.pending_workflow_task.state
+            == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
+        )
     scheduled = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
     return any(pending.state == scheduled for pending in found.pending_activities)
 
 
 def _heard_of(polls: Sequence[datetime]) -> str:
-    """What the last polls of a queue say of its workers. One that is busy does not poll, and is told from one that is gone by nothing else."""
+    """What the last polls of a queue say of its workers.
+
+    One that is busy does not poll, and is told from one that is gone by nothing else.
+    """
     if not polls:
         return "no worker polls it; start a worker with `perdure worker module:name`"
     ago = max((datetime.now(UTC) - max(polls)).total_seconds(), 0)
-    return f"no worker has taken it; one asked for work {ago:.0f} s ago, so its workers are busy, or have stopped since"
+    return (
+        f"no worker has taken it; one asked for work {ago:.0f} s ago, so its workers are busy, or"
+        " have stopped since"
+    )
 
 
 def _time(event: HistoryEvent) -> datetime:
@@ -371,12 +441,21 @@ def unreadable(turn_id: str, error: RPCError) -> PerdureError:
     name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
     if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
         return errors.ConfigurationError(
-            f"Temporal says: {error.message.rstrip('.')}; `perdure setup --namespace NAME --create-namespace` creates one"
+            f"Temporal says: {error.message.rstrip('.')}; `perdure setup --namespace NAME"
+            " --create-namespace` creates one"
         )
     if error.status == RPCStatusCode.NOT_FOUND:
-        return errors.TurnNotFoundError(f"there is no turn {name!r}, or its retention is over", context={"turn_id": name})
+        return errors.TurnNotFoundError(
+            f"there is no turn {name!r}, or its retention is over", context={"turn_id": name}
+        )
     if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
-        return errors.ConfigurationError(f"Temporal does not let this client ask about turn {name!r}: {error.message}")
+        return errors.ConfigurationError(
+            f"Temporal does not let this client ask about turn {name!r}: {error.message}"
+        )
     if error.status == RPCStatusCode.INVALID_ARGUMENT:
-        return errors.InvalidRequestError(f"turn {name!r}: {error.message}", context={"turn_id": name})
-    return errors.ServerUnreachableError(f"Temporal cannot be asked about turn {name!r}: {error.message}", context={"turn_id": name})
+        return errors.InvalidRequestError(
+            f"turn {name!r}: {error.message}", context={"turn_id": name}
+        )
+    return errors.ServerUnreachableError(
+        f"Temporal cannot be asked about turn {name!r}: {error.message}", context={"turn_id": name}
+    )

@@ -1,7 +1,8 @@
 """Which turns are asked for, as a list filter of Temporal and as a check of what it finds.
 
-A filter may find too much: stores compare in their own ways, SQLite finds `Region=EU` for `region=eu`. So what is found is checked again. What
-the end of a turn is called follows Temporal's own status where the turn could not say it.
+A filter may find too much: stores compare in their own ways, SQLite finds `Region=EU` for
+`region=eu`. So what is found is checked again. What the end of a turn is called follows Temporal's
+own status where the turn could not say it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import TypeVar
 from temporalio.common import TypedSearchAttributes
 
 from perdure import errors
-from perdure.activities import search
-from perdure.activities.search import State
-from perdure.activities.signatures import TURN
 from perdure.clients.entries import TurnEntry
-from perdure.reports import Outcome
+from perdure.temporal import search_attributes
+from perdure.temporal.names import TURN
+from perdure.temporal.search_attributes import State
+from perdure.values.reports import Outcome
 
 _STATUS = {
     Outcome.COMPLETED: "Completed",
@@ -31,9 +32,15 @@ _STATUS = {
 
 _ENDS = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut')"
 _STATES = {
-    State.RUNNING: f"ExecutionStatus = 'Running' AND ({search.STATE.name} IS NULL OR {search.STATE.name} = 'running')",
-    State.WAITING: f"ExecutionStatus = 'Running' AND {search.STATE.name} = 'waiting'",
-    State.PAUSED: f"ExecutionStatus NOT IN {_ENDS} AND ({search.STATE.name} = 'paused' OR ExecutionStatus != 'Running')",
+    State.RUNNING: (
+        f"ExecutionStatus = 'Running' AND ({search_attributes.STATE.name} IS NULL OR"
+        f" {search_attributes.STATE.name} = 'running')"
+    ),
+    State.WAITING: f"ExecutionStatus = 'Running' AND {search_attributes.STATE.name} = 'waiting'",
+    State.PAUSED: (
+        f"ExecutionStatus NOT IN {_ENDS} AND ({search_attributes.STATE.name} = 'paused' OR"
+        " ExecutionStatus != 'Running')"
+    ),
     State.ENDED: f"ExecutionStatus IN {_ENDS}",
 }
 
@@ -58,14 +65,20 @@ class Filter:
 
     def query(self) -> str:
         """As Temporal's list filter. A run that went on in another is not a turn of its own."""
-        return " AND ".join([f"WorkflowType = '{TURN}'", "ExecutionStatus != 'ContinuedAsNew'", *(f"({part})" for part in self._parts())])
+        return " AND ".join(
+            [
+                f"WorkflowType = '{TURN}'",
+                "ExecutionStatus != 'ContinuedAsNew'",
+                *(f"({part})" for part in self._parts()),
+            ]
+        )
 
     def admits(self, entry: TurnEntry, attributes: TypedSearchAttributes, task_queue: str) -> bool:
         """Whether a turn that was found is one that is asked for."""
         written = {pair.key.name: pair.value for pair in attributes}
         return (
             all(written.get(name) == value for name, value in self._keywords())
-            and self._labels() <= set(attributes.get(search.LABELS, ()))
+            and self._labels() <= set(attributes.get(search_attributes.LABELS, ()))
             and self.outcome in (None, entry.outcome)
             and self.state in (None, entry.state)
             and self.task_queue in (None, task_queue)
@@ -73,21 +86,36 @@ class Filter:
 
     def _parts(self) -> Iterator[str]:
         yield from (f"{name} = '{value}'" for name, value in self._keywords())
-        yield from (f"{search.LABELS.name} = '{label}'" for label in sorted(self._labels()))
-        if self.task_queue is not None and search.keyword(self.task_queue) == self.task_queue:  # Temporal finds no other name, however it is quoted
+        yield from (
+            f"{search_attributes.LABELS.name} = '{label}'" for label in sorted(self._labels())
+        )
+        if (
+            self.task_queue is not None
+            and search_attributes.keyword(self.task_queue) == self.task_queue
+        ):  # Temporal finds no other name, however it is quoted
             yield f"TaskQueue = '{self.task_queue}'"
         if self.state is not None:
             yield _STATES[self.state]
         if self.outcome is not None:
-            name = search.OUTCOME.name
-            yield f"{name} = '{self.outcome}' OR ({name} IS NULL AND ExecutionStatus = '{_STATUS.get(self.outcome, 'Failed')}')"
+            name = search_attributes.OUTCOME.name
+            yield (
+                f"{name} = '{self.outcome}' OR ({name} IS NULL AND ExecutionStatus ="
+                f" '{_STATUS.get(self.outcome, 'Failed')}')"
+            )
 
     def _keywords(self) -> Iterator[tuple[str, str]]:
-        given = {search.AGENT.name: self.agent, search.PARENT.name: self.parent}
-        yield from ((name, search.keyword(value)) for name, value in given.items() if value is not None)
+        given = {
+            search_attributes.AGENT.name: self.agent,
+            search_attributes.PARENT.name: self.parent,
+        }
+        yield from (
+            (name, search_attributes.keyword(value))
+            for name, value in given.items()
+            if value is not None
+        )
 
     def _labels(self) -> set[str]:
-        return {search.label(name, value) for name, value in self.labels.items()}
+        return {search_attributes.label(name, value) for name, value in self.labels.items()}
 
 
 def member(cls: type[E], said: str | None) -> E | None:
@@ -99,5 +127,7 @@ def member(cls: type[E], said: str | None) -> E | None:
     if said is None:
         return None
     if said not in tuple(cls):
-        raise errors.InvalidRequestError(f"there is no {cls.__name__.lower()} {said!r}; there are {', '.join(cls)}")
+        raise errors.InvalidRequestError(
+            f"there is no {cls.__name__.lower()} {said!r}; there are {', '.join(cls)}"
+        )
     return cls(said)

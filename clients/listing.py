@@ -1,7 +1,7 @@
 """The turns of a namespace, from Temporal's list.
 
-Temporal's client raises `ValueError` for the whole page where an operator has paused one workflow, because that status is newer than the client
-(1.35). So this asks the service itself.
+Temporal's client raises `ValueError` for the whole page where an operator has paused one workflow,
+because that status is newer than the client (1.35). So this asks the service itself.
 """
 
 from __future__ import annotations
@@ -14,25 +14,36 @@ from temporalio.converter import decode_typed_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
-from perdure.activities.indexing import Index
 from perdure.clients.entries import TurnEntry, entry_of
 from perdure.clients.filters import Filter
 from perdure.errors import PerdureError
+from perdure.temporal.namespace_check import Index
 
 _PAGE = 200
-_PASSING = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED)
+_PASSING = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+)
 
 
-async def turns(client: Client, index: Index, wanted: Filter, limit: int | None) -> AsyncIterator[TurnEntry]:
-    """The turns that are asked for, page by page: first those that are not over, then the last that ended.
+async def turns(
+    client: Client, index: Index, wanted: Filter, limit: int | None
+) -> AsyncIterator[TurnEntry]:
+    """The turns that are asked for, page by page.
+
+    First those that are not over, then the last that ended.
 
     Raises:
-        ConfigurationError: The namespace lacks the search attributes that the filter needs, or Temporal does not let this client list.
+        ConfigurationError: The namespace lacks the search attributes that the filter needs, or
+            Temporal does not let this client list.
         ServerUnreachableError: Temporal does not answer.
     """
     if wanted.needs_attributes and not await index.is_ready(client):
         await _explain(client, index)
-    request = ListWorkflowExecutionsRequest(namespace=client.namespace, query=wanted.query(), page_size=min(limit or _PAGE, _PAGE))
+    request = ListWorkflowExecutionsRequest(
+        namespace=client.namespace, query=wanted.query(), page_size=min(limit or _PAGE, _PAGE)
+    )
     shown = 0
     while True:
         try:
@@ -57,7 +68,8 @@ async def _explain(client: Client, index: Index) -> None:
     found = await index.ask(client)
     if found is not None and not found.is_ready:
         raise errors.ConfigurationError(
-            f"namespace {client.namespace!r} cannot be searched for turns ({found}); run `perdure setup --namespace {client.namespace}` once",
+            f"namespace {client.namespace!r} cannot be searched for turns ({found}); run `perdure"
+            f" setup --namespace {client.namespace}` once",
             context={"namespace": client.namespace, "missing": list(found.missing)},
         )
 

@@ -18,13 +18,18 @@ _EVERY_S = 0.5
 _TOOLS_EVERY_S = 1.0
 
 
-async def told(feed: Feed, after: int = 0, *, only_words: bool = False) -> AsyncGenerator[Told, None]:
-    """What is recorded of a turn and what is said in it, to its end. A text comes before the event that records it.
+async def told(
+    feed: Feed, after: int = 0, *, only_words: bool = False
+) -> AsyncGenerator[Told, None]:
+    """What is recorded of a turn and what is said in it, to its end.
+
+    A text comes before the event that records it.
 
     Args:
         feed: The turn's.
         after: What `Feed.place` says of a cursor.
-        only_words: Whether neither the progress of tools nor `CaughtUp` is wanted: both cost looks at the server.
+        only_words: Whether neither the progress of tools nor `CaughtUp` is wanted: both cost looks
+            at the server.
 
     Raises:
         TurnNotFoundError: Temporal does not have the turn, or not any more.
@@ -32,7 +37,9 @@ async def told(feed: Feed, after: int = 0, *, only_words: bool = False) -> Async
     """
     length = None if only_words else await feed.length()
     if length is not None and after > length:
-        raise errors.InvalidRequestError("the cursor is beyond the end of the turn's history, so it is not one of its events")
+        raise errors.InvalidRequestError(
+            "the cursor is beyond the end of the turn's history, so it is not one of its events"
+        )
     listener, events = _Listener(tools=not only_words), feed.watch(length=length)
     coming = asyncio.create_task(_next(events))
     try:

@@ -1,4 +1,7 @@
-"""A look at a turn as it is now: its history, and those of the turns below it that are not over. No worker is asked."""
+"""A look at a turn as it is now: its history, and those of the turns below it that are not over.
+
+No worker is asked.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors
-from perdure.activities.signatures import TURN
 from perdure.clients.feed import describe, past, unreadable
 from perdure.clients.node import Node
 from perdure.clients.status import TurnStatus, status
+from perdure.temporal.names import TURN
 
 _PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -32,7 +35,9 @@ async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
     except RPCError as error:
         raise unreadable(turn_id, error) from error
     root = await tree(client, turn_id, run_id)
-    untaken = frozenset(one.activity_id for one in found.pending_activities if one.state == _SCHEDULED)
+    untaken = frozenset(
+        one.activity_id for one in found.pending_activities if one.state == _SCHEDULED
+    )
     is_paused = found.workflow_execution_info.status == _PAUSED
     return status(root, datetime.now(UTC), is_paused=is_paused, untaken=untaken)
 

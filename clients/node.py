@@ -1,4 +1,7 @@
-"""One turn of a tree with its times: since when it does what it does, and how long it has stood still for people."""
+"""One turn of a tree with its times.
+
+Since when it does what it does, and how long it has stood still for people.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from perdure.budgets import Spending
-from perdure.clients.doing import doing, needs_somebody
+from perdure.clients.cli.doing import doing, needs_somebody
 from perdure.clients.events import Event
-from perdure.facts import ChildTold
-from perdure.fold import apply
-from perdure.state import TurnState
+from perdure.turn.facts import ChildTold
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
+from perdure.values.budgets import Spending
 
 
 @dataclass
@@ -62,7 +65,11 @@ class Node:
         """What it and those below it have spent so far, without what is set aside for what still runs."""
         if self.state.ended is not None:
             return self.state.charged
-        running = (child for child in self.children if not any(one.ended for one in self.state.children if one.turn_id == child.turn_id))
+        running = (
+            child
+            for child in self.children
+            if not any(one.ended for one in self.state.children if one.turn_id == child.turn_id)
+        )
         return sum((child.spent for child in running), self.state.ledger.spent)
 
     def all(self) -> Iterator[Node]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perdure import ends
-from perdure.approvals import PendingApproval
 from perdure.errors import ErrorInfo
-from perdure.facts import (
+from perdure.turn import ending
+from perdure.turn.facts import (
     ApprovalNeeded,
     BudgetAdded,
     CallFailed,
@@ -30,8 +29,9 @@ from perdure.facts import (
     WaitBegan,
     WaitEnded,
 )
-from perdure.messages import ToolCall
-from perdure.tasks import headline
+from perdure.values.approvals import PendingApproval
+from perdure.values.messages import ToolCall
+from perdure.values.tasks import headline
 
 PRIVATE = frozenset({"task", "arguments", "results", "errors"})
 """What is shown only where it is asked for."""
@@ -61,7 +61,15 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield from _asked_for(include, results=output.content)
         case ChildScheduled() | ChildEnded() | ChildTold():
             yield from _of_child(fact, include)
-        case WaitBegan() | WaitEnded() | ApprovalNeeded() | Decided() | PolicyAnswered() | BudgetAdded() | CancelRequested():
+        case (
+            WaitBegan()
+            | WaitEnded()
+            | ApprovalNeeded()
+            | Decided()
+            | PolicyAnswered()
+            | BudgetAdded()
+            | CancelRequested()
+        ):
             yield from _of_people(fact, include)
         case CallFailed() | ToolLost() | HookEnded() | TurnEnded():
             yield from _of_failure(fact, include)
@@ -85,7 +93,14 @@ def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[
 
 
 def _of_people(
-    fact: WaitBegan | WaitEnded | ApprovalNeeded | Decided | PolicyAnswered | BudgetAdded | CancelRequested, include: frozenset[str]
+    fact: WaitBegan
+    | WaitEnded
+    | ApprovalNeeded
+    | Decided
+    | PolicyAnswered
+    | BudgetAdded
+    | CancelRequested,
+    include: frozenset[str],
 ) -> Shown:
     match fact:
         case WaitBegan(kind, reason, pending, until=until):
@@ -107,7 +122,9 @@ def _of_people(
             yield from _asked_for(include, errors=reason)
 
 
-def _of_failure(fact: CallFailed | ToolLost | HookEnded | TurnEnded, include: frozenset[str]) -> Shown:
+def _of_failure(
+    fact: CallFailed | ToolLost | HookEnded | TurnEnded, include: frozenset[str]
+) -> Shown:
     match fact:
         case CallFailed(_, error, lost):
             yield "lost", lost
@@ -120,13 +137,17 @@ def _of_failure(fact: CallFailed | ToolLost | HookEnded | TurnEnded, include: fr
         case HookEnded(_, error):
             yield from _error(error, include)
         case TurnEnded(outcome):
-            ended = ends.error_of(fact, None)
+            ended = ending.error_of(fact, None)
             yield "outcome", outcome
             yield from _error(ended.info() if ended else None, include)
 
 
 def _call(call: ToolCall, include: frozenset[str]) -> dict[str, Any]:
-    return {"call_id": call.id, "tool": call.name, **dict(_asked_for(include, arguments=call.arguments))}
+    return {
+        "call_id": call.id,
+        "tool": call.name,
+        **dict(_asked_for(include, arguments=call.arguments)),
+    }
 
 
 def _pending(one: PendingApproval, include: frozenset[str]) -> dict[str, Any]:
@@ -143,7 +164,9 @@ def _error(error: ErrorInfo | None, include: frozenset[str]) -> Shown:
 def _asked_for(include: frozenset[str], **private: str | None) -> Shown:
     """Each under its own name, where that is asked for and there is something."""
     names = {"task": "task", "arguments": "arguments", "results": "result", "errors": "message"}
-    yield from ((names[name], value) for name, value in private.items() if name in include and value)
+    yield from (
+        (names[name], value) for name, value in private.items() if name in include and value
+    )
 
 
 def _activity(key: Key) -> str:

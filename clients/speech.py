@@ -1,6 +1,10 @@
-"""What the model of a turn says: word by word while it speaks, if the turn was started so, and in any case when its answer is recorded.
+"""What the model of a turn says.
 
-History is what counts. What was heard of a call is the beginning of its answer, or it is taken back.
+Word by word while it speaks, if the turn was started so, and in any case when its answer is
+recorded.
+
+History is what counts. What was heard of a call is the beginning of its answer, or it is taken
+back.
 """
 
 from __future__ import annotations
@@ -12,7 +16,15 @@ from pydantic import JsonValue
 
 from perdure.clients.ear import Heard
 from perdure.clients.events import VERSION
-from perdure.facts import CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnEnded, TurnStarted
+from perdure.turn.facts import (
+    CallFailed,
+    Fact,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    TurnEnded,
+    TurnStarted,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +41,10 @@ class TextBegins:
 
 @dataclass(frozen=True, slots=True)
 class TextVoid:
-    """What came of this attempt since it began does not count: it failed, was lost or given up, or was recorded with other words."""
+    """What came of this attempt since it began does not count.
+
+    It failed, was lost or given up, or was recorded with other words.
+    """
 
     step: int
     attempt: int = 1
@@ -43,7 +58,10 @@ Said = str | TextBegins | TextVoid
 
 
 class Speech:
-    """What was said of the model call in flight, and what is news of it. Pure: it is given what is recorded and what is heard."""
+    """What was said of the model call in flight, and what is news of it.
+
+    Pure: it is given what is recorded and what is heard.
+    """
 
     def __init__(self) -> None:
         self._is_live = False
@@ -75,7 +93,10 @@ class Speech:
                 yield from self._void()
 
     def hear(self, heard: Heard) -> Iterator[Said]:
-        """What is new in it. Where words are missing in between, nothing more is said until the answer is recorded."""
+        """What is new in it.
+
+        Where words are missing in between, nothing more is said until the answer is recorded.
+        """
         known = len(self._said) - heard.offset
         if heard.key == self._key and known >= 0:
             yield from self._say(heard.text[known:])

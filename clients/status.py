@@ -1,4 +1,7 @@
-"""How far a turn is, as a value: made from what its history says, and the histories of those below it. Pure."""
+"""How far a turn is, as a value.
+
+Made from what its history says, and the histories of those below it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,19 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from perdure import ends
-from perdure.activities import search
-from perdure.activities.search import State
-from perdure.approvals import PendingApproval
-from perdure.budgets import Budget, Spending
-from perdure.clients.doing import doing
+from perdure.base import Value
+from perdure.clients.cli.doing import doing
 from perdure.clients.node import Node
 from perdure.errors import ErrorInfo
-from perdure.reports import ChildReport, Outcome
-from perdure.state import PEOPLE, TurnState
-from perdure.tasks import headline
+from perdure.temporal import search_attributes
+from perdure.temporal.search_attributes import State
 from perdure.text import clip
-from perdure.values import Value
+from perdure.turn import ending
+from perdure.turn.state import PEOPLE, TurnState
+from perdure.values.approvals import PendingApproval
+from perdure.values.budgets import Budget, Spending
+from perdure.values.reports import ChildReport, Outcome
+from perdure.values.tasks import headline
 
 UNTAKEN = ", as soon as a worker takes it"
 
@@ -48,8 +51,8 @@ class Wait(Value):
     """Something that a turn, or one below it, waits for.
 
     Attributes:
-        kind: What for: `approval` of a call, `budget`, `resume`, `provider`, or `retry`. The last two
-            end by themselves, at `until`.
+        kind: What for: `approval` of a call, `budget`, `resume`, `provider`, or `retry`. The last
+            two end by themselves, at `until`.
         turn_id: The turn that waits.
         reason: Why, in words.
         since: Since when; None where that is not known.
@@ -98,8 +101,8 @@ class TurnStatus(Value):
         agent: The name of its agent.
         task: What was asked, in one line.
         labels: The labels that it was started with.
-        state: `running`; `waiting` for a person or a provider; `paused` until its budget is added to
-            or it is resumed, or because an operator paused it in Temporal; `ended`.
+        state: `running`; `waiting` for a person or a provider; `paused` until its budget is added
+            to or it is resumed, or because an operator paused it in Temporal; `ended`.
         outcome: How it ended; None before.
         error: Why it failed; None where it did not.
         step: The step that it is at, from 1; 0 before the first.
@@ -156,7 +159,7 @@ def status(
     state = root.state
     at_work = {str(key) for key in state.in_flight if not key.child}
     is_untaken = bool(at_work) and at_work <= untaken
-    error = ends.error_of(state.ended, state.cancel_reason) if state.ended else None
+    error = ending.error_of(state.ended, state.cancel_reason) if state.ended else None
     return TurnStatus(
         id=root.turn_id,
         run_id=root.run_id,
@@ -185,7 +188,7 @@ def where(state: TurnState) -> State:
     if state.ended is not None:
         return State.ENDED
     if state.waiting is not None and state.waiting.is_told:
-        return search.state_of(state.waiting.kind)
+        return search_attributes.state_of(state.waiting.kind)
     return State.RUNNING
 
 
@@ -201,12 +204,19 @@ def in_words(state: TurnState) -> str:
         return f"ended: {state.ended.outcome.value}"
     if state.waiting is not None and state.waiting.is_told:
         return f"{doing(state)}: {state.waiting.reason}"
-    waiting = [f"{child.turn_id} waits for {child.waits_for}" for child in state.children if child.waits_for and not child.ended]
+    waiting = [
+        f"{child.turn_id} waits for {child.waits_for}"
+        for child in state.children
+        if child.waits_for and not child.ended
+    ]
     return ", ".join([doing(state, gap=": "), *waiting])
 
 
 def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApproval]:
-    """The calls of a run that wait for a person, with their arguments whole. What has expired is left out."""
+    """The calls of a run that wait for a person, with their arguments whole.
+
+    What has expired is left out.
+    """
     waiting = state.waiting.pending if state.waiting and state.ended is None else ()
     calls = {call.id: (call.arguments, gate.reason) for call, gate in state.asked.calls}
     for one in waiting:
@@ -232,7 +242,9 @@ def _waits(node: Node, now: datetime) -> Iterator[Wait]:
             yield from _waits(known, now)
         elif child.waits_for and not child.ended:
             since = node.told_at.get(child.turn_id)
-            yield Wait(kind=child.waits_for, turn_id=child.turn_id, reason=child.reason, since=since)
+            yield Wait(
+                kind=child.waits_for, turn_id=child.turn_id, reason=child.reason, since=since
+            )
 
 
 def _own_waits(node: Node, now: datetime) -> Iterator[Wait]:
@@ -240,9 +252,22 @@ def _own_waits(node: Node, now: datetime) -> Iterator[Wait]:
     waiting = node.state.waiting
     kind, reason = waiting.kind, waiting.reason
     if not waiting.pending:
-        yield Wait(kind=kind, turn_id=node.turn_id, reason=reason, since=waiting.since or node.since, until=waiting.until)
+        yield Wait(
+            kind=kind,
+            turn_id=node.turn_id,
+            reason=reason,
+            since=waiting.since or node.since,
+            until=waiting.until,
+        )
     for call in pending(node.state, node.run_id, now):
-        yield Wait(kind=kind, turn_id=node.turn_id, reason=reason, since=node.since, until=call.expires_at, call=call)
+        yield Wait(
+            kind=kind,
+            turn_id=node.turn_id,
+            reason=reason,
+            since=node.since,
+            until=call.expires_at,
+            call=call,
+        )
 
 
 def _spent(node: Node, now: datetime) -> Spent:
@@ -251,13 +276,24 @@ def _spent(node: Node, now: datetime) -> Spent:
 
 
 def _in_time(spent: Spending, usd: Decimal | None, time: timedelta) -> Spent:
-    return Spent(usd=usd, time=time, tokens=spent.tokens, model_calls=spent.model_calls, tool_calls=spent.tool_calls)
+    return Spent(
+        usd=usd,
+        time=time,
+        tokens=spent.tokens,
+        model_calls=spent.model_calls,
+        tool_calls=spent.tool_calls,
+    )
 
 
 def _children(node: Node, now: datetime) -> tuple[ChildStatus, ...]:
     """Those that are over as their parent knows them, the others as their own histories say."""
     below = {child.turn_id: child for child in node.children}
-    return tuple(_child(below[one.turn_id], now) if one.turn_id in below else _reported(one.report, is_over=one.ended) for one in node.state.children)
+    return tuple(
+        _child(below[one.turn_id], now)
+        if one.turn_id in below
+        else _reported(one.report, is_over=one.ended)
+        for one in node.state.children
+    )
 
 
 def _child(node: Node, now: datetime) -> ChildStatus:
@@ -284,5 +320,7 @@ def _reported(report: ChildReport, *, is_over: bool) -> ChildStatus:
         outcome=report.outcome,
         steps=report.steps,
         spent=spent,
-        children=tuple(_reported(child, is_over=child.outcome is not None) for child in report.children),
+        children=tuple(
+            _reported(child, is_over=child.outcome is not None) for child in report.children
+        ),
     )

@@ -1,4 +1,7 @@
-"""How far the tools of a turn are that run right now, as they say themselves with `ctx.heartbeat`. Pure."""
+"""How far the tools of a turn are that run right now, as they say themselves with `ctx.heartbeat`.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from perdure.clients.ear import Noted
 from perdure.clients.events import VERSION, Event
-from perdure.facts import ApprovalNeeded, Key, Scheduled, ToolLost, ToolReturned
+from perdure.turn.facts import ApprovalNeeded, Key, Scheduled, ToolLost, ToolReturned
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +65,7 @@ class RunningTools:
         known = self._running.get(noted.key)
         if known is None or known.details == noted.details:
             return
-        now = self._running[noted.key] = ToolProgress(known.step, known.attempt, known.tool, known.call_id, noted.details)
+        now = self._running[noted.key] = ToolProgress(
+            known.step, known.attempt, known.tool, known.call_id, noted.details
+        )
         yield now

@@ -15,11 +15,8 @@ from pydantic_core import to_json
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import ends, errors, kinds
-from perdure.activities.payloads import NOTHING, pack, unpack
-from perdure.activities.signatures import ADD_BUDGET, DECIDE, RESUME
-from perdure.approvals import Decision, PendingApproval
-from perdure.budgets import Budget, BudgetUpdate, Remaining
+from perdure import errors, validation
+from perdure.base import T
 from perdure.clients import updates
 from perdure.clients.events import CaughtUp, Event
 from perdure.clients.feed import Feed, describe, state_of, unreadable
@@ -28,26 +25,30 @@ from perdure.clients.look import look
 from perdure.clients.speech import TextBegins, TextVoid
 from perdure.clients.status import TurnStatus, needs_person, pending
 from perdure.clients.tool_progress import ToolProgress
-from perdure.fold import apply
-from perdure.outputs import T
-from perdure.reports import AgentReport, Step
-from perdure.state import TurnState
+from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME
+from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.turn import ending
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
+from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.budgets import Budget, BudgetUpdate, Remaining
+from perdure.values.reports import AgentReport, Step
 
 logger = logging.getLogger("perdure")
 
 _ANSWER = {
-    "pending": kinds.of("what pending_approvals gives", PendingApproval),
-    "reason": kinds.TEXT,
-    "arguments": kinds.MAPPING.optional(),
-    "by": kinds.BY,
+    "pending": validation.of("what pending_approvals gives", PendingApproval),
+    "reason": validation.TEXT,
+    "arguments": validation.MAPPING.optional(),
+    "by": validation.BY,
 }
-_MORE = {"more": kinds.of("a Budget, such as Budget(usd='0.50')", Budget), "by": kinds.BY}
+_MORE = {"more": validation.of("a Budget, such as Budget(usd='0.50')", Budget), "by": validation.BY}
 
-_TIMEOUT = kinds.Kind(
+_TIMEOUT = validation.Kind(
     "a timedelta or a number of seconds, zero or more",
     lambda value: (
-        (isinstance(value, timedelta) and timedelta() <= value <= kinds.LONGEST)
-        or (type(value) in (int, float) and 0 <= value <= kinds.LONGEST.total_seconds())
+        (isinstance(value, timedelta) and timedelta() <= value <= validation.LONGEST)
+        or (type(value) in (int, float) and 0 <= value <= validation.LONGEST.total_seconds())
     ),
 ).optional()
 
@@ -77,7 +78,9 @@ class Turn(Generic[T]):
         return turn
 
     def events(self, after: str | None = None) -> AsyncIterator[Event]:
-        """Every fact as it is recorded, until the turn is over. Needs no worker, works after the end, and goes on through an outage of the server.
+        """Every fact as it is recorded, until the turn is over.
+
+        Needs no worker, works after the end, and goes on through an outage of the server.
 
         A cursor that is not one of this turn is refused by the call itself, not by the iteration.
 
@@ -99,16 +102,22 @@ class Turn(Generic[T]):
                     yield one
 
     def _place(self, after: str | None) -> int:
-        kinds.check("the events", {"after": after}, {"after": kinds.TEXT.optional()}, errors.InvalidRequestError)
+        validation.check(
+            "the events",
+            {"after": after},
+            {"after": validation.TEXT.optional()},
+            errors.InvalidRequestError,
+        )
         return self._feed.place(after)
 
     async def text(self) -> AsyncIterator[str | TextBegins | TextVoid]:
         """What the model says in this turn, in pieces as they come, until the turn is over.
 
-        Of a turn that was started with `live=True` the pieces come while the model speaks, about a second late; of any other, the text of a step
-        comes whole when it is recorded. `TextBegins` stands before the pieces of each text. `TextVoid` says that what came since then does not
-        count, because that attempt failed. The pieces of a step that do count are together exactly its text. Nothing has checked them before: an
-        output guardrail sees the whole answer.
+        Of a turn that was started with `live=True` the pieces come while the model speaks, about a
+        second late; of any other, the text of a step comes whole when it is recorded. `TextBegins`
+        stands before the pieces of each text. `TextVoid` says that what came since then does not
+        count, because that attempt failed. The pieces of a step that do count are together exactly
+        its text. Nothing has checked them before: an output guardrail sees the whole answer.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or not any more.
@@ -118,7 +127,9 @@ class Turn(Generic[T]):
                 if isinstance(one, str | TextBegins | TextVoid):
                     yield one
 
-    def live(self, after: str | None = None) -> AsyncGenerator[Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp, None]:
+    def live(
+        self, after: str | None = None
+    ) -> AsyncGenerator[Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp, None]:
         """What `events` and `text` yield, in one order, with what running tools say of how far they are.
 
         A text comes before the event that records it. `CaughtUp` comes once, when all that
@@ -150,7 +161,8 @@ class Turn(Generic[T]):
     async def wait(self, timeout: timedelta | float | None = None) -> TurnStatus:
         """Wait until the turn is over or needs a person, here or in a turn below it, and return its status.
 
-        A turn that waits for a person already is returned at once. `result` waits for the end alone.
+        A turn that waits for a person already is returned at once. `result` waits for the end
+        alone.
 
         Args:
             timeout: The longest wait, as a timedelta or in seconds; when it is over the status
@@ -161,7 +173,9 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn, or not any more.
             ServerUnreachableError: Temporal does not answer.
         """
-        kinds.check("the wait", {"timeout": timeout}, {"timeout": _TIMEOUT}, errors.InvalidRequestError)
+        validation.check(
+            "the wait", {"timeout": timeout}, {"timeout": _TIMEOUT}, errors.InvalidRequestError
+        )
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -170,20 +184,26 @@ class Turn(Generic[T]):
 
     async def _until_needed(self) -> None:
         state, is_now = TurnState(), False
-        async with contextlib.aclosing(self._feed.watch(length=await self._feed.length())) as watching:
+        async with contextlib.aclosing(
+            self._feed.watch(length=await self._feed.length())
+        ) as watching:
             async for one in watching:
                 state = apply(state, one.fact) if isinstance(one, Event) else state
-                is_now = is_now or isinstance(one, CaughtUp)  # a wait of long ago is in its history, too
+                is_now = is_now or isinstance(
+                    one, CaughtUp
+                )  # a wait of long ago is in its history, too
                 if is_now and needs_person(state):
                     return
 
     async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:
         """Wait for the end.
 
-        The report's output is an instance of the type that was asked for; without one it is text, or JSON values where the agent has a type.
+        The report's output is an instance of the type that was asked for; without one it is text,
+        or JSON values where the agent has a type.
 
         Args:
-            on_step: Called with every completed step, in order; may be async. What it raises is logged and changes nothing.
+            on_step: Called with every completed step, in order; may be async. What it raises is
+                logged and changes nothing.
 
         Raises:
             PerdureError: The subclass says how the turn ended; `.report` holds what was done.
@@ -199,7 +219,9 @@ class Turn(Generic[T]):
         return self._close(state, began, ended)
 
     async def cancel(self, reason: str = "") -> bool:
-        """Ask the turn to stop. It ends within seconds and its report says why; a turn that is over stays as it is.
+        """Ask the turn to stop.
+
+        It ends within seconds and its report says why; a turn that is over stays as it is.
 
         Returns:
             Whether there was something to stop: False for a turn that is over.
@@ -208,11 +230,18 @@ class Turn(Generic[T]):
             TurnNotFoundError: Temporal does not have the turn.
             InvalidRequestError: The reason is no text.
         """
-        kinds.check("the cancel", {"reason": reason}, {"reason": kinds.UNICODE}, errors.InvalidRequestError)
+        validation.check(
+            "the cancel",
+            {"reason": reason},
+            {"reason": validation.UNICODE},
+            errors.InvalidRequestError,
+        )
         if await self._is_over():  # a server takes the request for such a run as well
             return False
         try:
-            await self._client.get_workflow_handle(self.id, run_id=self.run_id).cancel(reason=reason)
+            await self._client.get_workflow_handle(self.id, run_id=self.run_id).cancel(
+                reason=reason
+            )
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise unreadable(self.id, error) from error
@@ -235,9 +264,14 @@ class Turn(Generic[T]):
             ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        kinds.check("what is added", {"more": more, "by": by}, _MORE, errors.InvalidRequestError)
+        validation.check(
+            "what is added", {"more": more, "by": by}, _MORE, errors.InvalidRequestError
+        )
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
-        return unpack(await updates.ask(handle, ADD_BUDGET, pack(BudgetUpdate(**dict(more), by=by))), Remaining)
+        return unpack(
+            await updates.ask(handle, ADD_BUDGET, pack(BudgetUpdate(**dict(more), by=by))),
+            Remaining,
+        )
 
     async def resume(self) -> None:
         """Have the turn ask its model again at once, where it waits for a provider or was paused because one stayed away.
@@ -249,10 +283,14 @@ class Turn(Generic[T]):
             ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        await updates.ask(self._client.get_workflow_handle(self.id, run_id=self.run_id), RESUME, NOTHING)
+        await updates.ask(
+            self._client.get_workflow_handle(self.id, run_id=self.run_id), RESUME, NOTHING
+        )
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
-        """The calls that wait for a person now, with their arguments whole. What has expired by the clock of this machine is left out.
+        """The calls that wait for a person now, with their arguments whole.
+
+        What has expired by the clock of this machine is left out.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
@@ -262,7 +300,12 @@ class Turn(Generic[T]):
         return await calls_that_wait(self._client, self.id, self.run_id)
 
     async def approve(
-        self, pending: PendingApproval, *, reason: str = "", arguments: Mapping[str, JsonValue] | None = None, by: str | None = None
+        self,
+        pending: PendingApproval,
+        *,
+        reason: str = "",
+        arguments: Mapping[str, JsonValue] | None = None,
+        by: str | None = None,
     ) -> None:
         """Let a call run, with its own arguments or with these. Needs a worker that runs the turn.
 
@@ -274,14 +317,18 @@ class Turn(Generic[T]):
                 It is recorded, not checked.
 
         Raises:
-            ApprovalConflictError: It was answered already, has expired, or has other arguments than `pending` says.
-            InvalidRequestError: The turn is over, the arguments are no JSON, or `by` is not such a line.
+            ApprovalConflictError: It was answered already, has expired, or has other arguments than
+                `pending` says.
+            InvalidRequestError: The turn is over, the arguments are no JSON, or `by` is not such a
+                line.
             ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
         await self._decide(pending, True, reason, by, arguments)
 
-    async def deny(self, pending: PendingApproval, reason: str = "", *, by: str | None = None) -> None:
+    async def deny(
+        self, pending: PendingApproval, reason: str = "", *, by: str | None = None
+    ) -> None:
         """Refuse a call; the model is told why.
 
         Raises:
@@ -290,30 +337,48 @@ class Turn(Generic[T]):
         await self._decide(pending, False, reason, by)
 
     async def _decide(
-        self, pending: PendingApproval, approve: bool, reason: str, by: str | None, arguments: Mapping[str, JsonValue] | None = None
+        self,
+        pending: PendingApproval,
+        approve: bool,
+        reason: str,
+        by: str | None,
+        arguments: Mapping[str, JsonValue] | None = None,
     ) -> None:
         given = {"pending": pending, "reason": reason, "arguments": arguments, "by": by}
-        kinds.check("the answer", given, _ANSWER, errors.InvalidRequestError)
+        validation.check("the answer", given, _ANSWER, errors.InvalidRequestError)
         edited = None if arguments is None else _written(arguments)
-        decision = Decision(call_id=pending.call_id, digest=pending.digest, approve=approve, reason=reason, arguments=edited, by=by)
+        decision = Decision(
+            call_id=pending.call_id,
+            digest=pending.digest,
+            approve=approve,
+            reason=reason,
+            arguments=edited,
+            by=by,
+        )
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
         await updates.ask(handle, DECIDE, pack(decision))
 
     async def _is_over(self) -> bool:
         try:
-            return (await describe(self._client, self.id, self.run_id, retry=True)).workflow_execution_info.HasField("close_time")
+            return (
+                await describe(self._client, self.id, self.run_id, retry=True)
+            ).workflow_execution_info.HasField("close_time")
         except RPCError as error:
             raise unreadable(self.id, error) from error
 
-    def _close(self, state: TurnState, began: datetime | None, ended: datetime | None) -> AgentReport[T]:
+    def _close(
+        self, state: TurnState, began: datetime | None, ended: datetime | None
+    ) -> AgentReport[T]:
         assert state.ended is not None
         assert began is not None
         assert ended is not None
         risk = state.ended.summary.risk if state.ended.summary else None
         report = state.report(self.id, state.ended.outcome, risk=risk, duration=ended - began)
-        error = ends.error_of(state.ended, state.cancel_reason)
+        error = ending.error_of(state.ended, state.cancel_reason)
         if error is None:
-            return ends.typed(report, self._output, state.output_schema(state.agent) if state.agent else None)
+            return ending.typed(
+                report, self._output, state.output_schema(state.agent) if state.agent else None
+            )
         error.report = report
         raise error
 
@@ -332,7 +397,9 @@ def _written(arguments: Mapping[str, JsonValue]) -> str:
     try:
         return to_json(dict(arguments)).decode()
     except ValueError as error:
-        raise errors.InvalidRequestError(f"the arguments of an approval are no JSON: {error}") from None
+        raise errors.InvalidRequestError(
+            f"the arguments of an approval are no JSON: {error}"
+        ) from None
 
 
 async def _tell(on_step: OnStep, step: Step) -> None:

@@ -1,4 +1,7 @@
-"""Updates: what a caller tells a turn, and what it answers. They need a worker that runs the turn, so they have a deadline."""
+"""Updates: what a caller tells a turn, and what it answers.
+
+They need a worker that runs the turn, so they have a deadline.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,19 @@ import contextlib
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import (
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
-from perdure.activities import failures
-from perdure.activities.signatures import MEMO
 from perdure.clients.feed import unreadable
+from perdure.temporal import failures
+from perdure.temporal.names import MEMO
 
 WAIT = timedelta(seconds=30)
 
@@ -25,7 +32,13 @@ _IS_OVER = ("completed", "closing workflow")
 """What the server says of an update that comes after the end, and of one that meets it."""
 
 
-async def ask(handle: WorkflowHandle[Any, Any], update: str, given: RawValue, *, id: str | None = None) -> RawValue:  # noqa: A002 - Temporal's word
+async def ask(
+    handle: WorkflowHandle[Any, Any],
+    update: str,
+    given: RawValue,
+    *,
+    id: str | None = None,  # noqa: A002 - Temporal's word
+) -> RawValue:
     """Send an update and wait for its answer.
 
     Raises:
@@ -38,7 +51,9 @@ async def ask(handle: WorkflowHandle[Any, Any], update: str, given: RawValue, *,
     cancels = caller.cancelling() if caller else 0
     try:
         async with asyncio.timeout(WAIT.total_seconds()):
-            answer: RawValue = await handle.execute_update(update, given, id=id, result_type=RawValue)
+            answer: RawValue = await handle.execute_update(
+                update, given, id=id, result_type=RawValue
+            )
     except WorkflowUpdateFailedError as error:
         if isinstance(error.cause, ApplicationError) and error.cause.type == _ENDED_MEANWHILE:
             raise await _over(handle, update) from None
@@ -47,10 +62,13 @@ async def ask(handle: WorkflowHandle[Any, Any], update: str, given: RawValue, *,
         if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
             raise asyncio.CancelledError from None
         raise errors.ServerUnreachableError(
-            f"no worker took in {update!r} for turn {handle.id!r} within {WAIT.total_seconds():g} s; is one running?"
+            f"no worker took in {update!r} for turn {handle.id!r} within {WAIT.total_seconds():g}"
+            " s; is one running?"
         ) from error
     except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND and any(words in error.message for words in _IS_OVER):
+        if error.status == RPCStatusCode.NOT_FOUND and any(
+            words in error.message for words in _IS_OVER
+        ):
             raise await _over(handle, update) from None
         raise unreadable(handle.id, error) from error
     return answer
@@ -66,4 +84,6 @@ async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.Invalid
             outcome = (await found.memo_value(MEMO, {})).get("outcome", outcome)
     said = f" ({outcome})" if outcome else ""
     context = {"turn_id": handle.id, "outcome": outcome}
-    return errors.InvalidRequestError(f"turn {handle.id!r} is over{said}; {update!r} comes too late", context=context)
+    return errors.InvalidRequestError(
+        f"turn {handle.id!r} is over{said}; {update!r} comes too late", context=context
+    )

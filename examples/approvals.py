@@ -1,4 +1,7 @@
-"""What an agent may do, and what a person has to allow. With a model of yours: `perdure dev examples.approvals:app`, then `perdure approvals`."""
+"""What an agent may do, and what a person has to allow.
+
+With a model of yours: `perdure dev examples.approvals:app`, then `perdure approvals`.
+"""
 
 import asyncio
 import json
@@ -6,7 +9,7 @@ from datetime import timedelta
 
 from perdure import Agent, Allow, Deny, ProposedCall, RequireApproval, errors, tool
 from perdure.clients import AgentClient
-from perdure.facts import WaitBegan
+from perdure.events import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
 from perdure.worker import AgentWorker
 
@@ -30,7 +33,9 @@ def policy(proposed: ProposedCall) -> Allow | Deny | RequireApproval:
     return RequireApproval(expires=timedelta(hours=8)) if euros > 50 else Allow()
 
 
-support = Agent(name="support", model="openai:gpt-5-mini", tools=[refund, delete_customer], policy=policy)
+support = Agent(
+    name="support", model="openai:gpt-5-mini", tools=[refund, delete_customer], policy=policy
+)
 app = AgentWorker(support)
 
 
@@ -48,12 +53,18 @@ async def decide(client: AgentClient) -> None:
 
 async def main() -> None:
     model = ScriptedModel(
-        calls(call("refund", ticket="1", euros=20), call("refund", ticket="2", euros=300), call("refund", ticket="3", euros=9_000)),
+        calls(
+            call("refund", ticket="1", euros=20),
+            call("refund", ticket="2", euros=300),
+            call("refund", ticket="3", euros=9_000),
+        ),
         says("Done."),
         calls(call("delete_customer", name="Ada")),
     )
     async with local_runtime(app, model=model) as client:
-        turn = await client.start("support", "Pay them back.", id="ticket-4711", allowed_tools=["refund"])
+        turn = await client.start(
+            "support", "Pay them back.", id="ticket-4711", allowed_tools=["refund"]
+        )
         await decide(client)
         report = await turn.result()
         print("results:", *(result.content for result in report.steps[0].results), sep="\n  ")

@@ -1,4 +1,7 @@
-"""An agent made of parts: toolboxes under prefixes, a part of one, one added later, a resolver. `python examples/composition.py`."""
+"""An agent made of parts: toolboxes under prefixes, a part of one, one added later, a resolver.
+
+`python examples/composition.py`.
+"""
 
 import asyncio
 
@@ -33,7 +36,8 @@ class Others:
         return weather if name == "weather" else None  # None is no error
 
 
-# both shops have a tool `stock`: without the prefixes, the worker would not start and would name both
+# both shops have a tool `stock`: without the prefixes, the worker would not start and would name
+# both
 oslo = shop("Oslo").prefixed("oslo_")
 rome = shop("Rome").filtered(["stock"]).prefixed("rome_")
 small = Agent(name="buyer", model="openai:gpt-5-mini", toolboxes=[oslo], resolver=Others())
@@ -41,10 +45,18 @@ buyer = small.with_toolboxes(rome)  # another value; `small` is what it was
 
 
 async def main() -> None:
-    model = ScriptedModel(says("hello"), calls(call("rome_stock", item="tea"), call("weather", city="Rome")), says("three"))
+    model = ScriptedModel(
+        says("hello"),
+        calls(call("rome_stock", item="tea"), call("weather", city="Rome")),
+        says("three"),
+    )
     async with local_runtime(buyer, model=model) as client:
         await client.run(buyer, "Hello!")
-        report = await client.run(buyer, "Is there tea in Rome?", allowed_tools=["oslo_stock", "rome_stock", "weather", "horoscope"])
+        report = await client.run(
+            buyer,
+            "Is there tea in Rome?",
+            allowed_tools=["oslo_stock", "rome_stock", "weather", "horoscope"],
+        )
     for request in model.requests[:2]:
         print("offered:", *(item.name for item in request.tools))
     print("results:", *(result.content for result in report.steps[0].results), sep="\n  ")

@@ -1,9 +1,13 @@
-"""A long job: one turn reads many documents and notes a line about each. Kill the worker at any time: it goes on where it was.
+"""A long job: one turn reads many documents and notes a line about each.
 
-With a model of yours: `perdure dev examples.documents:app`; without one: `python examples/documents.py 200`.
+Kill the worker at any time: it goes on where it was.
 
-Each finished call is a checkpoint, so nothing is read or noted twice. What the worker did at the moment it
-was killed is tried again, and `note` writes one line for a document however often it is tried.
+With a model of yours: `perdure dev examples.documents:app`; without one:
+`python examples/documents.py 200`.
+
+Each finished call is a checkpoint, so nothing is read or noted twice. What the worker did at the
+moment it was killed is tried again, and `note` writes one line for a document however often it is
+tried.
 """
 
 import asyncio
@@ -38,21 +42,33 @@ def next_document(ctx: ToolContext[Path], after: int) -> dict[str, Any]:
 
     It has an argument because the same call three times in a row is taken for a loop.
     """
-    found = query(ctx.deps, "SELECT number, text FROM documents WHERE number > ? ORDER BY number LIMIT 1", after)
+    found = query(
+        ctx.deps,
+        "SELECT number, text FROM documents WHERE number > ? ORDER BY number LIMIT 1",
+        after,
+    )
     return {"number": found[0][0], "text": found[0][1]} if found else {"number": 0, "text": ""}
 
 
 @tool(idempotent=True)
 def note(ctx: ToolContext[Path], number: int, line: str) -> str:
     """Note one line about a document."""
-    query(ctx.deps, "INSERT INTO notes VALUES (?, ?) ON CONFLICT DO UPDATE SET line = excluded.line", number, line)
+    query(
+        ctx.deps,
+        "INSERT INTO notes VALUES (?, ?) ON CONFLICT DO UPDATE SET line = excluded.line",
+        number,
+        line,
+    )
     return f"noted {number}"
 
 
 def create(path: Path, documents: int) -> Path:
     with closing(sqlite3.connect(path)) as database, database:
         database.executescript(TABLES)
-        database.executemany("INSERT OR IGNORE INTO documents VALUES (?, ?)", [(n, f"Report {n}.") for n in range(1, documents + 1)])
+        database.executemany(
+            "INSERT OR IGNORE INTO documents VALUES (?, ?)",
+            [(n, f"Report {n}.") for n in range(1, documents + 1)],
+        )
     return path
 
 
@@ -64,7 +80,10 @@ async def lifespan():
 reader = Agent(
     name="reader",
     description="Reads documents",
-    instructions="Read one document after the other, from after=0 on, and note one line about each. Stop at number 0.",
+    instructions=(
+        "Read one document after the other, from after=0 on, and note one line about each. Stop at"
+        " number 0."
+    ),
     model="openai:gpt-5-mini",
     tools=[next_document, note],
     max_iterations="unlimited",  # the budget bounds it
@@ -82,7 +101,11 @@ def play(request: ModelRequest) -> Reply:
     if result.name == "note":
         return calls(call("next_document", after=int(result.content.removeprefix("noted "))))
     found = json.loads(result.content)
-    return calls(call("note", number=found["number"], line=found["text"].upper())) if found["number"] else says("All are read.")
+    return (
+        calls(call("note", number=found["number"], line=found["text"].upper()))
+        if found["number"]
+        else says("All are read.")
+    )
 
 
 async def main(documents: int) -> None:

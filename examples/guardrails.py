@@ -1,10 +1,26 @@
-"""Checks around a turn, middleware of one's own, and who watches. `python examples/guardrails.py`."""
+"""Checks around a turn, middleware of one's own, and who watches.
+
+`python examples/guardrails.py`.
+"""
 
 import asyncio
 from datetime import timedelta
 from typing import Any
 
-from perdure import Agent, AgentReport, InputGuardrail, Middleware, Observer, OutputGuardrail, Step, Task, Timeout, TurnInfo, errors, tool
+from perdure import (
+    Agent,
+    AgentReport,
+    InputGuardrail,
+    Middleware,
+    Observer,
+    OutputGuardrail,
+    Step,
+    Task,
+    Timeout,
+    TurnInfo,
+    errors,
+    tool,
+)
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
 
 
@@ -41,13 +57,22 @@ clerk = Agent(
     name="clerk",
     model="openai:gpt-5-mini",
     tools=[look_up],
-    middleware=[InputGuardrail(is_short), Timeout(timedelta(hours=1)), OutputGuardrail(names_no_customer), Diary()],
+    middleware=[
+        InputGuardrail(is_short),
+        Timeout(timedelta(hours=1)),
+        OutputGuardrail(names_no_customer),
+        Diary(),
+    ],
     observers=[Audit()],
 )
 
 
 async def main() -> None:
-    model = ScriptedModel(calls(call("look_up", words="notice period")), says("30 days"), says("30 days, as Ada knows."))
+    model = ScriptedModel(
+        calls(call("look_up", words="notice period")),
+        says("30 days"),
+        says("30 days, as Ada knows."),
+    )
     async with local_runtime(clerk, model=model) as client:
         await client.run(clerk, "How long is the notice period?")
         for task in ("And Ada's?", "Please! " * 20):

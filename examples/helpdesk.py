@@ -1,4 +1,5 @@
-"""A help desk on SQLite: four tools, a typed answer, a guardrail, a budget, and approvals over HTTP.
+"""A help desk on SQLite: four tools, a typed answer, a guardrail, a budget, and approvals over
+HTTP.
 
 With a model of yours: `perdure dev examples.helpdesk:app` and `uvicorn examples.helpdesk:web`;
 without one: `python examples/helpdesk.py`. It needs `pip install fastapi uvicorn httpx`.
@@ -43,7 +44,9 @@ def query(path: Path, statement: str, *values: Any) -> list[tuple[Any, ...]]:
 @tool(read_only=True)
 def read_ticket(ctx: ToolContext[Path], number: int) -> str:
     """Read a ticket: who wrote it, and what."""
-    [(customer, text)] = query(ctx.deps, "SELECT customer, text FROM tickets WHERE number = ?", number)
+    [(customer, text)] = query(
+        ctx.deps, "SELECT customer, text FROM tickets WHERE number = ?", number
+    )
     return f"{customer} writes: {text}"
 
 
@@ -57,7 +60,13 @@ def find_orders(ctx: ToolContext[Path], customer: str) -> list[dict[str, int]]:
 @tool(requires_approval=True, idempotent=True)
 def refund(ctx: ToolContext[Path], order: int, euros: int) -> str:
     """Pay money back. The key is that of the call, so a call that is tried again pays once."""
-    query(ctx.deps, "INSERT OR IGNORE INTO refunds VALUES (?, ?, ?)", ctx.idempotency_key, order, euros)
+    query(
+        ctx.deps,
+        "INSERT OR IGNORE INTO refunds VALUES (?, ?, ?)",
+        ctx.idempotency_key,
+        order,
+        euros,
+    )
     return f"{euros} euros were paid back"
 
 
@@ -69,7 +78,9 @@ def close_ticket(ctx: ToolContext[Path], number: int, reply: str) -> str:
 
 
 def promises_little(report: AgentReport[Any]) -> bool | str:
-    return report.output.refund_euros <= 500 or "a refund above 500 euros is a matter for the manager"
+    return (
+        report.output.refund_euros <= 500 or "a refund above 500 euros is a matter for the manager"
+    )
 
 
 def create(path: Path) -> None:
@@ -87,7 +98,10 @@ async def lifespan():
 desk = Agent(
     name="helpdesk",
     description="Answers tickets",
-    instructions="Read the ticket. If the customer lost money, refund the order. Close the ticket with a reply.",
+    instructions=(
+        "Read the ticket. If the customer lost money, refund the order. Close the ticket with a"
+        " reply."
+    ),
     model="openai:gpt-5-mini",
     tools=[read_ticket, find_orders, refund, close_ticket],
     output=Resolution,
@@ -108,14 +122,18 @@ web = FastAPI(lifespan=connected)
 
 @web.put("/tickets/{number}")
 async def start(number: int, request: Request) -> dict[str, str]:
-    turn = await request.app.state.client.start("helpdesk", f"Answer ticket {number}.", id=f"ticket-{number}")
+    turn = await request.app.state.client.start(
+        "helpdesk", f"Answer ticket {number}.", id=f"ticket-{number}"
+    )
     return {"turn": turn.id}
 
 
 @web.get("/tickets/{number}")
 async def look(number: int, request: Request, wait: float = 0) -> dict[str, Any]:
     status = await request.app.state.client.wait(f"ticket-{number}", timeout=wait)
-    return status.model_dump(mode="json", include={"state", "outcome", "steps", "waits", "spent", "last_text"})
+    return status.model_dump(
+        mode="json", include={"state", "outcome", "steps", "waits", "spent", "last_text"}
+    )
 
 
 @web.post("/tickets/{number}/approve/{call_id}", status_code=204)
@@ -135,8 +153,12 @@ async def main() -> None:
         path = Path(folder) / "helpdesk.db"
         create(path)
         async with local_runtime(app, model=model, deps=path) as client:
-            web.state.client = client  # instead of its lifespan, which connects to a server of yours
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(app=web), base_url="http://desk") as http:
+            web.state.client = (
+                client  # instead of its lifespan, which connects to a server of yours
+            )
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(app=web), base_url="http://desk"
+            ) as http:
                 await answer(http)
             turn = await client.get("ticket-4711")
             print((await turn.typed(Resolution).result()).output)
@@ -149,8 +171,14 @@ async def answer(http: httpx.AsyncClient) -> None:
     await http.put("/tickets/4711")
     waiting = (await http.get("/tickets/4711", params={"wait": 60})).json()
     [wait] = waiting["waits"]
-    print(f"{waiting['state']} after {waiting['steps']} steps:", wait["call"]["tool"], wait["call"]["arguments"])
-    await http.post(f"/tickets/4711/approve/{wait['call']['call_id']}", params={"token": wait["call"]["token"]})
+    print(
+        f"{waiting['state']} after {waiting['steps']} steps:",
+        wait["call"]["tool"],
+        wait["call"]["arguments"],
+    )
+    await http.post(
+        f"/tickets/4711/approve/{wait['call']['call_id']}", params={"token": wait["call"]["token"]}
+    )
     over = (await http.get("/tickets/4711", params={"wait": 60})).json()
     print(f"{over['outcome']} with {over['spent']['tool_calls']} tool calls:", over["last_text"])
 

@@ -1,4 +1,8 @@
-"""Calls of one answer that run at once. With a model: `perdure dev examples.parallel_tools:app`; without: `python examples/parallel_tools.py`."""
+"""Calls of one answer that run at once.
+
+With a model: `perdure dev examples.parallel_tools:app`; without:
+`python examples/parallel_tools.py`.
+"""
 
 import asyncio
 
@@ -18,15 +22,26 @@ async def price(shop: str) -> str:
     return {"south": "30 euros", "west": "28 euros"}[shop]
 
 
-buyer = Agent(name="buyer", model="openai:gpt-5-mini", instructions="Ask all shops.", tools=[price], parallel_tools=True)
+buyer = Agent(
+    name="buyer",
+    model="openai:gpt-5-mini",
+    instructions="Ask all shops.",
+    tools=[price],
+    parallel_tools=True,
+)
 app = AgentWorker(buyer)
 
 
 async def main() -> None:
-    model = ScriptedModel(calls(*(call("price", shop=shop) for shop in ("south", "north", "west"))), says("In the west, for 28 euros."))
+    model = ScriptedModel(
+        calls(*(call("price", shop=shop) for shop in ("south", "north", "west"))),
+        says("In the west, for 28 euros."),
+    )
     async with local_runtime(app, model=model) as client:
         report = await client.run("buyer", "Where is a kettle cheapest?")
-    for asked, result in zip(report.steps[0].message.calls, report.steps[0].results, strict=True):  # in the order of the calls
+    for asked, result in zip(
+        report.steps[0].message.calls, report.steps[0].results, strict=True
+    ):  # in the order of the calls
         print(asked.arguments, "→", result.content)
     print(report.output)
 

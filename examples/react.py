@@ -1,4 +1,7 @@
-"""An agent for a model without tool calls. With a model of yours: `perdure dev examples.react:app`; without: `python examples/react.py`."""
+"""An agent for a model without tool calls.
+
+With a model of yours: `perdure dev examples.react:app`; without: `python examples/react.py`.
+"""
 
 import asyncio
 
@@ -13,18 +16,30 @@ def look_up(words: str) -> str:
     return {"notice period": "30 days"}.get(words, "nothing found")
 
 
-clerk = Agent(name="clerk", model="ollama:gemma3:4b", instructions="Answer from the handbook.", tools=[look_up], protocol="react_text")
+clerk = Agent(
+    name="clerk",
+    model="ollama:gemma3:4b",
+    instructions="Answer from the handbook.",
+    tools=[look_up],
+    protocol="react_text",
+)
 app = AgentWorker(clerk)
 
 
 async def main() -> None:
     model = ScriptedModel(  # it plays a small model: bold markers, no JSON, and an Observation of its own invention
-        "**Thought:** The handbook will say.\n**Action:** Look up\n**Action Input:** notice period\nObservation: 14 days\nFinal Answer: 14 days",
+        "**Thought:** The handbook will say.\n**Action:** Look up\n**Action Input:** notice"
+        " period\nObservation: 14 days\nFinal Answer: 14 days",
         "Thought: Now I know.\nFinal Answer: 30 days",
     )
     async with local_runtime(app, model=model) as client:
         report = await client.run("clerk", "How long is the notice period?")
-    thoughts = [part.text for step in report.steps for part in step.message.parts if isinstance(part, Thinking)]
+    thoughts = [
+        part.text
+        for step in report.steps
+        for part in step.message.parts
+        if isinstance(part, Thinking)
+    ]
     print("The model was told:", model.requests[1].messages[-1].text)
     print("It thought:", *thoughts)
     print("It answered:", report.output)

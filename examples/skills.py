@@ -1,4 +1,7 @@
-"""An agent with skills: two folders and a value with a tool. `perdure dev examples.skills:app`, or as it stands, with a scripted model."""
+"""An agent with skills: two folders and a value with a tool.
+
+`perdure dev examples.skills:app`, or as it stands, with a scripted model.
+"""
 
 import asyncio
 from pathlib import Path
@@ -19,17 +22,29 @@ shopkeeper = Agent(
     name="shopkeeper",
     model="openai:gpt-5-mini",
     instructions="You answer the customers of a shop.",
-    skills=[Path(__file__).parent / "skills", prices],  # the folders in `skills`, by name: letters, then refunds
+    skills=[
+        Path(__file__).parent / "skills",
+        prices,
+    ],  # the folders in `skills`, by name: letters, then refunds
 )
 app = AgentWorker(shopkeeper)
 
 
 async def main() -> None:
-    reads = calls(call("load_skill", name="letters"), call("load_skill", name="letters", path="refund.md"))
+    reads = calls(
+        call("load_skill", name="letters"), call("load_skill", name="letters", path="refund.md")
+    )
     model = ScriptedModel(reads, says("Dear Ada, your refund of 30 euros is on its way."))
     async with local_runtime(app, model=model) as client:
-        report = await client.run("shopkeeper", "Write to Ada that she gets the money for her kettle back.")
-    print(model.requests[0].system, *(result.content for result in report.steps[0].results), report.output, sep="\n\n---\n\n")
+        report = await client.run(
+            "shopkeeper", "Write to Ada that she gets the money for her kettle back."
+        )
+    print(
+        model.requests[0].system,
+        *(result.content for result in report.steps[0].results),
+        report.output,
+        sep="\n\n---\n\n",
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from perdure.worker import AgentWorker
 
 @dataclass
 class Deps:
-    tickets: dict[str, str] = field(default_factory=lambda: {"4711": "How long is the notice period?"})
+    tickets: dict[str, str] = field(
+        default_factory=lambda: {"4711": "How long is the notice period?"}
+    )
 
 
 @tool(timeout=timedelta(seconds=20), read_only=True)

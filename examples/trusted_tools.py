@@ -1,4 +1,7 @@
-"""The toolboxes that come with Perdure: a folder, the web, the time, arithmetic, commands. And what they refuse."""
+"""The toolboxes that come with Perdure: a folder, the web, the time, arithmetic, commands.
+
+And what they refuse.
+"""
 
 import asyncio
 import http.server
@@ -10,7 +13,7 @@ from pathlib import Path
 
 from perdure import Agent
 from perdure.clients import AgentClient
-from perdure.facts import WaitBegan
+from perdure.events import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
 from perdure.toolboxes import calculator, clock, fetch, files, shell
 
@@ -22,7 +25,9 @@ class Shop(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "text/html")
         self.end_headers()
-        self.wfile.write(b"<title>Shop</title><h1>Tea</h1><p>Green tea costs <b>3.90</b> &euro;.</p>")
+        self.wfile.write(
+            b"<title>Shop</title><h1>Tea</h1><p>Green tea costs <b>3.90</b> &euro;.</p>"
+        )
 
     def log_message(self, *_: object) -> None:
         pass
@@ -43,7 +48,9 @@ def clerk(folder: Path, port: int) -> Agent:
         model="openai:gpt-5-mini",
         toolboxes=[
             files(folder, write=True),
-            fetch(allow_networks=["127.0.0.1/32"], allow_ports=[80, port]),  # for the shop; `fetch()` reads the public web, no more
+            fetch(
+                allow_networks=["127.0.0.1/32"], allow_ports=[80, port]
+            ),  # for the shop; `fetch()` reads the public web, no more
             clock("Europe/Berlin"),
             calculator(),
             shell(folder, ["wc"]),
@@ -89,7 +96,12 @@ async def main() -> None:
             await approve(client, turn.id)
             report = await turn.result()
         found, page, product, now = (result.content for result in report.steps[0].results)
-        print("Ada wants 12" in found, "Green tea costs 3.90" in page, product, '"Europe/Berlin"' in now)
+        print(
+            "Ada wants 12" in found,
+            "Green tea costs 3.90" in page,
+            product,
+            '"Europe/Berlin"' in now,
+        )
         print(*(result.content for step in report.steps[1:3] for result in step.results), sep="\n")
         print((folder / "bills" / "ada.md").read_text(), end="")
 

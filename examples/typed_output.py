@@ -1,4 +1,8 @@
-"""Answers that are values. With a model of yours: `perdure dev examples.typed_output:app`; without one: `python examples/typed_output.py`."""
+"""Answers that are values.
+
+With a model of yours: `perdure dev examples.typed_output:app`; without one:
+`python examples/typed_output.py`.
+"""
 
 import asyncio
 from datetime import date
@@ -23,7 +27,13 @@ class Kind(Enum):
     REMINDER = "reminder"
 
 
-clerk = Agent(name="clerk", description="Reads invoices", instructions="Read the invoice.", model="main", output=Invoice)
+clerk = Agent(
+    name="clerk",
+    description="Reads invoices",
+    instructions="Read the invoice.",
+    model="main",
+    output=Invoice,
+)
 app = AgentWorker(Registry([clerk]), models={"main": "openai:gpt-5-mini"})
 
 LETTER = "Invoice RE-1042 over EUR 119.00, payable until 24 December 2026."

@@ -1,4 +1,8 @@
-"""The command line: `perdure`. What callers need is in `perdure.clients.commands`, what runs workers in `perdure.worker.commands`."""
+"""The command line: `perdure`.
+
+What callers need is in `perdure.clients.cli.commands`, what runs workers in
+`perdure.worker.commands`.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import TracebackType
 
-from perdure.clients import commands as for_callers
-from perdure.clients import completion, exits
-from perdure.clients.arguments import Parser
-from perdure.clients.screen import put
+from perdure.clients.cli import commands as for_callers
+from perdure.clients.cli import completion, exits
+from perdure.clients.cli.arguments import Parser
+from perdure.clients.cli.screen import put
 from perdure.errors import PerdureError, TurnNotFoundError
 from perdure.text import harmless, harmless_lines
 from perdure.worker import commands as for_workers
@@ -29,12 +33,18 @@ else at localhost:7233. `perdure COMMAND --help` says more, with examples.
 exit codes:
 {exits.in_words()}
 """
-HINTS: dict[type[PerdureError], str] = {TurnNotFoundError: "`perdure list` shows those that there are"}
+HINTS: dict[type[PerdureError], str] = {
+    TurnNotFoundError: "`perdure list` shows those that there are"
+}
 
 
 def parser() -> Parser:
     """Every command with its options."""
-    made = Parser(prog="perdure", description="Agents that must finish: each turn is a Temporal workflow.", epilog=EPILOG)
+    made = Parser(
+        prog="perdure",
+        description="Agents that must finish: each turn is a Temporal workflow.",
+        epilog=EPILOG,
+    )
     made.add_argument("--version", action="version", version=f"perdure {version('perdure')}")
     made.add_argument("--verbose", action="store_true", help="show what the libraries log")
     made.set_defaults(run=None, json=False, full=False)
@@ -46,14 +56,16 @@ def parser() -> Parser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code; `perdure.clients.exits` says what they mean."""
+    """Run one command and return its exit code; `perdure.clients.cli.exits` says what they mean."""
     try:
         arguments = parser().parse_args(argv)
     except SystemExit as left:  # --help and mistakes
         return left.code if isinstance(left.code, int) else exits.USAGE
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines(dated=False))
-    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, handlers=[handler])
+    logging.basicConfig(
+        level=logging.INFO if arguments.verbose else logging.WARNING, handlers=[handler]
+    )
     if arguments.run is None:
         parser().print_help()
         return exits.USAGE
@@ -70,7 +82,7 @@ def _run(arguments: Namespace) -> int:
         hint = f"; {HINTS[type(error)]}" if type(error) in HINTS else ""
         put(f"perdure: {_below(error.message)}{hint}", sys.stderr)
         if arguments.json:
-            from perdure.clients.json_lines import tell_error
+            from perdure.clients.cli.json_lines import tell_error
 
             tell_error(error)
         return exits.of_error(error)
@@ -87,13 +99,18 @@ def _below(message: str) -> str:
     return "\n".join([harmless(first), *(f"  {harmless(line)}" for line in more)])
 
 
-def _unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _unexpected(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     """Show an exception that is a bug: it may quote anything."""
     put(harmless_lines("".join(traceback.format_exception(kind, error, trace))), sys.stderr, end="")
 
 
 def main() -> None:
-    """Run, then leave at once: Temporal's client may abort an interpreter that takes its time to end."""
+    """Run, then leave at once.
+
+    Temporal's client may abort an interpreter that takes its time to end.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that knows few letters is no reason to fail
     sys.excepthook = _unexpected

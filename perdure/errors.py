@@ -14,8 +14,8 @@ PerdureError                        something unexpected; the message says where
 │   ├── ToolResolverError           a tool could not be found because the resolver failed
 │   ├── DuplicateToolError          two tools of one name: rename or prefix one
 │   ├── TooLargeError               a value would not fit into history
-│   └── TranscriptMismatchError     the worker read another transcript than the turn has; tried again
-├── LLMError: the model
+│   └── TranscriptMismatchError     the worker read another transcript than the turn has; tried
+again ├── LLMError: the model
 │   ├── LLMAuthError                fix the key; never retried
 │   ├── LLMRateLimitError           come back later; retried
 │   ├── LLMBudgetExceededError      the call would cost more than is left
@@ -48,11 +48,11 @@ from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
 from perdure import limits
+from perdure.base import Wire
 from perdure.text import clean, clip
-from perdure.values import Wire
 
 if TYPE_CHECKING:
-    from perdure.reports import AgentReport
+    from perdure.values.reports import AgentReport
 
 
 class Severity(StrEnum):
@@ -98,7 +98,13 @@ class PerdureError(Exception):
     def info(self) -> ErrorInfo:
         """The error as a value, causes of ours included."""
         cause = self.__cause__.info() if isinstance(self.__cause__, PerdureError) else None
-        return ErrorInfo(code=self.code, severity=self.severity, message=self.message, context=self.context, cause=cause)
+        return ErrorInfo(
+            code=self.code,
+            severity=self.severity,
+            message=self.message,
+            context=self.context,
+            cause=cause,
+        )
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Code, severity, message, context and cause as JSON-ready values; never a stack trace."""
@@ -106,7 +112,10 @@ class PerdureError(Exception):
 
 
 def _bounded(context: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A context that fits into history; what cannot be written or is too long is left out, and that is said."""
+    """A context that fits into history.
+
+    What cannot be written or is too long is left out, and that is said.
+    """
     try:
         fits = len(to_json(context)) <= limits.ERROR_TEXT_BYTES
     except PydanticSerializationError:
@@ -266,7 +275,10 @@ class ModelChainExhaustedError(LLMError):
         """The last error of each model, by `provider:model`, in the order of the chain."""
         targets = self.context.get("targets")
         told = targets if isinstance(targets, dict) else {}
-        return {model: from_info(ErrorInfo.model_validate(info, extra="ignore")) for model, info in told.items()}
+        return {
+            model: from_info(ErrorInfo.model_validate(info, extra="ignore"))
+            for model, info in told.items()
+        }
 
 
 class UnknownAgentError(PerdureError):
@@ -339,7 +351,10 @@ def tree(root: type[PerdureError] = PerdureError) -> Iterator[type[PerdureError]
 
 
 def from_info(info: ErrorInfo) -> PerdureError:
-    """The error that `info` was made from, as the same class; a code of a newer release becomes `PerdureError`."""
+    """The error that `info` was made from, as the same class.
+
+    A code of a newer release becomes `PerdureError`.
+    """
     cls = next((c for c in tree() if c.code == info.code), PerdureError)
     error = cls(info.message, severity=info.severity, context=info.context)
     if info.cause is not None:

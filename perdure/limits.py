@@ -1,6 +1,9 @@
-"""Limits that are on by default. Every one is enforced; `docs/limits.md` is checked against this file.
+"""Limits that are on by default.
 
-Sizes are bytes of UTF-8. Temporal refuses payloads over 2 MB, so everything that becomes a payload stays below `PAYLOAD_BYTES`.
+Every one is enforced; `docs/limits.md` is checked against this file.
+
+Sizes are bytes of UTF-8. Temporal refuses payloads over 2 MB, so everything that becomes a payload
+stays below `PAYLOAD_BYTES`.
 """
 
 from datetime import timedelta
@@ -42,14 +45,20 @@ MCP_START = timedelta(seconds=20)
 MCP_LONGEST_START = timedelta(seconds=45)
 """What `start_timeout` may be: below what looking an agent up may take."""
 RETRY_AFTER = timedelta(minutes=5)
-"""The longest pause that a provider is given where no `ModelRetryPolicy` says otherwise: for a worker's
-memory of other turns, and in turns of an earlier release."""
+"""The longest pause that a provider is given where no `ModelRetryPolicy` says otherwise.
+
+For a worker's
+memory of other turns, and in turns of an earlier release.
+"""
 OUTAGE = timedelta(minutes=30)
 """For so long a turn without a time budget goes on asking a provider that is away."""
 
 TASK_BYTES = 1024 * 1024
 MEDIA_BYTES = 20 * 1024 * 1024
-"""The images and files of a task, in base64. More than `PAYLOAD_BYTES` of them need the external storage of Temporal's client."""
+"""The images and files of a task, in base64.
+
+More than `PAYLOAD_BYTES` of them need the external storage of Temporal's client.
+"""
 LABELS_BYTES = 4 * 1024
 HEARTBEAT_BYTES = 4 * 1024
 LIVE_TEXT_BYTES = 16 * 1024
@@ -72,24 +81,36 @@ SCHEMA_VALUES = 10_000
 SCHEMA_DEPTH = 64
 """So deep may a schema be nested."""
 CHECK_STEPS = 1_000_000
-"""So much work may it be to hold an answer to the schema that a caller sent: some seconds, which a megabyte of usual JSON does not need."""
+"""So much work may it be to hold an answer to the schema that a caller sent.
+
+Some seconds, which a megabyte of usual JSON does not need.
+"""
 
 PAYLOAD_BYTES = 1_500_000
-"""What one value may weigh on its way into history: below the server's 2 MB, with room for the envelope."""
+"""What one value may weigh on its way into history.
+
+Below the server's 2 MB, with room for the envelope.
+"""
 
 STORED_BYTES = 25_000_000
 """The same for what starts a turn, where the client has an external storage, which holds it instead of history."""
 
 HISTORY_BYTES = 45_000_000
 HISTORY_EVENTS = 48_000
-"""The server terminates a workflow at 50 MB or 51,200 events, and no code of it runs then; a turn ends typed before that."""
+"""The server terminates a workflow at 50 MB or 51,200 events, and no code of it runs then.
+
+A turn ends typed before that.
+"""
 COMMANDS_BYTES = 3_000_000
 """What calls that are made at once may be given: the server takes no message of 4 MB."""
 SERVER_BYTES = 50_000_000
 """Where the server terminates it. Nothing is measured while calls run that were made at once, so
 what they may bring is counted before."""
 TASK_TIMEOUT = timedelta(seconds=20)
-"""So long one workflow task of a turn may take. A worker that takes a turn over replays its history in one."""
+"""So long one workflow task of a turn may take.
+
+A worker that takes a turn over replays its history in one.
+"""
 EVENTS_PER_TASK_SECOND = 800
 """A turn with more events for each second of that ends typed, so that a replay takes a third of the time on a machine that is not busy."""
 
@@ -98,7 +119,10 @@ TRANSIENT_RETRIES = 1
 CHAIN = 8
 """How many models an agent may name, one to ask when the one before fails."""
 BENCH = timedelta(seconds=5)
-"""For so long a model that failed is left alone where there is another; twice as long each time, ..."""
+"""For so long a model that failed is left alone where there is another.
+
+Twice as long each time, ...
+"""
 LONGEST_BENCH = timedelta(minutes=5)
 """... and not longer than this. A success resets it."""
 
@@ -112,7 +136,10 @@ BY_CHARACTERS = 200
 """The name of the person or program that made a decision."""
 
 WINDOW_SHARE = 0.8
-"""Of a model's window, the answer's part left out: a longer transcript is not sent whole. The rest is for what the estimate does not see."""
+"""Of a model's window, the answer's part left out: a longer transcript is not sent whole.
+
+The rest is for what the estimate does not see.
+"""
 WINDOW_TARGET = 0.5
 """As much of it is left then, so that many steps pass until something has to go again."""
 KEPT_STEPS = 4

@@ -1,6 +1,9 @@
-"""Strings at the boundary: measured, cut with a note of what was cut, and escaped for each place where they are shown.
+"""Strings at the boundary.
 
-Foreign text is whatever a model, a tool, a server or a caller wrote. It leaves Perdure for a person through these functions and no others:
+Measured, cut with a note of what was cut, and escaped for each place where they are shown.
+
+Foreign text is whatever a model, a tool, a server or a caller wrote. It leaves Perdure for a person
+through these functions and no others:
 
 | destination | function |
 |---|---|
@@ -12,7 +15,7 @@ Foreign text is whatever a model, a tool, a server or a caller wrote. It leaves 
 | Markdown in Temporal's web UI | `markdown`, `markdown_of_arguments` |
 | the description of a tool, for a model | `stripped` |
 
-Secrets are cut out of errors and results by `perdure.activities.secrets.without`.
+Secrets are cut out of errors and results by `perdure.temporal.secrets.without`.
 """
 
 import itertools
@@ -35,7 +38,10 @@ _JOINERS = "\u200c\u200d"
 _FORMS = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"
 _NOT_JSON = " (cannot be read as JSON)"
-_UNREADABLE = (ValueError, RecursionError)  # reading and writing reach Python's limit at different depths
+_UNREADABLE = (
+    ValueError,
+    RecursionError,
+)  # reading and writing reach Python's limit at different depths
 CUT = "… ("
 """After a value that `arguments_in_brief` has cut; its length follows."""
 _BRIEF = 60
@@ -55,7 +61,10 @@ def size(text: str) -> int:
     """Bytes of UTF-8, counted in slices: a copy of a huge string would hold up all other threads."""
     if text.isascii():
         return len(text)
-    return sum(len(text[start : start + _SLICE].encode("utf-8", "replace")) for start in range(0, len(text), _SLICE))
+    return sum(
+        len(text[start : start + _SLICE].encode("utf-8", "replace"))
+        for start in range(0, len(text), _SLICE)
+    )
 
 
 def in_units(bytes_: int) -> str:
@@ -98,7 +107,10 @@ def clip_recorded(text: str, max_bytes: int) -> str:
     total = size(text)
     room = max_bytes - size(_note(max_bytes, total))
     lengths = itertools.accumulate(len(to_json(letter)) - len('""') for letter in clipped)
-    kept = head(clipped[: sum(1 for _ in itertools.takewhile(lambda length: length <= 2 * room, lengths))], room)
+    kept = head(
+        clipped[: sum(1 for _ in itertools.takewhile(lambda length: length <= 2 * room, lengths))],
+        room,
+    )
     return kept + _note(size(kept), total)
 
 
@@ -132,22 +144,32 @@ def exact(text: str) -> str:
 def harmless(text: str) -> str:
     """The same for prose, in which emoji and the scripts that need joiners stay readable.
 
-    A single joiner between two visible characters outside ASCII is kept, and so is a single variation selector for emoji after one.
+    A single joiner between two visible characters outside ASCII is kept, and so is a single
+    variation selector for emoji after one.
     """
     if text.isprintable() and not _UNSEEN.search(text):
         return text
-    return "".join(letter if _is_seen(letter) or _is_form(text, place) else _escaped(letter) for place, letter in enumerate(text))
+    return "".join(
+        letter if _is_seen(letter) or _is_form(text, place) else _escaped(letter)
+        for place, letter in enumerate(text)
+    )
 
 
 def harmless_lines(text: str) -> str:
     """The same for a text that keeps its line breaks and tabs."""
-    return "".join(piece if piece in "\n\t" else harmless(piece) for piece in re.split("([\n\t])", text))
+    return "".join(
+        piece if piece in "\n\t" else harmless(piece) for piece in re.split("([\n\t])", text)
+    )
 
 
 def stripped(text: str) -> str:
     """`text` without the characters that `harmless` escapes, except line breaks and tabs."""
     text = text.replace("\r\n", "\n")
-    return "".join(letter for place, letter in enumerate(text) if letter in "\n\t" or _is_seen(letter) or _is_form(text, place))
+    return "".join(
+        letter
+        for place, letter in enumerate(text)
+        if letter in "\n\t" or _is_seen(letter) or _is_form(text, place)
+    )
 
 
 def one_line(text: str, max_characters: int) -> str:
@@ -168,7 +190,9 @@ def quoted(text: str) -> str:
 
 
 def arguments_exactly(arguments: str) -> str:
-    """The JSON arguments of a call in one line, whole: strings and names are quoted, numbers are as they were written.
+    """The JSON arguments of a call in one line, whole.
+
+    Strings and names are quoted, numbers are as they were written.
 
     Spaces after a space are escaped, because browsers and MCP clients show a run of spaces as one.
     """
@@ -181,9 +205,12 @@ def arguments_indented(arguments: str) -> str:
 
 
 def arguments_in_brief(arguments: str) -> str:
-    """The same in one line in which long values are cut, each with `CUT` and a note of its length. Every name is shown.
+    """The same in one line in which long values are cut, each with `CUT` and a note of its length.
 
-    Arguments with so many names that they are no line any more are replaced by a note of how many there are.
+    Every name is shown.
+
+    Arguments with so many names that they are no line any more are replaced by a note of how many
+    there are.
     """
     try:
         values = _read(arguments)
@@ -200,8 +227,13 @@ def arguments_in_brief(arguments: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """A line that Markdown shows as it is. The web UI draws formulas between dollar signs, so those are spelled out."""
-    marked = "".join(f"\\{letter}" if letter in _MARKED else letter for letter in text.replace("$", "USD "))
+    """A line that Markdown shows as it is.
+
+    The web UI draws formulas between dollar signs, so those are spelled out.
+    """
+    marked = "".join(
+        f"\\{letter}" if letter in _MARKED else letter for letter in text.replace("$", "USD ")
+    )
     return _FIRST_MARK.sub(r"\1\\\2", marked)
 
 
@@ -233,7 +265,10 @@ def _in_one_line(written: str) -> str:
 
 
 def _written(value: Any, line: str = "") -> str:
-    """JSON of which every character can be seen. `line` is the line break and indent before the value's end; without it all is one line."""
+    """JSON of which every character can be seen.
+
+    `line` is the line break and indent before the value's end; without it all is one line.
+    """
     if isinstance(value, str):
         return str(value) if isinstance(value, _Raw) else quoted(value)
     if not isinstance(value, dict | list):
@@ -244,7 +279,9 @@ def _written(value: Any, line: str = "") -> str:
     else:
         parts = [_written(one, inner) for one in value]
     first, last = "{}" if isinstance(value, dict) else "[]"
-    return f"{first}{inner}{(',' + (inner or ' ')).join(parts)}{line}{last}" if parts else first + last
+    return (
+        f"{first}{inner}{(',' + (inner or ' ')).join(parts)}{line}{last}" if parts else first + last
+    )
 
 
 def _cut(value: Any) -> Any:
@@ -254,11 +291,18 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str):
         kept = value[:_BRIEF] if isinstance(value, _Raw) else quoted(value[:_BRIEF])
         return _Raw(f"{kept}{CUT}{len(value)} characters)")
-    return _Raw(f"{{}}{CUT}{len(value)} fields)" if isinstance(value, dict) else f"[]{CUT}{len(value)} items)")
+    return _Raw(
+        f"{{}}{CUT}{len(value)} fields)"
+        if isinstance(value, dict)
+        else f"[]{CUT}{len(value)} items)"
+    )
 
 
 def _left(value: Any, room: int) -> int:
-    """What is left of a room of so many characters when a value is in it; less than 0 where it has no room."""
+    """What is left of a room of so many characters when a value is in it.
+
+    Less than 0 where it has no room.
+    """
     if isinstance(value, str):
         return room - len(value)
     if not isinstance(value, dict | list):

@@ -1,12 +1,16 @@
-"""Toolboxes that come with Perdure, safe by construction: a folder, the web, the time, arithmetic, commands.
+"""Toolboxes that come with Perdure, safe by construction.
 
-Each function makes a `Toolbox` for `Agent(toolboxes=[…])`. What each does and refuses is in `docs/trusted-tools.md`.
+A folder, the web, the time, arithmetic, commands.
+
+Each function makes a `Toolbox` for `Agent(toolboxes=[…])`. What each does and refuses is in
+`docs/trusted-tools.md`.
 """
 
 from perdure.activities.toolboxes.calculator import calculator
 from perdure.activities.toolboxes.clock import clock
 from perdure.activities.toolboxes.fetch import fetch
 from perdure.activities.toolboxes.files import files
+from perdure.activities.toolboxes.folder import folder_toolbox
 from perdure.activities.toolboxes.shell import shell
 
-__all__ = ["calculator", "clock", "fetch", "files", "shell"]
+__all__ = ["calculator", "clock", "fetch", "files", "folder_toolbox", "shell"]

@@ -1,6 +1,8 @@
-"""docs/acceptance.md against the markers of the tests: which test shows which statement, and which statements nothing shows yet.
+"""docs/acceptance.md against the markers of the tests: which test shows which statement, and which
+statements nothing shows yet.
 
-`make acceptance` prints the list; `--check` only fails where a test names an id that the document does not have.
+`make acceptance` prints the list; `--check` only fails where a test names an id that the document
+does not have.
 """
 
 import ast
@@ -26,8 +28,14 @@ def marked(path: Path) -> Iterator[tuple[str, str]]:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         for decorator in node.decorator_list:
-            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.accepts":
-                yield from ((str(ast.literal_eval(arg)), f"{path.relative_to(ROOT)}::{node.name}") for arg in decorator.args)
+            if (
+                isinstance(decorator, ast.Call)
+                and ast.unparse(decorator.func) == "pytest.mark.accepts"
+            ):
+                yield from (
+                    (str(ast.literal_eval(arg)), f"{path.relative_to(ROOT)}::{node.name}")
+                    for arg in decorator.args
+                )
 
 
 def main() -> int:
@@ -45,7 +53,10 @@ def main() -> int:
             for test in shown[accepted]:
                 print(f"       {test}")
         missing = [accepted for accepted in known if not shown[accepted]]
-        print(f"\n{len(known) - len(missing)} of {len(known)} statements are shown by a test. Not yet: {' '.join(missing)}")
+        print(
+            f"\n{len(known) - len(missing)} of {len(known)} statements are shown by a test. Not"
+            f" yet: {' '.join(missing)}"
+        )
     return 1 if unknown else 0
 
 

@@ -1,4 +1,6 @@
-"""Plain sums and lists of money, for comparing the ledger with: what a careful clerk would write down."""
+"""Plain sums and lists of money, for comparing the ledger with: what a careful clerk would write
+down.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from decimal import Decimal
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from perdure.budgets import DIMENSIONS, Budget, Spending
+from perdure.values.budgets import DIMENSIONS, Budget, Spending
 
 NANO = Decimal("0.000000001")
 
@@ -45,10 +47,20 @@ def fits(amounts: Iterable[Spending], budget: Budget) -> bool:
 
 def small_budget(limits: tuple[int | None, ...]) -> Budget:
     """A budget of nano-dollars, tokens, model calls and tool calls."""
-    return Budget.model_validate({name: limit * NANO if name == "usd" else limit for name, limit in zip(DIMENSIONS, limits, strict=True) if limit})
+    return Budget.model_validate(
+        {
+            name: limit * NANO if name == "usd" else limit
+            for name, limit in zip(DIMENSIONS, limits, strict=True)
+            if limit
+        }
+    )
 
 
-BUDGETS = st.tuples(*(st.none() | st.integers(1, most) for most in (100, 100, 5, 5))).filter(any).map(small_budget)
+BUDGETS = (
+    st.tuples(*(st.none() | st.integers(1, most) for most in (100, 100, 5, 5)))
+    .filter(any)
+    .map(small_budget)
+)
 """Small ones, so that they are spent often; each limits something."""
 
 AMOUNTS = st.builds(spending, *(st.integers(0, most) for most in (40, 40, 2, 2)))

@@ -1,8 +1,9 @@
 """What every test on a real server gets: a runtime whose turns are checked again when it closes.
 
-Each history that a test makes is folded by a reader and compared with what the workflow itself said (Y12). At the end of the session a share of
-them, or all where tests are thorough, is replayed, with nothing cached, by a fresh process (Y5). `PERDURE_KEEP_HISTORIES` names a folder where
-they are kept, under the names of their tests.
+Each history that a test makes is folded by a reader and compared with what the workflow itself said
+(Y12). At the end of the session a share of them, or all where tests are thorough, is replayed, with
+nothing cached, by a fresh process (Y5). `PERDURE_KEEP_HISTORIES` names a folder where they are
+kept, under the names of their tests.
 """
 
 import asyncio
@@ -24,16 +25,17 @@ import pytest
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowHistory
 
-from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, limits, reports
-from perdure.activities.history import HistoryReader
+from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, limits
 from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
-from perdure.fold import apply
-from perdure.ledger import in_words
-from perdure.state import TurnState
+from perdure.temporal.history import HistoryReader
 from perdure.testing import ScriptedModel
 from perdure.text import clip
-from perdure.wire import Summary
+from perdure.turn.fold import apply
+from perdure.turn.ledger import in_words
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary
+from perdure.values import reports
 from perdure.worker import AgentWorker
 
 from .thorough import every, examples
@@ -50,16 +52,26 @@ _NO_FAILURES = {
 """No failure: an event came in while the turn was ending, or more than 2 MB of results came in
 meanwhile, so the server has the workflow look again; or an operator paused or reset the turn."""
 _BUSY = "[TMPRL1101]"
-"""How Temporal's message begins where a thread did not get the processor for two seconds. The task is done again."""
+"""How Temporal's message begins where a thread did not get the processor for two seconds.
+
+The task is done again.
+"""
 hypothesis.settings.register_profile(
-    "perdure", hypothesis.settings(max_examples=examples(100)), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "perdure",
+    hypothesis.settings(max_examples=examples(100)),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.load_profile("perdure")  # how long an example takes is a matter of how busy the machine is
+hypothesis.settings.load_profile(
+    "perdure"
+)  # how long an example takes is a matter of how busy the machine is
 _scratch = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have a folder for the session's histories, which workers of pytest-xdist find in their environment."""
+    """Have a folder for the session's histories, which workers of pytest-xdist find in their
+    environment.
+    """
     if HISTORIES not in os.environ:
         config.stash[_scratch] = tempfile.TemporaryDirectory(prefix="perdure-histories-")
         os.environ[HISTORIES] = config.stash[_scratch].name
@@ -67,10 +79,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Replay what the tests recorded, in a fresh process."""
-    if hasattr(session.config, "workerinput") or not any(Path(os.environ[HISTORIES]).glob("*.json")):
+    if hasattr(session.config, "workerinput") or not any(
+        Path(os.environ[HISTORIES]).glob("*.json")
+    ):
         return
     script = Path(__file__).parent / "replay/fresh.py"
-    done = subprocess.run([sys.executable, str(script), os.environ[HISTORIES], str(every())], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), os.environ[HISTORIES], str(every())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     print(f"\n{done.stdout.strip() or done.stderr.strip()}")
     if done.returncode:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -95,7 +114,11 @@ ONCE_MORE = ModelRetryPolicy(
 def impatient(app: AgentWorker | Registry | Agent[Any]) -> AgentWorker:
     """A worker of a test, which does not try for half an hour what its script has fail."""
     worker = app if isinstance(app, AgentWorker) else AgentWorker(app)
-    return replace(worker, model_retry=ONCE_MORE) if worker.model_retry == ModelRetryPolicy() else worker
+    return (
+        replace(worker, model_retry=ONCE_MORE)
+        if worker.model_retry == ModelRetryPolicy()
+        else worker
+    )
 
 
 def first_of(error: PerdureError) -> str:
@@ -148,8 +171,17 @@ Run = Callable[..., Any]
 def run(runtime: Runtime) -> Run:
     """Runs one turn of an agent with these fields on a scripted model."""
 
-    async def run_one(model: ScriptedModel, task: str = "2 + 3?", *, deps: Any = None, start: Any = None, **fields: Any) -> AgentReport:
-        agent = Agent(**{"name": "adder", "model": "scripted:adder", "instructions": "Add.", **fields})
+    async def run_one(
+        model: ScriptedModel,
+        task: str = "2 + 3?",
+        *,
+        deps: Any = None,
+        start: Any = None,
+        **fields: Any,
+    ) -> AgentReport:
+        agent = Agent(
+            **{"name": "adder", "model": "scripted:adder", "instructions": "Add.", **fields}
+        )
         async with runtime(agent, model=model, deps=deps) as client:
             return await client.run(agent, task, **(start or {}))
 
@@ -157,31 +189,64 @@ def run(runtime: Runtime) -> Run:
 
 
 async def check_history(client: Client, turn_id: str, run_id: str | None) -> None:
-    """A reader's fold agrees with the workflow, and no workflow task failed; of its children too. The history is kept to be replayed."""
+    """A reader's fold agrees with the workflow, and no workflow task failed; of its children too.
+
+    The history is kept to be replayed.
+    """
     history = await client.get_workflow_handle(turn_id, run_id=run_id).fetch_history()
     state = await fold_history(client, history)
-    failures = [event.workflow_task_failed_event_attributes for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
-    failed = [failure for failure in failures if failure.cause not in _NO_FAILURES and _BUSY not in failure.failure.message]
+    failures = [
+        event.workflow_task_failed_event_attributes
+        for event in history.events
+        if event.HasField("workflow_task_failed_event_attributes")
+    ]
+    failed = [
+        failure
+        for failure in failures
+        if failure.cause not in _NO_FAILURES and _BUSY not in failure.failure.message
+    ]
     assert not failed, f"workflow tasks of {turn_id} failed: {failed}"
     if state.ended is not None and state.ended.summary is not None:
         assert told_by(state.ended.summary) == told_by_fold(state)
-        assert state.in_flight or not state.ledger.held, f"{turn_id} is over and still reserves {dict(state.ledger.held)}"
-    if state.request and state.ended and (state.ended.summary or state.ended.outcome == Outcome.CANCELLED):
-        memo = await (await client.get_workflow_handle(turn_id, run_id=run_id).describe()).memo_value("perdure")
+        assert state.in_flight or not state.ledger.held, (
+            f"{turn_id} is over and still reserves {dict(state.ledger.held)}"
+        )
+    if (
+        state.request
+        and state.ended
+        and (state.ended.summary or state.ended.outcome == Outcome.CANCELLED)
+    ):
+        memo = await (
+            await client.get_workflow_handle(turn_id, run_id=run_id).describe()
+        ).memo_value("perdure")
         cost = in_words("usd", state.charged.usd) if state.is_priced else ""
         tokens = state.usage.input_tokens + state.usage.output_tokens
         folded = (state.ended.outcome, state.digest, len(state.steps), tokens, cost)
-        assert (memo["outcome"], memo.get("digest", ""), memo.get("steps", 0), memo.get("tokens", 0), memo.get("cost", "")) == folded
+        assert (
+            memo["outcome"],
+            memo.get("digest", ""),
+            memo.get("steps", 0),
+            memo.get("tokens", 0),
+            memo.get("cost", ""),
+        ) == folded
     for child in state.children:
         await check_history(client, child.turn_id, None)
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0].rpartition("::")[2]
-    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{test}-{turn_id}")
-    (Path(os.environ[HISTORIES]) / f"{name[:150]}-{run_id or history.run_id}.json").write_text(history.to_json(), encoding="utf-8")
+    name = "".join(
+        letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{test}-{turn_id}"
+    )
+    (Path(os.environ[HISTORIES]) / f"{name[:150]}-{run_id or history.run_id}.json").write_text(
+        history.to_json(), encoding="utf-8"
+    )
 
 
 def told_by(summary: Summary) -> dict[str, Any]:
     """What a workflow says of itself at its end, but for its error and its time."""
-    return {name: getattr(summary, name) for name in Summary.model_fields if name not in ("error", "duration_ms", "outcome", "risk")}
+    return {
+        name: getattr(summary, name)
+        for name in Summary.model_fields
+        if name not in ("error", "duration_ms", "outcome", "risk")
+    }
 
 
 def told_by_fold(state: TurnState) -> dict[str, Any]:
@@ -197,7 +262,9 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
         "is_priced": state.is_priced,
         "length": len(state.messages),
         "digest": state.digest,
-        "children": reports.bounded([child.report for child in state.children], limits.SUMMARY_BYTES // 4),
+        "children": reports.bounded(
+            [child.report for child in state.children], limits.SUMMARY_BYTES // 4
+        ),
         "descendants": state.descendants,
     }
 

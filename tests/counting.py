@@ -14,7 +14,8 @@ FORWARD, BACKWARD = "get_workflow_execution_history", "get_workflow_execution_hi
 
 
 class CountingService(ServiceClient):
-    """Passes every request on and counts it: how Temporal lets a service be wrapped, also for workers.
+    """Passes every request on and counts it: how Temporal lets a service be wrapped, also for
+    workers.
 
     Attributes:
         calls: Requests by name.
@@ -40,13 +41,29 @@ class CountingService(ServiceClient):
         self._inner.update_api_key(api_key)
 
     async def _rpc_call(
-        self, rpc: str, req: Any, resp_type: Any, *, service: str, retry: bool, metadata: Mapping[str, str | bytes], timeout: timedelta | None
+        self,
+        rpc: str,
+        req: Any,
+        resp_type: Any,
+        *,
+        service: str,
+        retry: bool,
+        metadata: Mapping[str, str | bytes],
+        timeout: timedelta | None,
     ) -> Any:
         self.calls[rpc] += 1
         self.in_flight[rpc] += 1
         self.most_in_flight[rpc] = max(self.most_in_flight[rpc], self.in_flight[rpc])
         try:
-            return await self._inner._rpc_call(rpc, req, resp_type, service=service, retry=retry, metadata=metadata, timeout=timeout)
+            return await self._inner._rpc_call(
+                rpc,
+                req,
+                resp_type,
+                service=service,
+                retry=retry,
+                metadata=metadata,
+                timeout=timeout,
+            )
         finally:
             self.in_flight[rpc] -= 1
 
@@ -54,4 +71,6 @@ class CountingService(ServiceClient):
 def counting(client: Client) -> tuple[Client, CountingService]:
     """The same client with its requests counted."""
     service = CountingService(client.service_client)
-    return Client(service, namespace=client.namespace, data_converter=client.data_converter), service
+    return Client(
+        service, namespace=client.namespace, data_converter=client.data_converter
+    ), service

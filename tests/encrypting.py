@@ -25,11 +25,19 @@ class Encrypting(PayloadCodec):
     def _encrypted(self, payload: Payload) -> Payload:
         nonce = os.urandom(12)
         data = nonce + self._ciphers[self._first].encrypt(nonce, payload.SerializeToString(), None)
-        return Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": self._first.encode()}, data=data)
+        return Payload(
+            metadata={"encoding": b"binary/encrypted", "encryption-key-id": self._first.encode()},
+            data=data,
+        )
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """What another codec wrote, or none, is left as it is."""
-        return [self._decrypted(payload) if payload.metadata.get("encoding") == b"binary/encrypted" else payload for payload in payloads]
+        return [
+            self._decrypted(payload)
+            if payload.metadata.get("encoding") == b"binary/encrypted"
+            else payload
+            for payload in payloads
+        ]
 
     def _decrypted(self, payload: Payload) -> Payload:
         cipher = self._ciphers[payload.metadata["encryption-key-id"].decode()]
@@ -63,4 +71,7 @@ class Foreign(DefaultPayloadConverter):
 
     def to_payloads(self, values: Sequence[object]) -> list[Payload]:
         """Whatever it is."""
-        return [Payload(metadata={"encoding": b"text/plain"}, data=str(value).encode()) for value in values]
+        return [
+            Payload(metadata={"encoding": b"text/plain"}, data=str(value).encode())
+            for value in values
+        ]

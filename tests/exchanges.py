@@ -1,7 +1,9 @@
-"""Recorded exchanges with models, of every API, as an agent of ours would have asked and been answered.
+"""Recorded exchanges with models, of every API, as an agent of ours would have asked and been
+answered.
 
-Streamed answers are read too, for their usage was recorded. Exchanges that used a vendor's own tools or its memory are left out, and those whose
-usage was not told. See `recordings.py` for the format and for the folder.
+Streamed answers are read too, for their usage was recorded. Exchanges that used a vendor's own
+tools or its memory are left out, and those whose usage was not told. See `recordings.py` for the
+format and for the folder.
 """
 
 from __future__ import annotations
@@ -16,11 +18,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from perdure.activities.providers import anthropic, openai_chat, openai_responses, reasoning
-from perdure.definitions import AgentDefinition, ToolDefinition
-from perdure.messages import AssistantMessage, Media, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.options import RequestOptions
-from perdure.prices import Price
-from perdure.reports import Usage
+from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.prices import Price
+from perdure.values.reports import Usage
 
 Body = dict[str, Any]
 
@@ -31,12 +42,27 @@ USAGE: dict[str, Callable[[Any], Usage]] = {
     "responses": openai_responses.usage_of,
 }
 LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-OURS = ("model", "messages", "system", "tools", "input", "instructions", "store", "include", "stream", "stream_options", "temperature", *LIMITS)
+OURS = (
+    "model",
+    "messages",
+    "system",
+    "tools",
+    "input",
+    "instructions",
+    "store",
+    "include",
+    "stream",
+    "stream_options",
+    "temperature",
+    *LIMITS,
+)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A recorded request, and what was answered: the usage, the model that served, and the bill, where the vendor said it."""
+    """A recorded request, and what was answered: the usage, the model that served, and the bill,
+    where the vendor said it.
+    """
 
     name: str
     provider: str
@@ -53,7 +79,9 @@ class Exchange:
     @property
     def output(self) -> int:
         """The output limit; where none was asked for, what was answered stands for it."""
-        limit: int = next((self.body[name] for name in LIMITS if self.body.get(name)), self.usage.output_tokens)
+        limit: int = next(
+            (self.body[name] for name in LIMITS if self.body.get(name)), self.usage.output_tokens
+        )
         return limit
 
     def agent(self, price: Price | None) -> AgentDefinition:
@@ -70,13 +98,19 @@ class Exchange:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages; results that follow each other are one message, as with us, and so are the items of one answer."""
+        """The messages; results that follow each other are one message, as with us, and so are the
+        items of one answer.
+        """
         messages: list[Message] = []
         for message in (message_of(item) for item in said_in(self.body) if not is_system(item)):
             before = messages[-1] if messages else None
             if isinstance(message, ToolMessage) and isinstance(before, ToolMessage):
                 messages[-1] = ToolMessage(results=(*before.results, *message.results))
-            elif "input" in self.body and isinstance(message, AssistantMessage) and isinstance(before, AssistantMessage):
+            elif (
+                "input" in self.body
+                and isinstance(message, AssistantMessage)
+                and isinstance(before, AssistantMessage)
+            ):
                 messages[-1] = AssistantMessage(parts=(*before.parts, *message.parts))
             else:
                 messages.append(message)
@@ -86,7 +120,11 @@ class Exchange:
         """Whether it is the request after `before`: the same messages, an answer, and more."""
         ours, theirs = self.messages, before.messages
         is_same_file = self.name.rpartition("-")[0] == before.name.rpartition("-")[0]
-        return is_same_file and ours[: len(theirs)] == theirs and isinstance(next(iter(ours[len(theirs) :]), None), AssistantMessage)
+        return (
+            is_same_file
+            and ours[: len(theirs)] == theirs
+            and isinstance(next(iter(ours[len(theirs) :]), None), AssistantMessage)
+        )
 
 
 def exchanges() -> Iterator[Exchange]:
@@ -97,11 +135,23 @@ def exchanges() -> Iterator[Exchange]:
         api = recording["api"]
         for index, exchange in enumerate(recording["interactions"]):
             request, response = exchange["request"], exchange["response"]
-            if response["status"] == 200 and urlsplit(request["uri"]).path.endswith(PATHS.get(api, "no path")):
+            if response["status"] == 200 and urlsplit(request["uri"]).path.endswith(
+                PATHS.get(api, "no path")
+            ):
                 answer = merged(response["body"])
                 is_told = answer.get("usage") and USAGE[api](answer["usage"]).input_tokens
-                if is_told and not has_vendors_tools(request["body"]) and not request["body"].get("previous_response_id"):
-                    yield read(f"{file.stem.replace(f'__{api}__', '-')}-{index}", recording["provider"], api, request["body"], answer)
+                if (
+                    is_told
+                    and not has_vendors_tools(request["body"])
+                    and not request["body"].get("previous_response_id")
+                ):
+                    yield read(
+                        f"{file.stem.replace(f'__{api}__', '-')}-{index}",
+                        recording["provider"],
+                        api,
+                        request["body"],
+                        answer,
+                    )
 
 
 def read(name: str, provider: str, api: str, body: Body, answer: Body) -> Exchange:
@@ -121,23 +171,44 @@ def merged(body: Any) -> Body:
     """The answer; of a stream its model and the last that was said of its usage."""
     if isinstance(body, dict):
         return body
-    lines = [line.removeprefix("data:").strip() for line in str(body).splitlines() if line.startswith("data:")]
+    lines = [
+        line.removeprefix("data:").strip()
+        for line in str(body).splitlines()
+        if line.startswith("data:")
+    ]
     events = [json.loads(line) for line in lines if line.startswith("{")]
-    parts = [part for event in events for part in (*(event.get(name) or {} for name in ("message", "x_groq", "response")), event)]
+    parts = [
+        part
+        for event in events
+        for part in (*(event.get(name) or {} for name in ("message", "x_groq", "response")), event)
+    ]
     usage = [part["usage"] for part in parts if part.get("usage")]
     models = [part["model"] for part in parts if part.get("model")]
-    return {"usage": {name: value for part in usage for name, value in part.items()}, "model": (models or [""])[-1]}
+    return {
+        "usage": {name: value for part in usage for name, value in part.items()},
+        "model": (models or [""])[-1],
+    }
 
 
 def has_vendors_tools(body: Body) -> bool:
     """Whether the vendor ran something of its own, such as a search."""
-    mine = [tool for tool in body.get("tools") or () if tool.get("function") or tool.get("input_schema") or tool.get("type") == "function"]
-    return len(mine) < len(body.get("tools") or ()) or bool(body.keys() & {"plugins", "web_search_options"})
+    mine = [
+        tool
+        for tool in body.get("tools") or ()
+        if tool.get("function") or tool.get("input_schema") or tool.get("type") == "function"
+    ]
+    return len(mine) < len(body.get("tools") or ()) or bool(
+        body.keys() & {"plugins", "web_search_options"}
+    )
 
 
 def text_of(content: Any) -> str:
     """The words of a message's content."""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())
+    return (
+        content
+        if isinstance(content, str)
+        else "".join(part.get("text", "") for part in content or ())
+    )
 
 
 def is_system(message: Body) -> bool:
@@ -147,7 +218,9 @@ def is_system(message: Body) -> bool:
 def system_of(body: Body) -> str:
     """What an agent has as its instructions: in the body, or as messages."""
     apart = [text_of(body.get("system")), text_of(body.get("instructions"))]
-    return "\n\n".join([*apart, *(text_of(message["content"]) for message in said_in(body) if is_system(message))])
+    return "\n\n".join(
+        [*apart, *(text_of(message["content"]) for message in said_in(body) if is_system(message))]
+    )
 
 
 def said_in(body: Body) -> list[Body]:
@@ -175,7 +248,11 @@ def part_of(part: Body) -> Text | Media:
     if "text" in part:
         return Text(text=part["text"])
     source = part.get("source") or {}
-    url = part["image_url"]["url"] if isinstance(part.get("image_url"), dict) else part.get("image_url") or source.get("url")
+    url = (
+        part["image_url"]["url"]
+        if isinstance(part.get("image_url"), dict)
+        else part.get("image_url") or source.get("url")
+    )
     if url and url.startswith("data:"):
         kind, _, data = url.removeprefix("data:").partition(";base64,")
         return Media(media_type=kind, data=data)
@@ -186,16 +263,40 @@ def message_of(message: Body) -> Message:
     """A message of any API, a result of a tool on its own; an item of an input."""
     content = message.get("content") or ""
     if message.get("type") == "function_call_output":
-        return ToolMessage(results=(ToolResult(call_id=message["call_id"], name="tool", content=message["output"]),))
+        return ToolMessage(
+            results=(
+                ToolResult(call_id=message["call_id"], name="tool", content=message["output"]),
+            )
+        )
     if message.get("type") == "function_call":
-        return AssistantMessage(parts=(ToolCall(id=message["call_id"], name=message["name"], arguments=message["arguments"]),))
+        return AssistantMessage(
+            parts=(
+                ToolCall(
+                    id=message["call_id"], name=message["name"], arguments=message["arguments"]
+                ),
+            )
+        )
     if message.get("type") == "reasoning":
         thought = reasoning.thought_of(message)
         return AssistantMessage(parts=(thought,) if thought else ())
     if message["role"] == "tool":
-        return ToolMessage(results=(ToolResult(call_id=message["tool_call_id"], name="tool", content=text_of(content)),))
+        return ToolMessage(
+            results=(
+                ToolResult(call_id=message["tool_call_id"], name="tool", content=text_of(content)),
+            )
+        )
     if message["role"] == "assistant":
         functions = [(call["id"], call["function"]) for call in message.get("tool_calls") or ()]
-        calls = (ToolCall(id=id_, name=function["name"], arguments=function["arguments"]) for id_, function in functions)
+        calls = (
+            ToolCall(id=id_, name=function["name"], arguments=function["arguments"])
+            for id_, function in functions
+        )
         return AssistantMessage(parts=(*([Text(text=text_of(content))] if content else []), *calls))
-    return UserMessage(parts=tuple(part_of(part) for part in ([{"type": "text", "text": content}] if isinstance(content, str) else content)))
+    return UserMessage(
+        parts=tuple(
+            part_of(part)
+            for part in (
+                [{"type": "text", "text": content}] if isinstance(content, str) else content
+            )
+        )
+    )

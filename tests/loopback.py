@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from perdure.activities.models import ModelRequest, Provider, listen
+from perdure.activities.provider import ModelRequest, Provider, listen
 from perdure.activities.providers import Anthropic, OpenAIChat, OpenAIResponses
-from perdure.definitions import ToolDefinition
+from perdure.agents.definitions import ToolDefinition
 from perdure.errors import PerdureError
-from perdure.messages import UserMessage
 from perdure.testing.stub_provider import Reply, StubProvider
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import UserMessage
 
 KEY = "sk-planted-secret-0123456789"
 HELLO = ModelRequest(model="m", messages=(UserMessage.of("hello"),))
@@ -35,13 +35,17 @@ ADD = ToolDefinition(
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """An API: `make` takes the address of a server and the name of the environment variable with the key, if there is one."""
+    """An API: `make` takes the address of a server and the name of the environment variable with
+    the key, if there is one.
+    """
 
     name: str
     make: Callable[[str, str | None], Provider]
     path: str
 
-    async def ask(self, address: str, request: ModelRequest = HELLO, *, key: str | None = None) -> ModelAnswer:
+    async def ask(
+        self, address: str, request: ModelRequest = HELLO, *, key: str | None = None
+    ) -> ModelAnswer:
         """One request."""
         provider = self.make(address, key)
         try:
@@ -49,7 +53,9 @@ class Vendor:
         finally:
             await provider.close()
 
-    async def hear(self, address: str, request: ModelRequest = HELLO, *, key: str | None = None) -> tuple[ModelAnswer, list[str]]:
+    async def hear(
+        self, address: str, request: ModelRequest = HELLO, *, key: str | None = None
+    ) -> tuple[ModelAnswer, list[str]]:
         """One request for a stream: the answer, and what was heard of it."""
         provider, heard = self.make(address, key), list[str]()
         try:
@@ -57,7 +63,9 @@ class Vendor:
         finally:
             await provider.close()
 
-    async def hear_served(self, reply: Reply, request: ModelRequest = HELLO) -> tuple[ModelAnswer, list[str]]:
+    async def hear_served(
+        self, reply: Reply, request: ModelRequest = HELLO
+    ) -> tuple[ModelAnswer, list[str]]:
         """One request for a stream to a server that gives this reply."""
         with StubProvider([reply]) as stub:
             return await self.hear(stub.anthropic_url, request)
@@ -80,9 +88,19 @@ class Vendor:
         return caught.value
 
 
-OPENAI = Vendor("openai", lambda address, key: OpenAIChat(base_url=f"{address}/v1", api_key_env=key), "/v1/chat/completions")
-ANTHROPIC = Vendor("anthropic", lambda address, key: Anthropic(base_url=address, api_key_env=key), "/v1/messages")
-RESPONSES = Vendor("openai-responses", lambda address, key: OpenAIResponses(base_url=f"{address}/v1", api_key_env=key), "/v1/responses")
+OPENAI = Vendor(
+    "openai",
+    lambda address, key: OpenAIChat(base_url=f"{address}/v1", api_key_env=key),
+    "/v1/chat/completions",
+)
+ANTHROPIC = Vendor(
+    "anthropic", lambda address, key: Anthropic(base_url=address, api_key_env=key), "/v1/messages"
+)
+RESPONSES = Vendor(
+    "openai-responses",
+    lambda address, key: OpenAIResponses(base_url=f"{address}/v1", api_key_env=key),
+    "/v1/responses",
+)
 VENDORS = [pytest.param(vendor, id=vendor.name) for vendor in (OPENAI, RESPONSES, ANTHROPIC)]
 
 

@@ -1,6 +1,7 @@
 """Recorded traffic of providers, served again over real HTTP.
 
-PERDURE_RECORDINGS names the folder: files of `{provider, api, interactions: [{request: {uri, body}, response: {status, headers, body}}]}`.
+PERDURE_RECORDINGS names the folder: files of
+`{provider, api, interactions: [{request: {uri, body}, response: {status, headers, body}}]}`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,19 @@ Exchange = dict[str, Any]
 FRAMING = ("content-length", "transfer-encoding", "content-encoding", "connection")
 
 
-def recorded(api: str, path: str, where: Callable[[Exchange], bool] = lambda _: True) -> Iterator[Any]:
-    """Every recorded exchange of an API at `path` that is no stream; one skipped parameter, saying why, where there are no recordings."""
+def recorded(
+    api: str, path: str, where: Callable[[Exchange], bool] = lambda _: True
+) -> Iterator[Any]:
+    """Every recorded exchange of an API at `path` that is no stream; one skipped parameter, saying
+    why, where there are no recordings.
+    """
     found = list(whole(api, path))
     yield from (pytest.param(exchange, id=name) for name, exchange in found if where(exchange))
     if not found:
-        reason = f"PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings of the API {api!r}"
+        reason = (
+            "PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings of the"
+            f" API {api!r}"
+        )
         yield pytest.param(None, marks=pytest.mark.skip(reason=reason), id="none")
 
 
@@ -41,11 +49,17 @@ def streams(api: str, path: str) -> Iterator[tuple[str, Exchange]]:
 
 
 def _all(api: str, path: str) -> Iterator[tuple[str, Exchange]]:
-    """Leaves out exchanges with other hosts in the same file, and those whose answer was not recorded."""
+    """Leaves out exchanges with other hosts in the same file, and those whose answer was not
+    recorded.
+    """
     folder = Path(os.environ.get("PERDURE_RECORDINGS", ""))
     for file in sorted(folder.glob(f"*__{api}__*.json")) if folder.is_absolute() else ():
-        for index, exchange in enumerate(json.loads(file.read_text(encoding="utf-8"))["interactions"]):
-            if exchange["response"]["status"] is not None and urlsplit(exchange["request"]["uri"]).path.endswith(path):
+        for index, exchange in enumerate(
+            json.loads(file.read_text(encoding="utf-8"))["interactions"]
+        ):
+            if exchange["response"]["status"] is not None and urlsplit(
+                exchange["request"]["uri"]
+            ).path.endswith(path):
                 yield f"{file.stem.replace(f'__{api}__', '-')}-{index}", exchange
 
 
@@ -56,6 +70,12 @@ def _is_stream(exchange: Exchange) -> bool:
 
 def as_reply(response: dict[str, Any]) -> Reply:
     """A recorded response as the stub provider serves it."""
-    headers = {name: value for name, value in response["headers"].items() if name.lower() not in FRAMING}
+    headers = {
+        name: value for name, value in response["headers"].items() if name.lower() not in FRAMING
+    }
     body = response["body"]
-    return {"status": response["status"], "headers": headers, "raw": body if isinstance(body, str) else json.dumps(body)}
+    return {
+        "status": response["status"],
+        "headers": headers,
+        "raw": body if isinstance(body, str) else json.dumps(body),
+    }

@@ -1,4 +1,6 @@
-"""How thorough the tests by example are: all examples with `PERDURE_EXAMPLES=1`, as `make test-slow` has it, and a part of them otherwise."""
+"""How thorough the tests by example are: all examples with `PERDURE_EXAMPLES=1`, as
+`make test-slow` has it, and a part of them otherwise.
+"""
 
 from __future__ import annotations
 

@@ -16,17 +16,18 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 from temporalio.worker import Plugin, Worker
 
-from perdure import kinds
-from perdure.activities import data_converter, providers
-from perdure.activities.connection import connect
-from perdure.activities.models import Provider
-from perdure.activities.signatures import TASK_QUEUE
+from perdure import validation
+from perdure.activities import providers
+from perdure.activities.provider import Provider
 from perdure.activities.tool_loop import Lifespan
-from perdure.agents import Agent
-from perdure.model_retry import ModelRetryPolicy
-from perdure.prices import Price
-from perdure.profiles import ModelProfile
-from perdure.registry import Entry, Registry
+from perdure.agents.agent import Agent
+from perdure.agents.registry import Entry, Registry
+from perdure.temporal import data_converter
+from perdure.temporal.connect import connect
+from perdure.temporal.names import TASK_QUEUE
+from perdure.values.model_retry import ModelRetryPolicy
+from perdure.values.prices import Price
+from perdure.values.profiles import ModelProfile
 from perdure.worker import findings, health, startup
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
@@ -50,14 +51,18 @@ def _is_chain(given: object) -> bool:
 
 
 _KINDS = {
-    "task_queue": kinds.UNICODE,
-    "models": kinds.each("a model, or a list of models", _is_chain),
-    "providers": kinds.each("a provider", lambda given: callable(getattr(given, "complete", None))),
-    "prices": kinds.each("a Price", lambda given: isinstance(given, Price)),
-    "profiles": kinds.each("a ModelProfile", lambda given: isinstance(given, ModelProfile)),
+    "task_queue": validation.UNICODE,
+    "models": validation.each("a model, or a list of models", _is_chain),
+    "providers": validation.each(
+        "a provider", lambda given: callable(getattr(given, "complete", None))
+    ),
+    "prices": validation.each("a Price", lambda given: isinstance(given, Price)),
+    "profiles": validation.each("a ModelProfile", lambda given: isinstance(given, ModelProfile)),
     "data_converter": data_converter.KIND,
-    "model_retry": kinds.of("a ModelRetryPolicy, such as ModelRetryPolicy(on_exhausted='pause')", ModelRetryPolicy),
-    "queues": kinds.each("a ModelQueue", lambda given: isinstance(given, ModelQueue)),
+    "model_retry": validation.of(
+        "a ModelRetryPolicy, such as ModelRetryPolicy(on_exhausted='pause')", ModelRetryPolicy
+    ),
+    "queues": validation.each("a ModelQueue", lambda given: isinstance(given, ModelQueue)),
 }
 
 
@@ -67,16 +72,24 @@ class AgentWorker:
 
     Attributes:
         agents: A registry, an agent, or several.
-        lifespan: Opened once a process before the first turn and closed at shutdown; what it yields reaches tools as `ctx.deps`.
+        lifespan: Opened once a process before the first turn and closed at shutdown; what it yields
+            reaches tools as `ctx.deps`.
         task_queue: Where clients find this worker.
-        models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents say `model="main"`. An alias may stand for a chain, as a list.
-        providers: Providers by the name before the colon, besides `openai`, `openai-responses`, `anthropic`, `ollama` and `offline`.
-        prices: What models cost that Perdure does not know, or otherwise than it knows: `{"vllm:qwen3": Price(input="0.5", output="2")}` in US
-            dollars for a million tokens; `"vllm:*"` for all of a provider, `Price.free()` for what costs nothing.
-        profiles: What models can take that Perdure does not know: `{"vllm:qwen3": ModelProfile(window=32_768, media={})}`, keys as in `prices`.
-        model_retry: How long turns go on asking a provider that is away; that of an agent overrides it.
-        queues: Task queues of their own for the model calls of some providers, with a rate: `{"openai": ModelQueue(per_second=5)}`.
-        telemetry: Where spans and metrics go; without it, `run` does as the environment says, or there are none.
+        models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents say `model="main"`. An alias
+            may stand for a chain, as a list.
+        providers: Providers by the name before the colon, besides `openai`, `openai-responses`,
+            `anthropic`, `ollama` and `offline`.
+        prices: What models cost that Perdure does not know, or otherwise than it knows:
+            `{"vllm:qwen3": Price(input="0.5", output="2")}` in US dollars for a million tokens;
+            `"vllm:*"` for all of a provider, `Price.free()` for what costs nothing.
+        profiles: What models can take that Perdure does not know:
+            `{"vllm:qwen3": ModelProfile(window=32_768, media={})}`, keys as in `prices`.
+        model_retry: How long turns go on asking a provider that is away; that of an agent overrides
+            it.
+        queues: Task queues of their own for the model calls of some providers, with a rate:
+            `{"openai": ModelQueue(per_second=5)}`.
+        telemetry: Where spans and metrics go; without it, `run` does as the environment says, or
+            there are none.
         data_converter: Temporal's, for the client that `run` makes; without it, the one that
             `PERDURE_DATA_CONVERTER` names.
     """
@@ -100,7 +113,7 @@ class AgentWorker:
         return self.agents
 
     def __post_init__(self) -> None:
-        kinds.check("the worker", vars(self), _KINDS)
+        validation.check("the worker", vars(self), _KINDS)
         if not isinstance(self.agents, Registry):
             given = [self.agents] if isinstance(self.agents, Agent) else self.agents
             object.__setattr__(self, "agents", Registry(given))
@@ -114,7 +127,13 @@ class AgentWorker:
         """The built-in providers and one's own; one's own win."""
         return {**providers.defaults(), **self.providers}
 
-    def build(self, client: Client, *, settings: WorkerSettings | None = None, plugins: Sequence[Plugin] = ()) -> Worker:
+    def build(
+        self,
+        client: Client,
+        *,
+        settings: WorkerSettings | None = None,
+        plugins: Sequence[Plugin] = (),
+    ) -> Worker:
         """A Temporal worker, not yet running.
 
         Raises:
@@ -132,29 +151,44 @@ class AgentWorker:
         )
 
     @contextlib.asynccontextmanager
-    async def running(self, client: Client, *, settings: WorkerSettings | None = None) -> AsyncIterator[Worker]:
+    async def running(
+        self, client: Client, *, settings: WorkerSettings | None = None
+    ) -> AsyncIterator[Worker]:
         """A worker that runs while the block does."""
         async with self.build(client, settings=settings) as worker:
             yield worker
 
-    async def run(self, address: str | None = None, *, health_port: int | None = None, on_start: Callable[[], None] | None = None) -> None:
-        """Run until SIGTERM or SIGINT, then drain: no new work, and what is in flight gets its grace. A second signal cuts that short.
+    async def run(
+        self,
+        address: str | None = None,
+        *,
+        health_port: int | None = None,
+        on_start: Callable[[], None] | None = None,
+    ) -> None:
+        """Run until SIGTERM or SIGINT, then drain.
+
+        No new work, and what is in flight gets its grace. A second signal cuts that short.
 
         Args:
-            address: Where Temporal is; without it, Temporal's environment profiles say, or localhost.
-            health_port: Answer probes on this port: `/healthz` and `/readyz`; without it, `PERDURE_HEALTH_PORT` says, or there is none.
+            address: Where Temporal is; without it, Temporal's environment profiles say, or
+                localhost.
+            health_port: Answer probes on this port: `/healthz` and `/readyz`; without it,
+                `PERDURE_HEALTH_PORT` says, or there is none.
             on_start: Called when a signal drains the worker from then on, before it takes work.
 
         Raises:
             ServerUnreachableError: Temporal does not answer.
-            ConfigurationError: An agent, a model, a name, the lifespan, the port or the data converter cannot work.
+            ConfigurationError: An agent, a model, a name, the lifespan, the port or the data
+                converter cannot work.
         """
         settings = WorkerSettings.from_environment()
         client = await connect(address, converter=self.data_converter)
         async with _telemetry(self, settings) as telemetry:
             worker = replace(self, telemetry=telemetry).build(client, settings=settings)
             startup.prepare(self.registry.agents())
-            await _run(worker, client, settings, health_port, functools.partial(_begin, self, on_start))
+            await _run(
+                worker, client, settings, health_port, functools.partial(_begin, self, on_start)
+            )
 
 
 def _begin(app: AgentWorker, on_start: Callable[[], None] | None) -> None:
@@ -178,11 +212,20 @@ async def _telemetry(app: AgentWorker, settings: WorkerSettings) -> AsyncIterato
         yield telemetry
 
 
-async def _run(worker: Worker, client: Client, settings: WorkerSettings, health_port: int | None, on_start: Callable[[], None]) -> None:
+async def _run(
+    worker: Worker,
+    client: Client,
+    settings: WorkerSettings,
+    health_port: int | None,
+    on_start: Callable[[], None],
+) -> None:
     """Run until a signal comes, then drain."""
     stopped, cut_short = asyncio.Event(), asyncio.Event()
     readiness = health.Readiness(client, worker, stopped)
-    async with health.served(health_port or settings.health_port, readiness), _signals(stopped, cut_short):
+    async with (
+        health.served(health_port or settings.health_port, readiness),
+        _signals(stopped, cut_short),
+    ):
         on_start()
         running = asyncio.create_task(worker.run())
         waiting = asyncio.create_task(stopped.wait())
@@ -190,7 +233,9 @@ async def _run(worker: Worker, client: Client, settings: WorkerSettings, health_
         waiting.cancel()
         if not running.done():
             logger.warning(
-                "draining, for up to %g s: no new work, what is in flight may end; another signal stops now", settings.grace.total_seconds()
+                "draining, for up to %g s: no new work, what is in flight may end; another signal"
+                " stops now",
+                settings.grace.total_seconds(),
             )
             await _drain(worker, running, cut_short)
         await running

@@ -8,14 +8,15 @@ from typing import Any
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.activities import indexing, skill_folders
-from perdure.activities.connection import connect
+from perdure.activities import skill_folders
 from perdure.activities.mcp.toolboxes import Servers
-from perdure.activities.models import Models
-from perdure.activities.prices import Prices
-from perdure.agents import Agent
+from perdure.activities.pricing import Prices
+from perdure.activities.provider import Models
+from perdure.agents.agent import Agent
+from perdure.agents.mcp_servers import MCPServer
 from perdure.errors import PerdureError
-from perdure.mcp_servers import MCPServer
+from perdure.temporal import namespace_check
+from perdure.temporal.connect import connect
 from perdure.worker.agent_worker import AgentWorker
 from perdure.worker.findings import Finding, found
 from perdure.worker.loading import load
@@ -33,7 +34,9 @@ async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:
     except PerdureError as error:
         yield Finding(f"module {target}", "failed", error.message)
     else:
-        yield Finding(f"module {target}", "ok", f"agents: {', '.join(app.registry.list()) or 'none'}")
+        yield Finding(
+            f"module {target}", "ok", f"agents: {', '.join(app.registry.list()) or 'none'}"
+        )
         known = list(found(app))
         for finding in known:
             yield finding
@@ -56,9 +59,16 @@ def _prices(app: AgentWorker) -> Iterator[Finding]:
             return  # said of the agent
         for model in chain:
             if prices.price(model, agent.options.extra) is None:
-                yield Finding(f"price {model}", "failed", f"unknown, and agent {agent.name} has a budget in US dollars; give it with prices=")
+                yield Finding(
+                    f"price {model}",
+                    "failed",
+                    f"unknown, and agent {agent.name} has a budget in US dollars; give it with"
+                    " prices=",
+                )
             else:
-                yield Finding(f"price {model}", "ok", f"known, for the budget of agent {agent.name}")
+                yield Finding(
+                    f"price {model}", "ok", f"known, for the budget of agent {agent.name}"
+                )
 
 
 async def _skills(app: AgentWorker, failed: set[str]) -> list[Finding]:
@@ -70,13 +80,19 @@ async def _skills(app: AgentWorker, failed: set[str]) -> list[Finding]:
             return Finding(subject, "failed", error.message)
         return Finding(subject, "ok", ", ".join(skill.name for skill in skills))
 
-    tried = [agent for agent in app.registry.agents() if agent.skills and not any(f"skills {folder}" in failed for folder in agent.skills)]
+    tried = [
+        agent
+        for agent in app.registry.agents()
+        if agent.skills and not any(f"skills {folder}" in failed for folder in agent.skills)
+    ]
     return list(await asyncio.gather(*map(read, tried)))
 
 
 async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
     """Start or reach each MCP server, and have it list its tools within its own time limit."""
-    wanted = {server.connection: server for agent in app.registry.agents() for server in agent.servers}
+    wanted = {
+        server.connection: server for agent in app.registry.agents() for server in agent.servers
+    }
     tried = [server for server in wanted.values() if f"MCP server {server.name}" not in failed]
     if not tried:
         return []
@@ -106,7 +122,7 @@ async def _temporal(address: str | None) -> AsyncIterator[Finding]:
     yield Finding("Temporal", "ok", f"{client.service_client.config.target_host} answers")
     subject = f"namespace {client.namespace}"
     try:
-        lacks = await indexing.look(client)
+        lacks = await namespace_check.look(client)
     except RPCError as error:
         is_missing = error.status == RPCStatusCode.NOT_FOUND
         hint = "; `perdure setup --create-namespace` creates it" if is_missing else ""
@@ -115,4 +131,9 @@ async def _temporal(address: str | None) -> AsyncIterator[Finding]:
     if lacks.is_ready:
         yield Finding(subject, "ok", "it has Perdure's search attributes")
     else:
-        yield Finding(subject, "warning", f"turns cannot be found by agent or state: {lacks}; `perdure setup` registers search attributes")
+        yield Finding(
+            subject,
+            "warning",
+            f"turns cannot be found by agent or state: {lacks}; `perdure setup` registers search"
+            " attributes",
+        )

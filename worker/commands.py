@@ -32,24 +32,60 @@ def register(subparsers: Any) -> None:
     worker = subparsers.add_parser(
         "worker",
         help="run the agents of a module",
-        description="Run the agents of a module until SIGTERM or Ctrl-C; then drain: what is in flight gets PERDURE_GRACE_S seconds.",
-        epilog="examples:\n  perdure worker support:app --health-port 8080\n  perdure worker support:app --check",
+        description=(
+            "Run the agents of a module until SIGTERM or Ctrl-C; then drain: what is in flight gets"
+            " PERDURE_GRACE_S seconds."
+        ),
+        epilog=(
+            "examples:\n  perdure worker support:app --health-port 8080\n  perdure worker"
+            " support:app --check"
+        ),
     )
-    worker.add_argument("app", metavar="MODULE:NAME", help="an Agent, a Registry, an AgentWorker, or a function that returns one")
-    worker.add_argument("--address", metavar="HOST:PORT", help="of Temporal (default: Temporal's environment, or localhost:7233)")
-    worker.add_argument("--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: PERDURE_HEALTH_PORT, if set)")
-    worker.add_argument("--check", action="store_true", help="try what the first turn needs, show a table, and run no turn; exit code 0 or 1")
+    worker.add_argument(
+        "app",
+        metavar="MODULE:NAME",
+        help="an Agent, a Registry, an AgentWorker, or a function that returns one",
+    )
+    worker.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="of Temporal (default: Temporal's environment, or localhost:7233)",
+    )
+    worker.add_argument(
+        "--health-port",
+        type=int,
+        metavar="PORT",
+        help="answer /healthz and /readyz there (default: PERDURE_HEALTH_PORT, if set)",
+    )
+    worker.add_argument(
+        "--check",
+        action="store_true",
+        help="try what the first turn needs, show a table, and run no turn; exit code 0 or 1",
+    )
     _attachable(worker)
     worker.set_defaults(run=run_worker)
     dev = subparsers.add_parser(
         "dev",
         help="a Temporal server with web UI, and a worker",
-        description="Run a Temporal server for development, and with MODULE:NAME a worker, until Ctrl-C.",
+        description=(
+            "Run a Temporal server for development, and with MODULE:NAME a worker, until Ctrl-C."
+        ),
         epilog="examples:\n  perdure dev support:app\n  perdure dev --json | jq -r .address",
     )
     dev.add_argument("app", metavar="MODULE:NAME", nargs="?", help="run these agents too")
-    dev.add_argument("--port", type=int, default=7233, help="of the server; the next free one where it is taken (default: 7233)")
-    dev.add_argument("--state", type=Path, metavar="FOLDER", default=STATE, help="of the database file (default: .perdure)")
+    dev.add_argument(
+        "--port",
+        type=int,
+        default=7233,
+        help="of the server; the next free one where it is taken (default: 7233)",
+    )
+    dev.add_argument(
+        "--state",
+        type=Path,
+        metavar="FOLDER",
+        default=STATE,
+        help="of the database file (default: .perdure)",
+    )
     dev.add_argument("--no-ui", action="store_true", help="no web UI")
     dev.add_argument("--json", action="store_true", help="where the server is, as one line of JSON")
     _attachable(dev)
@@ -57,7 +93,9 @@ def register(subparsers: Any) -> None:
 
 
 def _attachable(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--attached", action="store_true", help=argparse.SUPPRESS)  # for a command that starts this one
+    command.add_argument(
+        "--attached", action="store_true", help=argparse.SUPPRESS
+    )  # for a command that starts this one
 
 
 async def run_worker(arguments: argparse.Namespace) -> int:
@@ -73,7 +111,11 @@ async def run_worker(arguments: argparse.Namespace) -> int:
     app = _loaded(arguments.app)
 
     def told() -> None:
-        logging.getLogger("perdure").info("worker for %s on task queue %r; Ctrl-C drains it", ", ".join(app.registry.list()), app.polled_queue)
+        logging.getLogger("perdure").info(
+            "worker for %s on task queue %r; Ctrl-C drains it",
+            ", ".join(app.registry.list()),
+            app.polled_queue,
+        )
 
     await app.run(arguments.address, health_port=arguments.health_port, on_start=told)
     return 0
@@ -120,7 +162,14 @@ async def run_dev(arguments: argparse.Namespace) -> int:
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if app is None else asyncio.Event()
         there = await running(arguments.state)
-        where = there or (await stack.enter_async_context(DevServer(folder=arguments.state, port=arguments.port, ui=not arguments.no_ui))).address
+        where = (
+            there
+            or (
+                await stack.enter_async_context(
+                    DevServer(folder=arguments.state, port=arguments.port, ui=not arguments.no_ui)
+                )
+            ).address
+        )
         _introduce(where, is_new=there is None, as_json=arguments.json)
         if app is None and there is not None:
             return 0
@@ -137,12 +186,25 @@ async def run_dev(arguments: argparse.Namespace) -> int:
 
 def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"address": where.address, "ui": where.ui, "started": is_new, "server": where.binary}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "address": where.address,
+                    "ui": where.ui,
+                    "started": is_new,
+                    "server": where.binary,
+                }
+            ),
+            flush=True,
+        )
         return
     if not is_new:
         _say("a server runs already on this folder")
     elif where.moved_from:
-        _say(f"port {where.moved_from} is taken; this is the next free one. For other terminals: export TEMPORAL_ADDRESS={where.address}")
+        _say(
+            f"port {where.moved_from} is taken; this is the next free one. For other terminals:"
+            f" export TEMPORAL_ADDRESS={where.address}"
+        )
     _say(f"Temporal  {where.address}")
     if where.binary:
         _say(f"server    {where.binary}")

@@ -1,6 +1,9 @@
-"""What spans and metrics of turns are called and hold: OpenTelemetry's semantic conventions for GenAI, version 1.41.0, the last published one.
+"""What spans and metrics of turns are called and hold.
 
-They are not stable yet, and a successor renames some metrics. What they have no name for begins with `perdure.`.
+OpenTelemetry's semantic conventions for GenAI, version 1.41.0, the last published one.
+
+They are not stable yet, and a successor renames some metrics. What they have no name for begins
+with `perdure.`.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from typing import Any
 from opentelemetry.metrics import Meter
 from opentelemetry.util.types import AttributeValue
 
-from perdure.activities.models import ModelRequest
-from perdure.definitions import AgentDefinition
-from perdure.facts import Key
-from perdure.messages import Media, Message, Text, Thinking, ToolCall, ToolMessage
-from perdure.reports import StopReason, Usage
-from perdure.wire import ModelAnswer, Summary, TurnRequest
+from perdure.activities.provider import ModelRequest
+from perdure.agents.definitions import AgentDefinition
+from perdure.turn.facts import Key
+from perdure.turn.wire import Summary, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import Media, Message, Text, Thinking, ToolCall, ToolMessage
+from perdure.values.reports import StopReason, Usage
 
 Attributes = dict[str, AttributeValue]
 
@@ -67,28 +71,46 @@ class Instruments:
 
     def __init__(self, meter: Meter) -> None:
         def histogram(name: str, unit: str, what: str, bounds: Sequence[float]) -> Any:
-            return meter.create_histogram(name, unit, what, explicit_bucket_boundaries_advisory=bounds)
+            return meter.create_histogram(
+                name, unit, what, explicit_bucket_boundaries_advisory=bounds
+            )
 
-        self.tokens = histogram("gen_ai.client.token.usage", "{token}", "Tokens of a model call.", _TOKENS)
-        self.chat = histogram("gen_ai.client.operation.duration", "s", "Duration of a model call.", _CALL_S)
-        self.tool = histogram("gen_ai.execute_tool.duration", "s", "Duration of a tool call.", _CALL_S)
-        self.duration = histogram("perdure.turn.duration", "s", "Duration of a turn, waits included.", _TURN_S)
+        self.tokens = histogram(
+            "gen_ai.client.token.usage", "{token}", "Tokens of a model call.", _TOKENS
+        )
+        self.chat = histogram(
+            "gen_ai.client.operation.duration", "s", "Duration of a model call.", _CALL_S
+        )
+        self.tool = histogram(
+            "gen_ai.execute_tool.duration", "s", "Duration of a tool call.", _CALL_S
+        )
+        self.duration = histogram(
+            "perdure.turn.duration", "s", "Duration of a turn, waits included.", _TURN_S
+        )
         self.cost = histogram("perdure.turn.cost", "{USD}", "Cost of a turn in US dollars.", _USD)
         self.steps = histogram("perdure.turn.steps", "{step}", "Steps of a turn.", _STEPS)
         self.turns = meter.create_counter("perdure.turns", "{turn}", "Turns that ended.")
-        self.waits = meter.create_counter("perdure.waits", "{wait}", "Waits that began, for people and for providers.")
-        self.retries = meter.create_counter("perdure.retries", "{attempt}", "Model and tool calls that were made again.")
+        self.waits = meter.create_counter(
+            "perdure.waits", "{wait}", "Waits that began, for people and for providers."
+        )
+        self.retries = meter.create_counter(
+            "perdure.retries", "{attempt}", "Model and tool calls that were made again."
+        )
 
     def count_tokens(self, usage: Usage, labels: Attributes) -> None:
         """Count the tokens of one model call."""
         self.tokens.record(usage.input_tokens, {**labels, "gen_ai.token.type": "input"})
         self.tokens.record(usage.output_tokens, {**labels, "gen_ai.token.type": "output"})
 
-    def count_call(self, duration_s: float, labels: Attributes, failed: Attributes, *, is_retry: bool) -> None:
+    def count_call(
+        self, duration_s: float, labels: Attributes, failed: Attributes, *, is_retry: bool
+    ) -> None:
         """Count one attempt of a model call or a tool call."""
         (self.tool if TOOL in labels else self.chat).record(duration_s, labels | failed)
         if is_retry:
-            self.retries.add(1, {name: value for name, value in labels.items() if name != RESPONSE_MODEL})
+            self.retries.add(
+                1, {name: value for name, value in labels.items() if name != RESPONSE_MODEL}
+            )
 
     def count_turn(self, summary: Summary, labels: Attributes) -> None:
         """Count a turn."""
@@ -103,7 +125,12 @@ class Instruments:
 def of_call(key: Key, turn_id: str, run_id: str) -> Attributes:
     """Which call of which turn. The event is that of the record in the log."""
     event = "llm_call" if key.is_model_call else "tool_call"
-    return {CONVERSATION: turn_id, STEP: key.step, ATTEMPT: key.attempt, EVENT: f"{run_id}/{event}/{key}"}
+    return {
+        CONVERSATION: turn_id,
+        STEP: key.step,
+        ATTEMPT: key.attempt,
+        EVENT: f"{run_id}/{event}/{key}",
+    }
 
 
 def of_chat(agent: str) -> Attributes:
@@ -148,7 +175,10 @@ def of_request(provider: str, request: ModelRequest) -> Attributes:
 
 def of_answer(answer: ModelAnswer) -> Attributes:
     """An answer, without what is said in it."""
-    given: Attributes = {**of_usage(answer.usage), "gen_ai.response.finish_reasons": (_FINISH.get(answer.stop, answer.stop.value),)}
+    given: Attributes = {
+        **of_usage(answer.usage),
+        "gen_ai.response.finish_reasons": (_FINISH.get(answer.stop, answer.stop.value),),
+    }
     return given if answer.cost is None else {**given, COST: float(answer.cost)}
 
 
@@ -185,13 +215,19 @@ def content_of_request(request: ModelRequest) -> Attributes:
 
 def content_of_answer(answer: ModelAnswer) -> Attributes:
     """What a model said, as JSON."""
-    said = {**_message(answer.message), "finish_reason": _FINISH.get(answer.stop, answer.stop.value)}
+    said = {
+        **_message(answer.message),
+        "finish_reason": _FINISH.get(answer.stop, answer.stop.value),
+    }
     return {"gen_ai.output.messages": _json([said])}
 
 
 def _message(message: Message) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
-        results = [{"type": "tool_call_response", "id": result.call_id, "response": result.content} for result in message.results]
+        results = [
+            {"type": "tool_call_response", "id": result.call_id, "response": result.content}
+            for result in message.results
+        ]
         return {"role": "tool", "parts": results}
     return {"role": message.role, "parts": list(_parts(message.parts))}
 
@@ -204,9 +240,17 @@ def _parts(parts: Sequence[Text | Media | Thinking | ToolCall]) -> Iterator[dict
             case Thinking():
                 yield {"type": "reasoning", "content": part.text}
             case ToolCall():
-                yield {"type": "tool_call", "id": part.id, "name": part.name, "arguments": part.arguments}
+                yield {
+                    "type": "tool_call",
+                    "id": part.id,
+                    "name": part.name,
+                    "arguments": part.arguments,
+                }
             case Media():
-                yield {"type": "media", "mime_type": part.media_type}  # its bytes would be most of the span
+                yield {
+                    "type": "media",
+                    "mime_type": part.media_type,
+                }  # its bytes would be most of the span
 
 
 def _json(value: object) -> str:

@@ -1,7 +1,8 @@
 """One program of agents for each task queue of a development folder.
 
-Two programs that poll one task queue get each other's turns, and fail those of agents that they do not have. The lock is held by the process that
-runs the worker, so it is free again however that ends.
+Two programs that poll one task queue get each other's turns, and fail those of agents that they do
+not have. The lock is held by the process that runs the worker, so it is free again however that
+ends.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def only_worker(folder: Path, queue: str, program: str) -> Iterator[None]:
         except BlockingIOError:
             other = os.read(file, 1_000).decode(errors="replace")
             raise errors.ConfigurationError(
-                f"`perdure dev {other}` runs in this folder and polls task queue {queue!r}, so it would get turns of {program}; "
-                "stop it first, or give this one a queue of its own with PERDURE_TASK_QUEUE"
+                f"`perdure dev {other}` runs in this folder and polls task queue {queue!r}, so it"
+                f" would get turns of {program}; stop it first, or give this one a queue of its own"
+                " with PERDURE_TASK_QUEUE"
             ) from None
         os.ftruncate(file, 0)
         os.write(file, program.encode())

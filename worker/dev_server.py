@@ -2,16 +2,20 @@
 
 Facts that shaped it, found out by running it:
 
-- The stock dev server holds one run near 10 steps a second and writes a rollback journal; `_FAST` and `_FAST_FILE` bring a step on a
-  database file from 108-160 ms to 34-44 ms.
-- The binary tests a port, frees it and binds it a moment later. Of two servers that start together both pass the test, and the loser's port
-  is answered by the winner. So a server is up when its own banner is in its own log *and* the port answers.
-- The parent-death signal is set by a few lines of Python that then become the server (13 ms). A `preexec_fn` would run every library's
-  at-fork hooks in a process full of threads. The signal follows the thread that called `start`, so that thread should live on.
-- `--search-attribute` only counts when the database is made: a new attribute is missing on an old file, and every start that uses it fails.
-  The operator service adds it at any time, and does not mind one that is there.
-- The web UI and the HTTP API answer whatever `Host` says, so a page that is rebound to this address by DNS could approve calls. The API has a
-  setting for it, the UI is behind `ui_guard`. The port of gRPC takes HTTP/2 without TLS alone, and a browser does not speak that.
+- The stock dev server holds one run near 10 steps a second and writes a rollback journal; `_FAST`
+  and `_FAST_FILE` bring a step on a database file from 108-160 ms to 34-44 ms.
+- The binary tests a port, frees it and binds it a moment later. Of two servers that start together
+  both pass the test, and the loser's port is answered by the winner. So a server is up when its own
+  banner is in its own log *and* the port answers.
+- The parent-death signal is set by a few lines of Python that then become the server (13 ms). A
+  `preexec_fn` would run every library's at-fork hooks in a process full of threads. The signal
+  follows the thread that called `start`, so that thread should live on.
+- `--search-attribute` only counts when the database is made: a new attribute is missing on an old
+  file, and every start that uses it fails. The operator service adds it at any time, and does not
+  mind one that is there.
+- The web UI and the HTTP API answer whatever `Host` says, so a page that is rebound to this address
+  by DNS could approve calls. The API has a setting for it, the UI is behind `ui_guard`. The port of
+  gRPC takes HTTP/2 without TLS alone, and a browser does not speak that.
 """
 
 import asyncio
@@ -34,8 +38,8 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.activities import search
-from perdure.activities.connection import log_core
+from perdure.temporal import search_attributes
+from perdure.temporal.connect import log_core
 from perdure.worker import server_binary
 from perdure.worker.server_folder import ServerAddress, StateFolder, answers, running
 from perdure.worker.ui_guard import UIGuard
@@ -80,16 +84,19 @@ if os.getppid() == int(sys.argv[1]):
 class DevServer:
     """A Temporal server for development, with the web UI, that lives and dies with this process.
 
-    On Linux it dies even if this process is killed. It has a session of its own, so that Ctrl-C in the terminal reaches the workers first.
+    On Linux it dies even if this process is killed. It has a session of its own, so that Ctrl-C in
+    the terminal reaches the workers first.
 
     Args:
-        folder: the state folder: `temporal.db`, `server.log` (of the last start), `server.json` (while it is up) and `server.lock`. None
-            keeps everything in memory.
-        port: of gRPC. If it is taken, the next free one is used and `ServerAddress.moved_from` says so. 0 takes any free port.
+        folder: the state folder: `temporal.db`, `server.log` (of the last start), `server.json`
+            (while it is up) and `server.lock`. None keeps everything in memory.
+        port: of gRPC. If it is taken, the next free one is used and `ServerAddress.moved_from` says
+            so. 0 takes any free port.
         ui: whether to serve the web UI.
         ui_port: `port` + 1000 by default, or the next free one.
         extra_args: more arguments of `temporal server start-dev`.
-        search_attributes: type by name, such as `{"Customer": "Keyword"}`, registered before `start` returns; Perdure's own by default.
+        search_attributes: type by name, such as `{"Customer": "Keyword"}`, registered before
+            `start` returns; Perdure's own by default.
         binary: the `temporal` binary; by default the one that `server_binary.find` finds.
         start_timeout: how long `start` waits for the server to answer.
     """
@@ -102,7 +109,7 @@ class DevServer:
         ui: bool = True,
         ui_port: int | None = None,
         extra_args: Sequence[str] = (),
-        search_attributes: Mapping[str, str] = search.TYPES,
+        search_attributes: Mapping[str, str] = search_attributes.TYPES,
         binary: Path | None = None,
         start_timeout: timedelta = _START,
     ) -> None:
@@ -138,18 +145,29 @@ class DevServer:
         return self._address
 
     async def start(self) -> ServerAddress:
-        """Start the server and wait until it serves; after `stop` or `kill` it can be started again, on the same database.
+        """Start the server and wait until it serves.
+
+        After `stop` or `kill` it can be started again, on the same database.
 
         Raises:
-            ConfigurationError: no binary, no free port, another server on the same folder, or the server gave up; with the end of its log.
+            ConfigurationError: no binary, no free port, another server on the same folder, or the
+                server gave up; with the end of its log.
             ServerUnreachableError: it did not answer in time; with the end of its log.
         """
         if self._address is not None:
-            raise errors.ConfigurationError(f"This server is started already, at {self._address.address}; stop it first.")
-        binary = server_binary.ServerBinary(self._binary, "given") if self._binary else await asyncio.to_thread(server_binary.find)
+            raise errors.ConfigurationError(
+                f"This server is started already, at {self._address.address}; stop it first."
+            )
+        binary = (
+            server_binary.ServerBinary(self._binary, "given")
+            if self._binary
+            else await asyncio.to_thread(server_binary.find)
+        )
         _log.info("the Temporal server is %s", binary)
         await self._ended()
-        self._folder = state = self._folder or StateFolder(Path(tempfile.mkdtemp(prefix="perdure-")))
+        self._folder = state = self._folder or StateFolder(
+            Path(tempfile.mkdtemp(prefix="perdure-"))
+        )
         lock = await state.lock()
         try:
             address = await self._launch(binary, state, lock)
@@ -188,24 +206,40 @@ class DevServer:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def _launch(self, binary: server_binary.ServerBinary, state: StateFolder, lock: int) -> ServerAddress:
+    async def _launch(
+        self, binary: server_binary.ServerBinary, state: StateFolder, lock: int
+    ) -> ServerAddress:
         """Start the server, on other ports if somebody is faster, and wait until it serves."""
         busy: set[int] = set()
         try:
             async with asyncio.timeout(self._start_timeout.total_seconds()):
                 while True:
                     port = _free_port(self._port, busy)
-                    hidden = (ip := _unguessable_ip(), _free_port(0, {*busy, port}, ip)) if self._ui else None
-                    self._process = await _spawn([str(binary.path), *self._arguments(state, port, hidden)], state, lock)
+                    hidden = (
+                        (ip := _unguessable_ip(), _free_port(0, {*busy, port}, ip))
+                        if self._ui
+                        else None
+                    )
+                    self._process = await _spawn(
+                        [str(binary.path), *self._arguments(state, port, hidden)], state, lock
+                    )
                     address = self._describe(port, self._process.pid, binary)
                     if await _comes_up(self._process, state, address):
-                        return address if hidden is None else replace(address, ui=await self._guarded(hidden, port))
+                        return (
+                            address
+                            if hidden is None
+                            else replace(address, ui=await self._guarded(hidden, port))
+                        )
                     if not (taken := state.ports_in_use()):
-                        raise errors.ConfigurationError(f"The Temporal server gave up. Its log, {state.log}, ends:\n{state.log_tail()}")
+                        raise errors.ConfigurationError(
+                            f"The Temporal server gave up. Its log, {state.log},"
+                            f" ends:\n{state.log_tail()}"
+                        )
                     busy |= taken
         except TimeoutError:
             raise errors.ServerUnreachableError(
-                f"The Temporal server did not answer within {self._start_timeout}. Its log, {state.log}, ends:\n{state.log_tail()}"
+                f"The Temporal server did not answer within {self._start_timeout}. Its log,"
+                f" {state.log}, ends:\n{state.log_tail()}"
             ) from None
 
     async def _guarded(self, hidden: tuple[str, int], port: int) -> str:
@@ -219,11 +253,25 @@ class DevServer:
             self._guard.stop()
             self._guard = None
 
-    def _arguments(self, state: StateFolder, port: int, hidden: tuple[str, int] | None) -> list[str]:
+    def _arguments(
+        self, state: StateFolder, port: int, hidden: tuple[str, int] | None
+    ) -> list[str]:
         database = [] if self._in_memory else [f"--db-filename={state.database}", *_FAST_FILE]
-        ui = ["--headless"] if hidden is None else [f"--ui-ip={hidden[0]}", f"--ui-port={hidden[1]}", "--ui-disable-news-fetch"]
+        ui = (
+            ["--headless"]
+            if hidden is None
+            else [f"--ui-ip={hidden[0]}", f"--ui-port={hidden[1]}", "--ui-disable-news-fetch"]
+        )
         where = [f"--ip={_IP}", f"--port={port}", *ui, _OF_THIS_MACHINE]
-        return ["server", "start-dev", *where, *database, "--log-level=warn", *_FAST, *self._extra_args]
+        return [
+            "server",
+            "start-dev",
+            *where,
+            *database,
+            "--log-level=warn",
+            *_FAST,
+            *self._extra_args,
+        ]
 
     def _describe(self, port: int, pid: int, binary: server_binary.ServerBinary) -> ServerAddress:
         return ServerAddress(
@@ -246,8 +294,14 @@ class DevServer:
             await self._process.wait()
 
 
-async def _spawn(command: Sequence[str], state: StateFolder, lock: int) -> asyncio.subprocess.Process:
-    wrapper = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())] if sys.platform == "linux" else []
+async def _spawn(
+    command: Sequence[str], state: StateFolder, lock: int
+) -> asyncio.subprocess.Process:
+    wrapper = (
+        [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]
+        if sys.platform == "linux"
+        else []
+    )
     with state.new_log() as output:
         return await asyncio.create_subprocess_exec(
             *wrapper,
@@ -261,7 +315,9 @@ async def _spawn(command: Sequence[str], state: StateFolder, lock: int) -> async
         )
 
 
-async def _comes_up(process: asyncio.subprocess.Process, state: StateFolder, address: ServerAddress) -> bool:
+async def _comes_up(
+    process: asyncio.subprocess.Process, state: StateFolder, address: ServerAddress
+) -> bool:
     """Wait until this very process serves; False if it ended instead."""
     while process.returncode is None:
         if _BANNER in state.log_text() and await answers(address):
@@ -272,15 +328,23 @@ async def _comes_up(process: asyncio.subprocess.Process, state: StateFolder, add
 
 async def _register(address: ServerAddress, search_attributes: Mapping[str, str]) -> None:
     if unknown := set(search_attributes.values()) - _KINDS.keys():
-        raise errors.ConfigurationError(f"No search attribute has the type {', '.join(sorted(unknown))}. There are {', '.join(_KINDS)}.")
+        raise errors.ConfigurationError(
+            f"No search attribute has the type {', '.join(sorted(unknown))}. There are"
+            f" {', '.join(_KINDS)}."
+        )
     log_core()
     client = await Client.connect(address.address, namespace=address.namespace)
     kinds = {name: _KINDS[kind] for name, kind in search_attributes.items()}
-    await client.operator_service.add_search_attributes(AddSearchAttributesRequest(namespace=address.namespace, search_attributes=kinds))
+    await client.operator_service.add_search_attributes(
+        AddSearchAttributesRequest(namespace=address.namespace, search_attributes=kinds)
+    )
 
 
 def _unguessable_ip() -> str:
-    """An address of this machine that no page can guess. Only Linux answers to all of 127.0.0.0/8; elsewhere the port alone is hidden."""
+    """An address of this machine that no page can guess.
+
+    Only Linux answers to all of 127.0.0.0/8; elsewhere the port alone is hidden.
+    """
     ip = f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
     return ip if sys.platform == "linux" and _bind(0, ip) else _IP
 
@@ -300,7 +364,10 @@ def _free_port(wanted: int, busy: Collection[int], ip: str = _IP) -> int:
 
 
 def _bind(port: int, ip: str) -> int | None:
-    """The port if a server could have it now; with SO_REUSEADDR, since a port whose server was killed a moment ago is free."""
+    """The port if a server could have it now.
+
+    With SO_REUSEADDR, since a port whose server was killed a moment ago is free.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,9 +1,11 @@
 """What turns write into logs, spans and metrics is written when the server has taken the workflow task that says so.
 
-The server refuses a task that closes a workflow if something came in meanwhile: the turn goes on, and may end otherwise. In both cases the SDK
-drops its copy of the workflow, and the reason tells them apart. So what a closing task writes is kept until then, and is dropped with a task that
-was refused. Where the server's answer is lost, the server says of the repeated completion that it knows no such task, as it does where another
-worker has taken over. Nothing is written then: a record that is missing is better than one that another worker's record contradicts.
+The server refuses a task that closes a workflow if something came in meanwhile: the turn goes on,
+and may end otherwise. In both cases the SDK drops its copy of the workflow, and the reason tells
+them apart. So what a closing task writes is kept until then, and is dropped with a task that was
+refused. Where the server's answer is lost, the server says of the repeated completion that it knows
+no such task, as it does where another worker has taken over. Nothing is written then: a record that
+is missing is better than one that another worker's record contradicts.
 """
 
 from __future__ import annotations
@@ -14,10 +16,15 @@ from typing import Any
 
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
-from perdure.activities.signatures import TURN
-from perdure.activities.tracing import WRITE
+from perdure.temporal.names import TURN
+from perdure.temporal.trace_ids import WRITE
 
-_CLOSING = ("complete_workflow_execution", "fail_workflow_execution", "cancel_workflow_execution", "continue_as_new_workflow_execution")
+_CLOSING = (
+    "complete_workflow_execution",
+    "fail_workflow_execution",
+    "cancel_workflow_execution",
+    "continue_as_new_workflow_execution",
+)
 
 
 class TakenTasks(WorkflowRunner):
@@ -36,7 +43,11 @@ class TakenTasks(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """The workflow of one run."""
-        return _Turn(self._inner, det) if det.info.workflow_type == TURN else self._inner.create_instance(det)
+        return (
+            _Turn(self._inner, det)
+            if det.info.workflow_type == TURN
+            else self._inner.create_instance(det)
+        )
 
 
 class _Turn(WorkflowInstance):
@@ -44,12 +55,18 @@ class _Turn(WorkflowInstance):
 
     def __init__(self, runner: WorkflowRunner, det: WorkflowInstanceDetails) -> None:
         self._kept: list[Callable[[], None]] = []
-        self._inner = runner.create_instance(replace(det, extern_functions={**det.extern_functions, WRITE: self._kept.append}))
+        self._inner = runner.create_instance(
+            replace(det, extern_functions={**det.extern_functions, WRITE: self._kept.append})
+        )
 
     def activate(self, act: Any) -> Any:
         completion = self._inner.activate(act)
-        dropped = next((job.remove_from_cache for job in act.jobs if job.HasField("remove_from_cache")), None)
-        if dropped is not None:  # of a task that the server refused, that is the reason, also where the cache is full
+        dropped = next(
+            (job.remove_from_cache for job in act.jobs if job.HasField("remove_from_cache")), None
+        )
+        if (
+            dropped is not None
+        ):  # of a task that the server refused, that is the reason, also where the cache is full
             self._settle(dropped.reason in (dropped.WORKFLOW_EXECUTION_ENDING, dropped.CACHE_FULL))
         elif completion.HasField("failed"):
             self._settle(False)
@@ -77,9 +94,14 @@ class _Turn(WorkflowInstance):
 
 
 def _closes(completion: Any) -> bool:
-    return any(command.WhichOneof("variant") in _CLOSING for command in completion.successful.commands)
+    return any(
+        command.WhichOneof("variant") in _CLOSING for command in completion.successful.commands
+    )
 
 
 def _answers_queries(act: Any) -> bool:
-    """Whether an activation only asks. Its answers go to the server with the commands that came before them, so nothing is taken yet."""
+    """Whether an activation only asks.
+
+    Its answers go to the server with the commands that came before them, so nothing is taken yet.
+    """
     return bool(act.jobs) and all(job.HasField("query_workflow") for job in act.jobs)

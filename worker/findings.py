@@ -1,6 +1,7 @@
 """What is wrong with a worker's set-up, found without starting or sending anything.
 
-A worker logs these findings as warnings when it starts, because a turn that needs the part may never come. `perdure worker --check` shows them too.
+A worker logs these findings as warnings when it starts, because a turn that needs the part may
+never come. `perdure worker --check` shows them too.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from perdure.activities.mcp import programs
-from perdure.activities.models import CheckedProvider, Models
-from perdure.definitions import Target, define
+from perdure.activities.provider import CheckedProvider, Models
+from perdure.agents.definitions import Target, define
 from perdure.errors import PerdureError
-from perdure.schema import StatedArguments
+from perdure.schemas.tool_arguments import StatedArguments
 
 if TYPE_CHECKING:
-    from perdure.agents import Agent
-    from perdure.mcp_servers import MCPServer
-    from perdure.tools import Tool
+    from perdure.agents.agent import Agent
+    from perdure.agents.mcp_servers import MCPServer
+    from perdure.agents.tools import Tool
     from perdure.worker.agent_worker import AgentWorker
 
 State = Literal["ok", "skipped", "warning", "failed"]
@@ -66,17 +67,28 @@ def _found(app: AgentWorker) -> Iterator[Finding]:
             yield from _server(server)
         for folder in agent.skills:
             if isinstance(folder, Path) and not folder.is_dir():
-                yield Finding(f"skills {folder}", "failed", f"there is no folder {folder.absolute()}")
+                yield Finding(
+                    f"skills {folder}", "failed", f"there is no folder {folder.absolute()}"
+                )
 
 
 def _agent(agent: Agent[Any], models: Models) -> Iterator[Finding]:
     try:
         chain = models.resolve(agent.models)
-        definition = define(agent, chain=[Target(model=model) for model in chain], activity_of=lambda item: item.name)
+        definition = define(
+            agent,
+            chain=[Target(model=model) for model in chain],
+            activity_of=lambda item: item.name,
+        )
     except PerdureError as error:
         yield Finding(f"agent {agent.name}", "failed", error.message)
     else:
-        yield Finding(f"agent {agent.name}", "ok", f"{', '.join(chain)}; tools: {', '.join(tool.name for tool in definition.tools) or 'none'}")
+        yield Finding(
+            f"agent {agent.name}",
+            "ok",
+            f"{', '.join(chain)}; tools:"
+            f" {', '.join(tool.name for tool in definition.tools) or 'none'}",
+        )
 
 
 def _models(agent: Agent[Any], models: Models) -> Iterator[Finding]:
@@ -89,7 +101,11 @@ def _models(agent: Agent[Any], models: Models) -> Iterator[Finding]:
         except PerdureError as error:
             yield Finding(f"model {model}", "failed", error.message)
         else:
-            yield Finding(f"model {model}", "ok", f"the provider {model.partition(':')[0]} is set up; nothing was sent")
+            yield Finding(
+                f"model {model}",
+                "ok",
+                f"the provider {model.partition(':')[0]} is set up; nothing was sent",
+            )
 
 
 def _tool(item: Tool, *, has_lifespan: bool) -> Iterator[Finding]:
@@ -99,15 +115,25 @@ def _tool(item: Tool, *, has_lifespan: bool) -> Iterator[Finding]:
         return
     subject = f"tool {item.name}"
     if not item.description:
-        yield Finding(subject, "warning", "it has no docstring, so a model knows no more of it than its name")
+        yield Finding(
+            subject, "warning", "it has no docstring, so a model knows no more of it than its name"
+        )
     if not isinstance(item.arguments, StatedArguments):
         hidden = ("self", item.context_parameter)
         for name, parameter in inspect.signature(item.function).parameters.items():
             if parameter.annotation is parameter.empty and name not in hidden:
-                yield Finding(subject, "warning", f"its parameter {name} has no annotation, so a model may send any JSON for it")
+                yield Finding(
+                    subject,
+                    "warning",
+                    f"its parameter {name} has no annotation, so a model may send any JSON for it",
+                )
     names = getattr(getattr(function, "__code__", None), "co_names", ())
     if item.context_parameter and not has_lifespan and "deps" in names:
-        yield Finding(subject, "warning", "it uses ctx.deps, which is None, because this worker has no lifespan")
+        yield Finding(
+            subject,
+            "warning",
+            "it uses ctx.deps, which is None, because this worker has no lifespan",
+        )
 
 
 def _server(server: MCPServer) -> Iterator[Finding]:
@@ -115,6 +141,10 @@ def _server(server: MCPServer) -> Iterator[Finding]:
     subject = f"MCP server {server.name}"
     for variable in (*server.variables.values(), *server.headers_env.values()):
         if variable not in os.environ:
-            yield Finding(subject, "failed", f"the environment variable {variable} is not set; the server needs it")
+            yield Finding(
+                subject,
+                "failed",
+                f"the environment variable {variable} is not set; the server needs it",
+            )
     if missing := programs.missing(server):
         yield Finding(subject, "failed", missing)

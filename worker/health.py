@@ -1,10 +1,12 @@
 """A port for probes: `/healthz` says that the process lives, `/readyz` that it takes up work.
 
-It speaks just enough HTTP/1.1 for kubelet, Docker and curl: one request a connection, no body, bounded in bytes, time and connections. The answers
-come from the event loop that also polls Temporal, so an answer proves that the loop turns. Nothing secret is said.
+It speaks just enough HTTP/1.1 for kubelet, Docker and curl: one request a connection, no body,
+bounded in bytes, time and connections. The answers come from the event loop that also polls
+Temporal, so an answer proves that the loop turns. Nothing secret is said.
 
-The port is open to whoever reaches the machine. Where there are too many connections, the one that has been silent for longest is closed, not
-the new one: a probe sends its request at once, so connections that say nothing never keep it from its answer.
+The port is open to whoever reaches the machine. Where there are too many connections, the one that
+has been silent for longest is closed, not the new one: a probe sends its request at once, so
+connections that say nothing never keep it from its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ HEAD_S = 1.0
 ANSWER_S = 5.0
 CONNECTIONS = 256
 PER_ADDRESS = 128
-"""How many silent ones an address may have. The loop accepts up to 100 at once before it reads of any, and a probe may be the first of them."""
+"""How many silent ones an address may have.
+
+The loop accepts up to 100 at once before it reads of any, and a probe may be the first of them.
+"""
 
 _TEMPORAL_S = 2.0
 """How long Temporal has to answer one question of ours."""
@@ -43,7 +48,10 @@ _READY, _STARTING, _DRAINING = "ready", "starting", "draining"
 
 
 class Readiness:
-    """Whether this worker takes up work: it was started, was not told to stop, and Temporal answers it."""
+    """Whether this worker takes up work.
+
+    It was started, was not told to stop, and Temporal answers it.
+    """
 
     def __init__(self, client: Client, worker: Worker, stopped: asyncio.Event) -> None:
         self._client = client
@@ -59,7 +67,11 @@ class Readiness:
             return _DRAINING
         if not self._worker.is_running:
             return _STARTING
-        return _READY if await self._temporal_answers() else f"Temporal does not answer within {_TEMPORAL_S:g} s"
+        return (
+            _READY
+            if await self._temporal_answers()
+            else f"Temporal does not answer within {_TEMPORAL_S:g} s"
+        )
 
     async def _temporal_answers(self) -> bool:
         async with self._asking:
@@ -72,7 +84,9 @@ class Readiness:
         question = DescribeNamespaceRequest(namespace=self._client.namespace)
         try:
             async with asyncio.timeout(_TEMPORAL_S):
-                await self._client.workflow_service.describe_namespace(question, timeout=timedelta(seconds=_TEMPORAL_S))
+                await self._client.workflow_service.describe_namespace(
+                    question, timeout=timedelta(seconds=_TEMPORAL_S)
+                )
         except (RPCError, RuntimeError, TimeoutError):
             return False
         return True
@@ -80,7 +94,9 @@ class Readiness:
 
 @contextlib.asynccontextmanager
 async def served(port: int | None, readiness: Readiness) -> AsyncIterator[None]:
-    """Answer probes on this port of every interface while the block runs; without a port, do nothing.
+    """Answer probes on this port of every interface while the block runs.
+
+    Without a port, do nothing.
 
     Raises:
         ConfigurationError: The port cannot be had.
@@ -89,7 +105,9 @@ async def served(port: int | None, readiness: Readiness) -> AsyncIterator[None]:
         yield
         return
     try:
-        server = await asyncio.start_server(_Responder(readiness).answer, port=port, limit=REQUEST_BYTES)
+        server = await asyncio.start_server(
+            _Responder(readiness).answer, port=port, limit=REQUEST_BYTES
+        )
     except (OSError, OverflowError) as error:
         raise errors.ConfigurationError(f"the health port {port} cannot be had: {error}") from error
     try:
@@ -122,13 +140,19 @@ class _Responder:
         """Close the longest silent connection of this address, or of all, where there are as many as there may be."""
         address = str((writer.get_extra_info("peername") or ("",))[0])
         own = [other for other, of in self._silent.items() if of == address]
-        oldest = own[:1] if len(own) >= PER_ADDRESS else list(self._silent)[: len(self._silent) >= CONNECTIONS]
+        oldest = (
+            own[:1]
+            if len(own) >= PER_ADDRESS
+            else list(self._silent)[: len(self._silent) >= CONNECTIONS]
+        )
         for other in oldest:
             del self._silent[other]
             other.transport.abort()
         self._silent[writer] = address
 
-    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
+    async def _head(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes | None:
         """The head of its request; None if the connection was closed for another."""
         try:
             async with asyncio.timeout(HEAD_S):

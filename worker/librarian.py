@@ -1,7 +1,9 @@
 """The agent behind `perdure ask` and the demo: it answers from the documents of one folder.
 
-It is told by the environment what to do, because it runs in a process of its own: `PERDURE_ASK_FOLDER`, `PERDURE_ASK_MODEL`,
-`PERDURE_ASK_BASE_URL`, and for the demo `PERDURE_ASK_JOURNAL`, a file where every model call and tool call leaves its activity's id before it begins.
+It is told by the environment what to do, because it runs in a process of its own:
+`PERDURE_ASK_FOLDER`, `PERDURE_ASK_MODEL`, `PERDURE_ASK_BASE_URL`, and for the demo
+`PERDURE_ASK_JOURNAL`, a file where every model call and tool call leaves its activity's id before
+it begins.
 """
 
 from __future__ import annotations
@@ -15,18 +17,19 @@ from pathlib import Path
 from temporalio import activity
 
 from perdure import errors
-from perdure.activities.folder import folder_toolbox
-from perdure.activities.models import Heard, ModelRequest, Provider, listen
+from perdure.activities.provider import Heard, ModelRequest, Provider, listen
 from perdure.activities.providers import OpenAIChat, OpenAIResponses, defaults
-from perdure.agents import Agent
-from perdure.tools import Tool, Toolbox, as_tools
-from perdure.wire import ModelAnswer
+from perdure.activities.toolboxes.folder import folder_toolbox
+from perdure.agents.agent import Agent
+from perdure.agents.tools import Tool, Toolbox, as_tools
+from perdure.values.answers import ModelAnswer
 from perdure.worker.agent_worker import AgentWorker
 
 OFFLINE = "offline:librarian"
 INSTRUCTIONS = (
-    "You answer questions from the documents in one folder. Search before you answer, read the best passages, and answer in your own words in "
-    "at most two paragraphs. End with the source as path:line. Where the documents are silent, say so; never answer from memory."
+    "You answer questions from the documents in one folder. Search before you answer, read the best"
+    " passages, and answer in your own words in at most two paragraphs. End with the source as"
+    " path:line. Where the documents are silent, say so; never answer from memory."
 )
 
 
@@ -34,7 +37,9 @@ def make() -> AgentWorker:
     """A worker for the folder and the model that the environment names."""
     folder = Path(os.environ.get("PERDURE_ASK_FOLDER", "docs"))
     if not folder.is_dir():
-        raise errors.ConfigurationError(f"{folder} is not a folder; PERDURE_ASK_FOLDER says where the documents are")
+        raise errors.ConfigurationError(
+            f"{folder} is not a folder; PERDURE_ASK_FOLDER says where the documents are"
+        )
     model = os.environ.get("PERDURE_ASK_MODEL", OFFLINE)
     agent = Agent(
         name="librarian",
@@ -49,14 +54,23 @@ def make() -> AgentWorker:
 
 
 def _providers(model: str) -> dict[str, Provider]:
-    """The provider at the address that was named. Another provider would send the documents to its vendor instead."""
+    """The provider at the address that was named.
+
+    Another provider would send the documents to its vendor instead.
+    """
     base_url, name = os.environ.get("PERDURE_ASK_BASE_URL"), model.partition(":")[0]
     if not base_url:
         return {}
     if name not in ("openai", "openai-responses"):
-        raise errors.ConfigurationError(f"a base URL goes with a model of openai or openai-responses, not with {model!r}")
+        raise errors.ConfigurationError(
+            f"a base URL goes with a model of openai or openai-responses, not with {model!r}"
+        )
     key = "OPENAI_API_KEY" if os.environ.get("OPENAI_API_KEY") else None
-    return {name: (OpenAIChat if name == "openai" else OpenAIResponses)(base_url=base_url, api_key_env=key)}
+    return {
+        name: (OpenAIChat if name == "openai" else OpenAIResponses)(
+            base_url=base_url, api_key_env=key
+        )
+    }
 
 
 class Journal:
@@ -99,12 +113,16 @@ class _JournaledModel:
 def _journaled(worker: AgentWorker, agent: Agent, journal: Journal) -> AgentWorker:
     providers: dict[str, Provider] = {**defaults(), **worker.providers}
     boxes = [
-        replace(box, tools=[_with_journal(item, journal) for item in as_tools(box.tools)]) for box in agent.toolboxes if isinstance(box, Toolbox)
+        replace(box, tools=[_with_journal(item, journal) for item in as_tools(box.tools)])
+        for box in agent.toolboxes
+        if isinstance(box, Toolbox)
     ]
     return replace(
         worker,
         agents=replace(agent, toolboxes=boxes),
-        providers={name: _JournaledModel(provider, journal) for name, provider in providers.items()},
+        providers={
+            name: _JournaledModel(provider, journal) for name, provider in providers.items()
+        },
     )
 
 

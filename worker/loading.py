@@ -7,22 +7,27 @@ import sys
 from pathlib import Path
 
 from perdure import errors
-from perdure.agents import Agent
+from perdure.agents.agent import Agent
+from perdure.agents.registry import Registry
+from perdure.agents.tracebacks import raised
 from perdure.errors import PerdureError
-from perdure.places import raised
-from perdure.registry import Registry
 from perdure.worker.agent_worker import AgentWorker
 
 
 def load(target: str) -> AgentWorker:
-    """The worker that `module:name` names: an Agent, a Registry, an AgentWorker, or a function without arguments that returns one.
+    """The worker that `module:name` names.
+
+    An Agent, a Registry, an AgentWorker, or a function without arguments that returns one.
 
     Raises:
-        ConfigurationError: The module does not import, or holds no such thing; the message says which.
+        ConfigurationError: The module does not import, or holds no such thing; the message says
+            which.
     """
     module, colon, name = target.partition(":")
     if not (module and colon and name):
-        raise errors.ConfigurationError(f"{target!r} is not module:name; for an agent called `agent` in app.py it is app:agent")
+        raise errors.ConfigurationError(
+            f"{target!r} is not module:name; for an agent called `agent` in app.py it is app:agent"
+        )
     found = _attribute(module, name)
     if callable(found) and not isinstance(found, Agent | Registry | AgentWorker):
         found = _called(target, found)
@@ -30,7 +35,9 @@ def load(target: str) -> AgentWorker:
         return found
     if isinstance(found, Agent | Registry):
         return AgentWorker(found)
-    raise errors.ConfigurationError(f"{target} is a {type(found).__name__}; it must be an Agent, a Registry or an AgentWorker")
+    raise errors.ConfigurationError(
+        f"{target} is a {type(found).__name__}; it must be an Agent, a Registry or an AgentWorker"
+    )
 
 
 def _attribute(module: str, name: str) -> object:
@@ -40,7 +47,9 @@ def _attribute(module: str, name: str) -> object:
     try:
         imported = importlib.import_module(module)
     except Exception as error:
-        raise errors.ConfigurationError(f"module {module!r} cannot be imported: {raised(error)}") from error
+        raise errors.ConfigurationError(
+            f"module {module!r} cannot be imported: {raised(error)}"
+        ) from error
     if not hasattr(imported, name):
         raise errors.ConfigurationError(f"module {module!r} has nothing called {name!r}")
     return getattr(imported, name)

@@ -20,7 +20,9 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds"),
+            "time": (
+                datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
+            ),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -34,11 +36,14 @@ class JsonLines(logging.Formatter):
 
 
 class Lines(logging.Formatter):
-    """A record as lines for people: time, level and message, and below it, indented, what else it says. Only the first can pass for a record.
+    """A record as lines for people.
+
+    Time, level and message, and below it, indented, what else it says. Only the first can pass for
+    a record.
 
     Args:
-        dated: Whether the first line begins with time and level, as in a worker's log. A command that a person
-            follows leaves them out.
+        dated: Whether the first line begins with time and level, as in a worker's log. A command
+            that a person follows leaves them out.
     """
 
     def __init__(self, *, dated: bool = True) -> None:
@@ -54,7 +59,11 @@ class Lines(logging.Formatter):
 
 def _time(record: logging.LogRecord) -> str:
     """In UTC, by ISO 8601, to the millisecond."""
-    return datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(record.created, tz=UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def configure(style: str, out: TextIO = sys.stderr) -> None:

@@ -1,7 +1,8 @@
 """Telemetry for workers that run with the environment that OpenTelemetry's SDKs read, without a line of code.
 
-The packages with an exporter are an extra, `perdure[otlp]`, and a worker without them says so and runs. Sampling, resource, headers, timeouts and
-intervals are read from the environment by the SDK itself.
+The packages with an exporter are an extra, `perdure[otlp]`, and a worker without them says so and
+runs. Sampling, resource, headers, timeouts and intervals are read from the environment by the SDK
+itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from perdure.worker.telemetry import Telemetry
 
 logger = logging.getLogger("perdure")
 
-_PACKAGES = {"grpc": "opentelemetry.exporter.otlp.proto.grpc", "http/protobuf": "opentelemetry.exporter.otlp.proto.http"}
+_PACKAGES = {
+    "grpc": "opentelemetry.exporter.otlp.proto.grpc",
+    "http/protobuf": "opentelemetry.exporter.otlp.proto.http",
+}
 _FLUSH_S = 5.0
 
 
@@ -35,13 +39,22 @@ async def from_environment() -> AsyncIterator[Telemetry | None]:
     try:
         tracer_provider, meter_provider = _tracer_provider(), _meter_provider()
     except (ImportError, LookupError, ValueError) as error:
-        logger.warning("no spans and metrics: the environment asks for OTLP, but %s", _reason(error))
+        logger.warning(
+            "no spans and metrics: the environment asks for OTLP, but %s", _reason(error)
+        )
         yield None
         return
     try:
-        yield Telemetry(tracer_provider=tracer_provider, meter_provider=meter_provider, content=_wants_content())
+        yield Telemetry(
+            tracer_provider=tracer_provider, meter_provider=meter_provider, content=_wants_content()
+        )
     finally:
-        ending = threading.Thread(target=_shut_down, args=(tracer_provider, meter_provider), name="perdure-telemetry-end", daemon=True)
+        ending = threading.Thread(
+            target=_shut_down,
+            args=(tracer_provider, meter_provider),
+            name="perdure-telemetry-end",
+            daemon=True,
+        )
         ending.start()
         await asyncio.to_thread(ending.join, _FLUSH_S)
 
@@ -70,10 +83,16 @@ def _exporter(signal: str, module: str) -> Any:
         ImportError: Its package is not installed.
         LookupError: No package speaks this protocol.
     """
-    endpoint = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    endpoint = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
     if not endpoint or os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp") != "otlp":
         return None
-    protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf"
+    protocol = (
+        os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL")
+        or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        or "http/protobuf"
+    )
     if protocol not in _PACKAGES:
         raise LookupError(f"the protocol {protocol!r} is not one of {', '.join(_PACKAGES)}")
     return importlib.import_module(f"{_PACKAGES[protocol]}.{module}")
@@ -82,7 +101,9 @@ def _exporter(signal: str, module: str) -> Any:
 def _resource() -> Resource:
     """What the environment says of this service; a service without a name is called perdure."""
     resource = Resource.create()
-    is_named = not str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service")
+    is_named = not str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith(
+        "unknown_service"
+    )
     return resource if is_named else resource.merge(Resource({SERVICE_NAME: "perdure"}))
 
 

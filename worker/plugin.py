@@ -26,8 +26,6 @@ from temporalio.worker import (
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from perdure import errors
-from perdure.activities import data_converter, failures
-from perdure.activities.agents import Agents
 from perdure.activities.answers import Answers
 from perdure.activities.call_model import ModelActivities
 from perdure.activities.call_tool import ToolActivities, ToolNames
@@ -35,24 +33,34 @@ from perdure.activities.error_log import logged
 from perdure.activities.heartbeats import HeartbeatInterceptor
 from perdure.activities.hooks import Hooks
 from perdure.activities.mcp.toolboxes import Servers
-from perdure.activities.models import Models
-from perdure.activities.payloads import V, pack, raw_input, unpack
 from perdure.activities.policies import Policies
-from perdure.activities.prices import Prices
+from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
+from perdure.activities.provider import Models
 from perdure.activities.read_child import read_child
-from perdure.activities.signatures import ASK_POLICY, CALL_MODEL, READ_CHILD, RESOLVE_AGENT, RUN_MIDDLEWARE, TELL_OBSERVERS, TURN
+from perdure.activities.resolve_agent import Agents
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
-from perdure.approvals import PolicyCall
-from perdure.definitions import Target, define
+from perdure.agents.definitions import Target, define
 from perdure.errors import PerdureError
-from perdure.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
+from perdure.temporal import data_converter, failures
+from perdure.temporal.names import (
+    ASK_POLICY,
+    CALL_MODEL,
+    READ_CHILD,
+    RESOLVE_AGENT,
+    RUN_MIDDLEWARE,
+    TELL_OBSERVERS,
+    TURN,
+)
+from perdure.temporal.payloads import V, pack, raw_input, unpack
+from perdure.turn.approvals import PolicyCall
+from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
 from perdure.workflows import AgentTurn
-from perdure.workflows.inputs import OneInput
+from perdure.workflows.single_input import OneInput
 
 if TYPE_CHECKING:
     from perdure.worker.agent_worker import AgentWorker
@@ -68,7 +76,9 @@ Handler = Callable[[RawValue], Any]
 
 
 class PerdurePlugin(Plugin):
-    """Adds the turn and the tools of `app` to a Temporal worker; its other workflows and activities stay as they are.
+    """Adds the turn and the tools of `app` to a Temporal worker.
+
+    Its other workflows and activities stay as they are.
 
     One plugin belongs to one worker.
     """
@@ -84,19 +94,37 @@ class PerdurePlugin(Plugin):
         self._queues = dict(app.queues)
         unknown = [name for name in self._queues if name not in providers]
         if unknown:
-            raise errors.ConfigurationError(f"a queue is named for the provider {unknown[0]!r}, and this worker has {', '.join(sorted(providers))}")
-        self._models = Models(self._telemetry.watching(providers) if self._telemetry else providers, app.models)
+            raise errors.ConfigurationError(
+                f"a queue is named for the provider {unknown[0]!r}, and this worker has"
+                f" {', '.join(sorted(providers))}"
+            )
+        self._models = Models(
+            self._telemetry.watching(providers) if self._telemetry else providers, app.models
+        )
         transcripts = Transcripts()
         known = [tool for agent in app.registry.agents() for tool in agent.toolset().values()]
-        self._tools = ToolNames(known, has_servers=any(agent.servers for agent in app.registry.agents()))
+        self._tools = ToolNames(
+            known, has_servers=any(agent.servers for agent in app.registry.agents())
+        )
         self._servers = Servers()
         self._prices = Prices(app.prices)
         profiles = Profiles(app.profiles)
         self._agents = Agents(
-            app.registry, self._models, self._prices, profiles, self._queues, self._servers, self._tools.activity_of, app.model_retry
+            app.registry,
+            self._models,
+            self._prices,
+            profiles,
+            self._queues,
+            self._servers,
+            self._tools.activity_of,
+            app.model_retry,
         )
         for agent in app.registry.agents():
-            define(agent, chain=[Target(model=model) for model in self._models.resolve(agent.models)], activity_of=self._tools.activity_of)
+            define(
+                agent,
+                chain=[Target(model=model) for model in self._models.resolve(agent.models)],
+                activity_of=self._tools.activity_of,
+            )
         hooks = Hooks(self._agents, transcripts)
         asks = ModelActivities(self._models, self._prices, transcripts, Answers(self._agents))
         self._call_model = _handler(CALL_MODEL, asks.call_model, ModelCall)
@@ -107,7 +135,9 @@ class PerdurePlugin(Plugin):
             _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
             _handler(READ_CHILD, read_child, ChildRun),
             self._call_model,
-            *ToolActivities(self._tools, self._agents, self._loop, self._servers, transcripts).handlers(),
+            *ToolActivities(
+                self._tools, self._agents, self._loop, self._servers, transcripts
+            ).handlers(),
         ]
 
     def name(self) -> str:
@@ -118,17 +148,23 @@ class PerdurePlugin(Plugin):
         """Add workflows, activities and interceptors; tune what still has the SDK's default.
 
         Raises:
-            ConfigurationError: A name, or the place of the dynamic activity, is taken by another activity or workflow of the worker,
-                or the client's data converter cannot carry Perdure's payloads.
+            ConfigurationError: A name, or the place of the dynamic activity, is taken by another
+                activity or workflow of the worker, or the client's data converter cannot carry
+                Perdure's payloads.
         """
         self._refuse_taken(config)
         data_converter.check(config["client"].data_converter)
         self._client = config["client"]
         config["workflows"] = [*config.get("workflows", []), AgentTurn]
         config["activities"] = [*config.get("activities", []), *self._activities]
-        ours: list[Interceptor] = [HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare), OneInput()]
+        ours: list[Interceptor] = [
+            HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare),
+            OneInput(),
+        ]
         if self._telemetry is not None:  # inside the heartbeats, because it may read history first
-            ours.append(self._telemetry.interceptor(self._client, _Ours(self._names(), self._tools)))
+            ours.append(
+                self._telemetry.interceptor(self._client, _Ours(self._names(), self._tools))
+            )
         config["interceptors"] = [*config.get("interceptors", []), *ours]
         if config.get("activity_executor") is None:
             threads = config.get("max_concurrent_activities") or _THREADS
@@ -139,13 +175,20 @@ class PerdurePlugin(Plugin):
         if config.get("sticky_queue_schedule_to_start_timeout") == _SDK_STICKY_TIMEOUT:
             config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
-        config["workflow_failure_exception_types"] = [*config.get("workflow_failure_exception_types", []), PerdureError]  # what `run_turn` raises
+        config["workflow_failure_exception_types"] = [
+            *config.get("workflow_failure_exception_types", []),
+            PerdureError,
+        ]  # what `run_turn` raises
         runner = config.get("workflow_runner")
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules("perdure")
             config["workflow_runner"] = replace(runner, restrictions=passed)
-        if not config.get("disable_safe_workflow_eviction"):  # which is how the records of a turn learn what became of its task
-            config["unsandboxed_workflow_runner"] = TakenTasks(config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner())
+        if not config.get(
+            "disable_safe_workflow_eviction"
+        ):  # which is how the records of a turn learn what became of its task
+            config["unsandboxed_workflow_runner"] = TakenTasks(
+                config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
+            )
         self._config = config
         return config
 
@@ -153,7 +196,10 @@ class PerdurePlugin(Plugin):
         """Add the turn to a replayer."""
         config["workflows"] = [*config.get("workflows", []), AgentTurn]
         config["interceptors"] = [*config.get("interceptors", []), OneInput()]
-        config["workflow_failure_exception_types"] = [*config.get("workflow_failure_exception_types", []), PerdureError]
+        config["workflow_failure_exception_types"] = [
+            *config.get("workflow_failure_exception_types", []),
+            PerdureError,
+        ]
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
@@ -165,7 +211,9 @@ class PerdurePlugin(Plugin):
             raise
         await self._servers.loop.open()
         try:
-            async with beside(worker, [self._asking(name, queue) for name, queue in self._queues.items()]):
+            async with beside(
+                worker, [self._asking(name, queue) for name, queue in self._queues.items()]
+            ):
                 await next(worker)
         finally:
             await self._models.close()
@@ -194,7 +242,8 @@ class PerdurePlugin(Plugin):
         replayer: Replayer,
         histories: AsyncIterator[WorkflowHistory],
         next: Callable[  # noqa: A002 - the SDK's name
-            [Replayer, AsyncIterator[WorkflowHistory]], AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]
+            [Replayer, AsyncIterator[WorkflowHistory]],
+            AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
         ],
     ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
         """A replay runs no activity, so nothing is opened."""
@@ -207,25 +256,36 @@ class PerdurePlugin(Plugin):
         theirs = {_name(handler): handler for handler in config.get("activities", [])}
         if _DYNAMIC in theirs and self._tools.has_servers:
             raise errors.ConfigurationError(
-                f"the tools of MCP servers need the worker's one dynamic activity, and the worker's activity {theirs[_DYNAMIC].__qualname__!r} "
-                "is that already; run the agents with MCP servers in a worker of their own"
+                "the tools of MCP servers need the worker's one dynamic activity, and the worker's"
+                f" activity {theirs[_DYNAMIC].__qualname__!r} is that already; run the agents with"
+                " MCP servers in a worker of their own"
             )
         self._tools.taken = frozenset(theirs)
         for name in self._names():
             if name in theirs and name != _DYNAMIC:
-                what = f"the tool {name!r}" if name in self._tools.is_async else f"Perdure's activity {name!r}"
-                raise errors.ConfigurationError(f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name; rename one of them")
+                what = (
+                    f"the tool {name!r}"
+                    if name in self._tools.is_async
+                    else f"Perdure's activity {name!r}"
+                )
+                raise errors.ConfigurationError(
+                    f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name;"
+                    " rename one of them"
+                )
         for other in config.get("workflows", []):
             if workflow._Definition.must_from_class(other).name == TURN:  # noqa: SLF001 - there is no public way to the registered name
                 raise errors.ConfigurationError(
-                    f"the worker's workflow {other.__qualname__!r} and Perdure's turn are both named {TURN!r}; rename yours"
+                    f"the worker's workflow {other.__qualname__!r} and Perdure's turn are both"
+                    f" named {TURN!r}; rename yours"
                 )
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
         """Have an agent that a factory makes at hand before its tool runs."""
         info = activity.info()
         if info.activity_type not in _NO_TOOLS and self._registry.has_factories:
-            await self._agents.prepare(self._client, info, unpack(raw_input(input.args), ToolRun).owner)
+            await self._agents.prepare(
+                self._client, info, unpack(raw_input(input.args), ToolRun).owner
+            )
 
 
 class _Ours(Container[str]):

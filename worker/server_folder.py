@@ -1,11 +1,13 @@
 """The state folder of a development server: what lies where, and whose it is.
 
-The server process inherits the lock on `server.lock`, so the lock is held exactly as long as a server has the database open, also when the
-process that started it is gone. That, not a pid, says whether a server lives on a folder, and it keeps two servers off one database file.
+The server process inherits the lock on `server.lock`, so the lock is held exactly as long as a
+server has the database open, also when the process that started it is gone. That, not a pid, says
+whether a server lives on a folder, and it keeps two servers off one database file.
 
-The folder is usually `.perdure` in the current folder, which may be a clone of another person's repository. So nothing in it is opened or written
-before it is known to belong to this user and to hold no links, and files are created anew. Histories hold whole transcripts: only the owner
-may read them.
+The folder is usually `.perdure` in the current folder, which may be a clone of another person's
+repository. So nothing in it is opened or written before it is known to belong to this user and to
+hold no links, and files are created anew. Histories hold whole transcripts: only the owner may read
+them.
 """
 
 import asyncio
@@ -27,7 +29,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors
-from perdure.activities.connection import log_core
+from perdure.temporal.connect import log_core
 
 _ANSWER = timedelta(seconds=2)
 _ON_ITS_WAY_OUT = timedelta(seconds=10)
@@ -51,7 +53,8 @@ class ServerAddress:
         ui: the web UI, such as "http://127.0.0.1:8233"; None without one.
         pid: the server's process.
         namespace: the namespace that is there from the start.
-        moved_from: the port that was asked for, if it was taken and the next free one is used instead.
+        moved_from: the port that was asked for, if it was taken and the next free one is used
+            instead.
         binary: the server's program: version, path and origin.
     """
 
@@ -67,7 +70,9 @@ _ADDRESS = TypeAdapter(ServerAddress)
 
 
 async def running(folder: Path) -> ServerAddress | None:
-    """The server that some process runs on this state folder, if one is up; the note of a server that is gone is removed.
+    """The server that some process runs on this state folder, if one is up.
+
+    The note of a server that is gone is removed.
 
     Raises:
         ConfigurationError: the folder or a file in it is a link, or belongs to another user.
@@ -111,9 +116,15 @@ class StateFolder:
         deadline = time.monotonic() + _ON_ITS_WAY_OUT.total_seconds()
         while (lock := self._try_lock()) is None:
             if other := await running(self.path):
-                raise errors.ConfigurationError(f"A server runs on {self.path} already, at {other.address} (process {other.pid}).")
+                raise errors.ConfigurationError(
+                    f"A server runs on {self.path} already, at {other.address} (process"
+                    f" {other.pid})."
+                )
             if time.monotonic() > deadline:
-                raise errors.ConfigurationError(f"Another process holds {self.path / 'server.lock'}, and no server answers there.")
+                raise errors.ConfigurationError(
+                    f"Another process holds {self.path / 'server.lock'}, and no server answers"
+                    " there."
+                )
             await asyncio.sleep(0.05)
         self.note.unlink(missing_ok=True)
         return lock
@@ -160,7 +171,9 @@ class StateFolder:
         return {int(port) for port in _PORT_IN_USE.findall(self.log_text())}
 
     def _try_lock(self) -> int | None:
-        lock = os.open(self.path / "server.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _PRIVATE_FILE)
+        lock = os.open(
+            self.path / "server.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _PRIVATE_FILE
+        )
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -192,8 +205,8 @@ def _make_private(path: Path, is_kind: Callable[[int], bool], mode: int) -> None
             path.chmod(mode)
         return
     raise errors.ConfigurationError(
-        f"{path} is not used for a Temporal server: {problem}. "
-        "Remove it if you do not know where it is from, or name another folder: perdure dev --state FOLDER"
+        f"{path} is not used for a Temporal server: {problem}. Remove it if you do not know where"
+        " it is from, or name another folder: perdure dev --state FOLDER"
     )
 
 
@@ -203,7 +216,9 @@ async def answers(address: ServerAddress) -> bool:
     try:
         async with asyncio.timeout(_ANSWER.total_seconds()):
             client = await Client.connect(address.address, namespace=address.namespace, lazy=True)
-            await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=address.namespace), retry=False)
+            await client.workflow_service.describe_namespace(
+                DescribeNamespaceRequest(namespace=address.namespace), retry=False
+            )
     except (RPCError, RuntimeError, TimeoutError):
         return False
     return True

@@ -1,4 +1,7 @@
-"""What an operator may set in the environment of a worker. Where Temporal is comes from Temporal's own environment profiles."""
+"""What an operator may set in the environment of a worker.
+
+Where Temporal is comes from Temporal's own environment profiles.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ STICKY_TIMEOUT = timedelta(seconds=1)
 """A turn whose worker was killed is picked up by another after this; the SDK waits 10 s."""
 
 HEARTBEAT_THROTTLE = timedelta(seconds=0.5)
-"""Heartbeats go out so often at most. A cancel reaches an activity with one, and so does live text whoever listens."""
+"""Heartbeats go out so often at most.
+
+A cancel reaches an activity with one, and so does live text whoever listens.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +27,13 @@ class WorkerSettings:
 
     Attributes:
         task_queue: `PERDURE_TASK_QUEUE`: used instead of the one in the code.
-        grace: `PERDURE_GRACE_S`: at SIGTERM, work in flight may go on for so long before it is cancelled.
+        grace: `PERDURE_GRACE_S`: at SIGTERM, work in flight may go on for so long before it is
+            cancelled.
         max_activities: `PERDURE_MAX_ACTIVITIES`: model and tool calls at once.
         health_port: `PERDURE_HEALTH_PORT`: answer probes there; none by default.
         log_format: `PERDURE_LOG_FORMAT`: `lines` for people, or `json`.
-        otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the same of one signal, unless `OTEL_SDK_DISABLED` is true: send spans and metrics there.
+        otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the same of one signal, unless `OTEL_SDK_DISABLED`
+            is true: send spans and metrics there.
     """
 
     task_queue: str | None = None
@@ -53,14 +61,19 @@ class WorkerSettings:
 
 
 def _otlp() -> bool:
-    wanted = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT") for signal in ("", "TRACES_", "METRICS_"))
+    wanted = any(
+        os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT")
+        for signal in ("", "TRACES_", "METRICS_")
+    )
     return wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
 
 
 def _log_format() -> str:
     style = os.environ.get("PERDURE_LOG_FORMAT", "lines")
     if style not in ("lines", "json"):
-        raise errors.ConfigurationError(f"the environment variable PERDURE_LOG_FORMAT is 'lines' or 'json', not {style!r}")
+        raise errors.ConfigurationError(
+            f"the environment variable PERDURE_LOG_FORMAT is 'lines' or 'json', not {style!r}"
+        )
     return style
 
 
@@ -73,5 +86,7 @@ def _number(name: str, default: float) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise errors.ConfigurationError(f"the environment variable {name} must be a number above zero, not {text!r}")
+        raise errors.ConfigurationError(
+            f"the environment variable {name} must be a number above zero, not {text!r}"
+        )
     return value

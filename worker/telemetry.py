@@ -1,11 +1,14 @@
 """Spans and metrics of turns, for OpenTelemetry.
 
-`chat` and `execute_tool` are spans around activities, current while the provider or the tool runs. `invoke_agent`, their parent, is made when
-the turn ends, by the worker that runs its last workflow task, with ids that everybody can derive (`perdure.activities.tracing`) and with the
-times of the turn. A replay makes none. It is made when the server has taken that task, and so once; a crash at that moment may lose it.
+`chat` and `execute_tool` are spans around activities, current while the provider or the tool runs.
+`invoke_agent`, their parent, is made when the turn ends, by the worker that runs its last workflow
+task, with ids that everybody can derive (`perdure.temporal.trace_ids`) and with the times of the
+turn. A replay makes none. It is made when the server has taken that task, and so once; a crash at
+that moment may lose it.
 
-Whatever goes wrong here is logged and changes nothing of a turn. Spans end on the worker's loop and on the threads of workflows, where nothing
-may wait for a collector: providers need a `BatchSpanProcessor`. Only a worker that has telemetry imports this module, and so OpenTelemetry.
+Whatever goes wrong here is logged and changes nothing of a turn. Spans end on the worker's loop and
+on the threads of workflows, where nothing may wait for a collector: providers need a
+`BatchSpanProcessor`. Only a worker that has telemetry imports this module, and so OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -27,22 +30,35 @@ from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.sdk.trace import Tracer, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+)
 from temporalio import activity, exceptions, workflow
 from temporalio.client import Client
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, WorkflowInterceptorClassInput
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    WorkflowInterceptorClassInput,
+)
 
 from perdure import errors
-from perdure.activities import failures, tracing
-from perdure.activities.models import Heard, ModelRequest, Provider, listen
-from perdure.activities.payloads import raw_input, unpack
-from perdure.activities.tracing import Origin, Origins, TurnSpan
-from perdure.budgets import NOTHING, Spending
+from perdure.activities.provider import Heard, ModelRequest, Provider, listen
 from perdure.errors import PerdureError
-from perdure.facts import Key
-from perdure.reports import ChildReport, Outcome
-from perdure.state import Child, TurnState
-from perdure.wire import ModelAnswer, Summary, ToolOutput, ToolRun
+from perdure.temporal import failures, trace_ids
+from perdure.temporal.payloads import raw_input, unpack
+from perdure.temporal.trace_ids import Origin, Origins, TurnSpan
+from perdure.turn.facts import Key
+from perdure.turn.state import Child, TurnState
+from perdure.turn.wire import Summary, ToolOutput, ToolRun
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import NOTHING, Spending
+from perdure.values.reports import ChildReport, Outcome
 from perdure.worker import conventions as by
 from perdure.worker.conventions import Attributes, Instruments
 from perdure.workflows import ancestors
@@ -63,7 +79,8 @@ class Telemetry:
         content: Put prompts, answers, tool arguments and tool results into the spans, too.
 
     Raises:
-        ConfigurationError: The tracer provider is not the SDK's, so it cannot make spans with given ids.
+        ConfigurationError: The tracer provider is not the SDK's, so it cannot make spans with given
+            ids.
     """
 
     tracer_provider: trace.TracerProvider | None = None
@@ -71,10 +88,13 @@ class Telemetry:
     content: bool = False
 
     def __post_init__(self) -> None:
-        if self.tracer_provider is not None and not isinstance(self.tracer_provider, TracerProvider):
+        if self.tracer_provider is not None and not isinstance(
+            self.tracer_provider, TracerProvider
+        ):
             kind = type(self.tracer_provider).__name__
             raise errors.ConfigurationError(
-                f"telemetry needs a TracerProvider of opentelemetry-sdk, not {kind}; set the global one before you take it"
+                f"telemetry needs a TracerProvider of opentelemetry-sdk, not {kind}; set the global"
+                " one before you take it"
             )
 
     def watching(self, providers: Mapping[str, Provider]) -> dict[str, Provider]:
@@ -96,13 +116,22 @@ class _Interceptor(Interceptor):
         return _Activities(next, self._recorder, self._origins, self._ours)
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - the SDK's name
-        """Intercepts nothing: `workflows/records.py` tells of the end of a turn by a function that is given here."""
-        input.unsafe_extern_functions[tracing.TURN_ENDED] = self._recorder.turn_ended
-        input.unsafe_extern_functions[tracing.WAIT_BEGAN] = self._recorder.wait_began
+        """Intercepts nothing.
+
+        `workflows/log_events.py` tells of the end of a turn by a function that is given here.
+        """
+        input.unsafe_extern_functions[trace_ids.TURN_ENDED] = self._recorder.turn_ended
+        input.unsafe_extern_functions[trace_ids.WAIT_BEGAN] = self._recorder.wait_began
 
 
 class _Activities(ActivityInboundInterceptor):
-    def __init__(self, inner: ActivityInboundInterceptor, recorder: _Recorder, origins: Origins, ours: Container[str]) -> None:
+    def __init__(
+        self,
+        inner: ActivityInboundInterceptor,
+        recorder: _Recorder,
+        origins: Origins,
+        ours: Container[str],
+    ) -> None:
         super().__init__(inner)
         self._recorder = recorder
         self._origins = origins
@@ -114,9 +143,17 @@ class _Activities(ActivityInboundInterceptor):
         if info.activity_type not in self._ours or key is None:
             return await super().execute_activity(input)
         origin = await self._origins.of(info)
-        call = self._recorder.begin(key, info, origin, input.args) if key.is_model_call or key.is_tool_call else None
-        if call is None:  # factories, policies and hooks have no span, but spans of theirs belong to the turn
-            with trace.use_span(self._recorder.turn(origin), record_exception=False, set_status_on_exception=False):
+        call = (
+            self._recorder.begin(key, info, origin, input.args)
+            if key.is_model_call or key.is_tool_call
+            else None
+        )
+        if (
+            call is None
+        ):  # factories, policies and hooks have no span, but spans of theirs belong to the turn
+            with trace.use_span(
+                self._recorder.turn(origin), record_exception=False, set_status_on_exception=False
+            ):
                 return await super().execute_activity(input)
         _current.set(call)
         with trace.use_span(call.span, record_exception=False, set_status_on_exception=False):
@@ -144,7 +181,10 @@ class _Call:
         with _harmless():
             self.labels |= {by.PROVIDER: provider, by.MODEL: request.model}
             self.span.update_name(f"{by.CHAT} {request.model}")
-            self.add(by.of_request(provider, request) | (by.content_of_request(request) if self.content else {}))
+            self.add(
+                by.of_request(provider, request)
+                | (by.content_of_request(request) if self.content else {})
+            )
 
     def add(self, attributes: Attributes) -> None:
         """Attributes for the span."""
@@ -185,10 +225,16 @@ class _Recorder:
         provider = telemetry.tracer_provider
         self._content = telemetry.content
         self._sampler = provider.sampler if isinstance(provider, TracerProvider) else None
-        self._tracer: trace.Tracer = provider.get_tracer(*_SCOPE) if provider else trace.NoOpTracer()
-        self._count = Instruments((telemetry.meter_provider or NoOpMeterProvider()).get_meter(*_SCOPE))
+        self._tracer: trace.Tracer = (
+            provider.get_tracer(*_SCOPE) if provider else trace.NoOpTracer()
+        )
+        self._count = Instruments(
+            (telemetry.meter_provider or NoOpMeterProvider()).get_meter(*_SCOPE)
+        )
 
-    def begin(self, key: Key, info: activity.Info, origin: Origin, args: Sequence[Any]) -> _Call | None:
+    def begin(
+        self, key: Key, info: activity.Info, origin: Origin, args: Sequence[Any]
+    ) -> _Call | None:
         """Start the span of an activity; None where that is not possible."""
         try:
             return self._begin(key, info, origin, args)
@@ -199,13 +245,18 @@ class _Recorder:
     def turn(self, origin: Origin) -> Span:
         """The span of a turn, as it is seen from within."""
         try:
-            return trace.get_current_span(self._remote(origin.span, origin.span.span_id, origin.agent))
+            return trace.get_current_span(
+                self._remote(origin.span, origin.span.span_id, origin.agent)
+            )
         except Exception:
             logger.warning(_FAILED, exc_info=True)
             return trace.INVALID_SPAN
 
     def returned(self, call: _Call, result: Any) -> None:
-        """An activity returned. An error that the model may read is an error of the tool all the same."""
+        """An activity returned.
+
+        An error that the model may read is an error of the tool all the same.
+        """
         with _harmless():
             if call.key.is_model_call:
                 self._answered(call, unpack(result, ModelAnswer))
@@ -219,8 +270,13 @@ class _Recorder:
         with _harmless():
             self._end(call, _error_type(error))
 
-    def turn_ended(self, state: TurnState, summary: Summary, error: PerdureError | None) -> Callable[[], None]:
-        """A turn ends. Its workflow calls this, and not in a replay; what is returned writes the span and counts."""
+    def turn_ended(
+        self, state: TurnState, summary: Summary, error: PerdureError | None
+    ) -> Callable[[], None]:
+        """A turn ends.
+
+        Its workflow calls this, and not in a replay; what is returned writes the span and counts.
+        """
         try:
             return self._end_of_turn(state, summary, error)
         except Exception:  # telemetry changes nothing of a turn
@@ -237,12 +293,19 @@ class _Recorder:
 
         return write
 
-    def _end_of_turn(self, state: TurnState, summary: Summary, error: PerdureError | None) -> Callable[[], None]:
+    def _end_of_turn(
+        self, state: TurnState, summary: Summary, error: PerdureError | None
+    ) -> Callable[[], None]:
         info, ended_ns = workflow.info(), workflow.time_ns()
         labels = by.of_agent(state.agent) if state.agent else {}
         failed: Attributes = {by.ERROR: error.code} if error else {}
         alone, place = _alone(state, summary), ancestors.span_of_this_turn()
-        attributes = {**by.of_turn(info.workflow_id, info.run_id, state.request), **labels, **by.of_summary(summary), **failed}
+        attributes = {
+            **by.of_turn(info.workflow_id, info.run_id, state.request),
+            **labels,
+            **by.of_summary(summary),
+            **failed,
+        }
         began_ns = int(info.workflow_start_time.timestamp() * 1e6) * 1000
 
         def write() -> None:
@@ -260,10 +323,22 @@ class _Recorder:
         if not key.is_model_call:
             run = unpack(raw_input(args), ToolRun)
             tool = run.tool or info.activity_type
-            name, kind, labels = f"{by.EXECUTE_TOOL} {tool}", SpanKind.INTERNAL, by.of_tool(run.owner, tool)
-            attributes |= {by.CALL_ID: run.call_id, **({by.ARGUMENTS: run.arguments} if self._content else {})}
+            name, kind, labels = (
+                f"{by.EXECUTE_TOOL} {tool}",
+                SpanKind.INTERNAL,
+                by.of_tool(run.owner, tool),
+            )
+            attributes |= {
+                by.CALL_ID: run.call_id,
+                **({by.ARGUMENTS: run.arguments} if self._content else {}),
+            }
         parent = self._remote(origin.span, origin.span.span_id, origin.agent)
-        return _Call(key, self._tracer.start_span(name, parent, kind, {**attributes, **labels}), labels, self._content)
+        return _Call(
+            key,
+            self._tracer.start_span(name, parent, kind, {**attributes, **labels}),
+            labels,
+            self._content,
+        )
 
     def _answered(self, call: _Call, answer: ModelAnswer) -> None:
         call.labels[by.RESPONSE_MODEL] = answer.model or call.labels.get(by.MODEL, "")
@@ -274,30 +349,54 @@ class _Recorder:
 
     def _end(self, call: _Call, error_type: str = "") -> None:
         failed: Attributes = {by.ERROR: error_type} if error_type else {}
-        self._count.count_call(time.monotonic() - call.began, call.labels, failed, is_retry=call.key.attempt > 1)
+        self._count.count_call(
+            time.monotonic() - call.began, call.labels, failed, is_retry=call.key.attempt > 1
+        )
         call.add(failed)
         _mark_failed(call.span, error_type)
         call.span.end()
 
     def _turn(self, place: TurnSpan, agent: str, attributes: Attributes, began_ns: int) -> Span:
-        """The span of a turn. A copy of the tracer gives it the ids of `place`; those of other spans stay random."""
+        """The span of a turn.
+
+        A copy of the tracer gives it the ids of `place`; those of other spans stay random.
+        """
         tracer = copy.copy(self._tracer)
         if isinstance(tracer, Tracer):
             tracer.id_generator = _Ids(place)
         context = self._remote(place, place.parent_id, agent) if place.parent_id else Context()
-        return tracer.start_span(f"{by.INVOKE_AGENT} {agent}", context, SpanKind.INTERNAL, attributes, start_time=began_ns)
+        return tracer.start_span(
+            f"{by.INVOKE_AGENT} {agent}",
+            context,
+            SpanKind.INTERNAL,
+            attributes,
+            start_time=began_ns,
+        )
 
     def _remote(self, place: TurnSpan, span_id: int, agent: str) -> Context:
         """A context whose current span is one of the turn's trace that was or will be made elsewhere."""
-        flags = TraceFlags(TraceFlags.SAMPLED if self._is_sampled(place, agent) else TraceFlags.DEFAULT)
-        return trace.set_span_in_context(NonRecordingSpan(SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)), Context())
+        flags = TraceFlags(
+            TraceFlags.SAMPLED if self._is_sampled(place, agent) else TraceFlags.DEFAULT
+        )
+        return trace.set_span_in_context(
+            NonRecordingSpan(
+                SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)
+            ),
+            Context(),
+        )
 
     def _is_sampled(self, place: TurnSpan, agent: str) -> bool:
-        """What the caller decided; else what the sampler decides for the turn, which is the same wherever it looks at the trace id alone."""
+        """What the caller decided.
+
+        Else what the sampler decides for the turn, which is the same wherever it looks at the trace
+        id alone.
+        """
         if place.sampled is not None or self._sampler is None:
             return bool(place.sampled)
         labels: Attributes = {by.OPERATION: by.INVOKE_AGENT, by.AGENT: agent}
-        decided = self._sampler.should_sample(Context(), place.trace_id, f"{by.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, labels)
+        decided = self._sampler.should_sample(
+            Context(), place.trace_id, f"{by.INVOKE_AGENT} {agent}", SpanKind.INTERNAL, labels
+        )
         return decided.decision is Decision.RECORD_AND_SAMPLE
 
 
@@ -317,12 +416,18 @@ class _Ids(IdGenerator):
 def _alone(state: TurnState, summary: Summary) -> Summary:
     """What a turn spent itself, and what was spent by terminated delegates, because no code of those runs to count it."""
     counted = sum(map(_counted, state.children), NOTHING)
-    return summary.model_copy(update={"spent": summary.spent - counted, "is_priced": state.is_priced_itself})
+    return summary.model_copy(
+        update={"spent": summary.spent - counted, "is_priced": state.is_priced_itself}
+    )
 
 
 def _counted(child: Child) -> Spending:
     """What the turn of a delegate, and those below it, count themselves."""
-    if child.summary or not child.ended or (child.read and child.read.outcome is not Outcome.TERMINATED):
+    if (
+        child.summary
+        or not child.ended
+        or (child.read and child.read.outcome is not Outcome.TERMINATED)
+    ):
         return child.charged
     return sum(map(_counted_below, child.read.children), NOTHING) if child.read else NOTHING
 
@@ -339,7 +444,10 @@ def _nothing() -> None:
 
 
 def _mark_failed(span: Span, error_type: str) -> None:
-    """The status of a span. The message of an error may quote what was said, so its class alone is given."""
+    """The status of a span.
+
+    The message of an error may quote what was said, so its class alone is given.
+    """
     if error_type:
         span.set_status(StatusCode.ERROR, error_type)
 

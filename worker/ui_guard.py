@@ -1,10 +1,15 @@
-"""The door of the embedded server's web UI: requests for another host name than this machine's are refused.
+"""The door of the embedded server's web UI.
 
-Temporal's UI answers whatever `Host` says. A page on the internet whose name is resolved to 127.0.0.1 a moment after it was loaded (DNS
-rebinding) has the UI's origin then, and could approve calls. It cannot forge the name itself: its requests say `Host: evil.example`. So the UI
-listens on an address that no page knows, and this proxy, which checks the name, on the one that is told to people.
+Requests for another host name than this machine's are refused.
 
-A connection carries one request: the UI is told to close it after its answer, so what follows on it is never read as another request.
+Temporal's UI answers whatever `Host` says. A page on the internet whose name is resolved to
+127.0.0.1 a moment after it was loaded (DNS rebinding) has the UI's origin then, and could approve
+calls. It cannot forge the name itself: its requests say `Host: evil.example`. So the UI listens on
+an address that no page knows, and this proxy, which checks the name, on the one that is told to
+people.
+
+A connection carries one request: the UI is told to close it after its answer, so what follows on it
+is never read as another request.
 """
 
 from __future__ import annotations
@@ -49,14 +54,19 @@ class UIGuard:
         """
         for port in ports:
             try:
-                self._server = await asyncio.start_server(self._serve, self._ip, port, limit=_HEAD_BYTES)
+                self._server = await asyncio.start_server(
+                    self._serve, self._ip, port, limit=_HEAD_BYTES
+                )
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
             else:
                 bound: int = self._server.sockets[0].getsockname()[1]
                 return bound
-        raise errors.ConfigurationError("No port is free for the web UI; give another with --port, or leave it out with --no-ui.")
+        raise errors.ConfigurationError(
+            "No port is free for the web UI; give another with --port, or leave it out with"
+            " --no-ui."
+        )
 
     def stop(self) -> None:
         """Listen no more."""
@@ -71,14 +81,23 @@ class UIGuard:
             if head is None:
                 writer.write(_refusal(HTTPStatus.BAD_REQUEST, "not a request"))
             elif not is_of_this_machine(host := _host(head)):
-                said = f"this is a web UI of this machine: it is asked for by localhost or 127.0.0.1, not by {host[:60]!r}"
+                said = (
+                    "this is a web UI of this machine: it is asked for by localhost or 127.0.0.1,"
+                    f" not by {host[:60]!r}"
+                )
                 writer.write(_refusal(HTTPStatus.MISDIRECTED_REQUEST, said))
             else:
                 await self._pass(head, rest, reader, writer)
             await writer.drain()
         writer.close()
 
-    async def _pass(self, head: h11.Request, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(
+        self,
+        head: h11.Request,
+        rest: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         try:
             answers, asks = await asyncio.open_connection(*self._upstream)
         except OSError:
@@ -97,7 +116,10 @@ class UIGuard:
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether the value of a `Host` header names this machine, with any port or none: a tunnel may have another one."""
+    """Whether the value of a `Host` header names this machine, with any port or none.
+
+    A tunnel may have another one.
+    """
     return _OF_THIS_MACHINE.fullmatch(host) is not None
 
 
@@ -125,8 +147,18 @@ def _host(head: h11.Request) -> str:
 
 
 def _closing(head: h11.Request) -> bytes:
-    kept = [(name, value) for name, value in head.headers.raw_items() if name.lower() not in _BETWEEN_TWO]
-    lines = [b"%s %s HTTP/1.1" % (head.method, head.target), *(b"%s: %s" % item for item in kept), b"Connection: close", b"", b""]
+    kept = [
+        (name, value)
+        for name, value in head.headers.raw_items()
+        if name.lower() not in _BETWEEN_TWO
+    ]
+    lines = [
+        b"%s %s HTTP/1.1" % (head.method, head.target),
+        *(b"%s: %s" % item for item in kept),
+        b"Connection: close",
+        b"",
+        b"",
+    ]
     return b"\r\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """One agent turn: ask the model, run its tools, repeat until it answers.
 
-The workflow holds the fold of its facts and nothing else. What it does next is `decide.next_move`; every fact it meets goes through `fold.apply`,
-as it does in whoever reads the history.
+The workflow holds the fold of its facts and nothing else. What it does next is `decide.next_move`;
+every fact it meets goes through `fold.apply`, as it does in whoever reads the history.
 """
 
 from __future__ import annotations
@@ -15,12 +15,27 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from perdure import approvals, chains, errors, kinds, limits, outages, reservations
-from perdure.activities import failures, outcomes
-from perdure.activities.payloads import NOTHING, pack, unpack
-from perdure.activities.signatures import ADD_BUDGET, ASK_POLICY, CALL_MODEL, CHILD_NEWS, DECIDE, RESOLVE_AGENT, RESUME, TURN
-from perdure.approvals import Decision, PolicyCall
-from perdure.decide import (
+from perdure import errors, limits, validation
+from perdure.agents import policy
+from perdure.agents.definitions import AgentDefinition
+from perdure.errors import PerdureError
+from perdure.temporal import failures, outcomes
+from perdure.temporal.names import (
+    ADD_BUDGET,
+    ASK_POLICY,
+    CALL_MODEL,
+    CHILD_NEWS,
+    DECIDE,
+    RESOLVE_AGENT,
+    RESUME,
+    TURN,
+)
+from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.text import arguments_in_brief, described
+from perdure.turn import approvals, fallback, outages, reservations
+from perdure.turn.approvals import PolicyCall
+from perdure.turn.circuit_breaker import Health
+from perdure.turn.decide import (
     Act,
     Ask,
     AwaitApproval,
@@ -37,22 +52,27 @@ from perdure.decide import (
     outgrows,
     too_long,
 )
-from perdure.definitions import AgentDefinition
-from perdure.errors import PerdureError
-from perdure.facts import CallFailed, CancelRequested, Decided, Key, ModelAnswered, Resumed, TurnStarted
-from perdure.fold import ready_for
-from perdure.health import Health
-from perdure.outages import Outage
-from perdure.reports import Outcome
-from perdure.retries import asked_pause_s, retry_delay
-from perdure.state import PROVIDER
-from perdure.text import arguments_in_brief, described
-from perdure.wire import AgentCall, ModelCall, Summary, ToolRun, TurnRequest
-from perdure.workflows import ancestors, closing, records, waits
-from perdure.workflows.board import Board
+from perdure.turn.facts import (
+    CallFailed,
+    CancelRequested,
+    Decided,
+    Key,
+    ModelAnswered,
+    Resumed,
+    TurnStarted,
+)
+from perdure.turn.fold import ready_for
+from perdure.turn.outages import Outage
+from perdure.turn.retries import asked_pause_s, retry_delay
+from perdure.turn.state import PROVIDER
+from perdure.turn.wire import AgentCall, ModelCall, Summary, ToolRun, TurnRequest
+from perdure.values.approvals import Decision
+from perdure.values.reports import Outcome
+from perdure.workflows import ancestors, log_events, visibility, waits
 from perdure.workflows.calls import Calls
 from perdure.workflows.children import Children
-from perdure.workflows.pipeline import Pipeline
+from perdure.workflows.middleware import Pipeline
+from perdure.workflows.turn_context import Board
 
 MARGIN = timedelta(seconds=10)
 """Between a model call's own deadline and the activity's, so that the typed error comes first."""
@@ -71,7 +91,10 @@ _OUTCOMES = {
 
 @workflow.defn(name=TURN, sandboxed=False, failure_exception_types=[PerdureError])
 class AgentTurn:
-    """A turn. Unsandboxed: it holds no code of users, and replay tests guard it (docs/decisions/0002)."""
+    """A turn.
+
+    Unsandboxed: it holds no code of users, and replay tests guard it (docs/decisions/0002).
+    """
 
     def __init__(self) -> None:
         self._board = Board()
@@ -96,7 +119,9 @@ class AgentTurn:
             return pack(summary)  # a parent hears nothing else of a cancelled child
         except PerdureError as error:
             raise await self._failure(error) from error
-        except Exception as error:  # a bug of ours must not leave the workflow task failing for ever
+        except (
+            Exception
+        ) as error:  # a bug of ours must not leave the workflow task failing for ever
             workflow.logger.exception("the turn failed unexpectedly")
             raise await self._failure(PerdureError(described(error))) from error
         self._close(summary)
@@ -108,13 +133,22 @@ class AgentTurn:
         board.note(TurnStarted(request))
         request.check()
         ancestors.check(request.lineage)
-        call = AgentCall(agent=request.agent, model=request.model, allowed=request.allowed, extra=request.options.extra if request.options else {})
-        call = call.model_copy(update={"inherited": request.lineage.tools if request.lineage else ()})
+        call = AgentCall(
+            agent=request.agent,
+            model=request.model,
+            allowed=request.allowed,
+            extra=request.options.extra if request.options else {},
+        )
+        call = call.model_copy(
+            update={"inherited": request.lineage.tools if request.lineage else ()}
+        )
         while board.state.agent is None:
             await asyncio.sleep(retry_delay(board.state).total_seconds())
             key = Key(0, attempt=len(board.state.failures) + 1)
-            await self._calls.perform(key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}")
-        closing.begin(board.state)
+            await self._calls.perform(
+                key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}"
+            )
+        visibility.begin(board.state)
         self._say_that_it_began()
         return board.state.agent
 
@@ -123,7 +157,13 @@ class AgentTurn:
             _check_size()
             await self._pipeline.observe(agent)
             try:
-                move = next_move(self._board.state, agent, self._board.time_left, self._benched(agent), self._outage(agent))
+                move = next_move(
+                    self._board.state,
+                    agent,
+                    self._board.time_left,
+                    self._benched(agent),
+                    self._outage(agent),
+                )
             except errors.TurnBudgetExceededError as error:
                 ledger = self._board.state.ledger
                 if not may_pause(agent, error) or ledger.overrun or ledger.budget is None:
@@ -148,7 +188,11 @@ class AgentTurn:
             case Consult():
                 await self._consult(move, agent)
             case AwaitApproval(asked):
-                await self._pipeline.observe(agent, waits_for="approval", reason=", ".join(call.name for call, _ in asked.calls))
+                await self._pipeline.observe(
+                    agent,
+                    waits_for="approval",
+                    reason=", ".join(call.name for call, _ in asked.calls),
+                )
                 await waits.for_approval(self._board, asked)
             case AwaitResume(reason):
                 await self._pipeline.observe(agent, waits_for="resume", reason=reason)
@@ -183,13 +227,19 @@ class AgentTurn:
         )
         summary = f"{_label(key)}{', last answer' if key.is_last else ''}: {target.model}"
         summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
-        timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN  # for a factory before it, and for validators behind it
-        fact = await self._calls.perform(key, CALL_MODEL, call, timeout, summary, queue=target.queue)
+        timeout = (
+            limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
+        )  # for a factory before it, and for validators behind it
+        fact = await self._calls.perform(
+            key, CALL_MODEL, call, timeout, summary, queue=target.queue
+        )
         if isinstance(fact, ModelAnswered):
             self._health.succeeded(target.model)
             waits.provider_is_back(board)
-        elif isinstance(fact, CallFailed) and chains.is_penalty(error := errors.from_info(fact.error)):
-            most = limits.RETRY_AFTER if agent.model_retry is None else kinds.LONGEST
+        elif isinstance(fact, CallFailed) and fallback.is_penalty(
+            error := errors.from_info(fact.error)
+        ):
+            most = limits.RETRY_AFTER if agent.model_retry is None else validation.LONGEST
             self._health.failed(target.model, workflow.time(), asked_pause_s(error, most))
 
     async def _pause(self, move: Ask, agent: AgentDefinition) -> bool:
@@ -197,19 +247,38 @@ class AgentTurn:
         choice, waiting = move.choice, self._board.state.waiting
         if agent.model_retry is None:
             return await self._sleep(choice.delay, f"before {choice.target.model} is asked again")
-        if outages.is_told(choice.number, choice.delay) and not (waiting and waiting.kind == PROVIDER):
-            await self._pipeline.observe(agent, waits_for=PROVIDER, reason=self._board.state.failures[-1].error.message)
+        if outages.is_told(choice.number, choice.delay) and not (
+            waiting and waiting.kind == PROVIDER
+        ):
+            await self._pipeline.observe(
+                agent, waits_for=PROVIDER, reason=self._board.state.failures[-1].error.message
+            )
         return await waits.for_provider(self._board, choice, move.key)
 
     def _outage(self, agent: AgentDefinition) -> Outage:
         """The failed calls of the open step, by the workflow's clock."""
         now = workflow.time()
-        asked = {target.model: left for target in agent.chain if (left := self._health.asked_s(target.model, now))}
+        asked = {
+            target.model: left
+            for target in agent.chain
+            if (left := self._health.asked_s(target.model, now))
+        }
         return Outage(self._board.failing_for, None, asked, workflow.info().workflow_id)
 
     def _benched(self, agent: AgentDefinition) -> list[str]:
-        """The models that this turn leaves alone for now: a memory that survives restarts, for a replay makes it anew."""
-        return [target.model for target in agent.chain if self._health.benched_s(target.model, workflow.time())] if len(agent.chain) > 1 else []
+        """The models that this turn leaves alone for now.
+
+        A memory that survives restarts, for a replay makes it anew.
+        """
+        return (
+            [
+                target.model
+                for target in agent.chain
+                if self._health.benched_s(target.model, workflow.time())
+            ]
+            if len(agent.chain) > 1
+            else []
+        )
 
     async def _run(self, move: Act | Delegate, agent: AgentDefinition) -> None:
         """Run one call: a tool, or turns of delegates."""
@@ -225,7 +294,9 @@ class AgentTurn:
         assert tool is not None
         info, state = workflow.info(), self._board.state
         request = state.request
-        approved, only_reads = approvals.consent_of(agent, request.task if request else None, tool, state.gates[move.key.call - 1])
+        approved, only_reads = approvals.consent_of(
+            agent, request.task if request else None, tool, state.gates[move.key.call - 1]
+        )
         run = ToolRun(
             owner=tool.owner or agent.name,
             tool="" if tool.activity == tool.name else tool.name,
@@ -236,9 +307,14 @@ class AgentTurn:
             labels=request.labels if request else {},
             approved=approved,
             only_reads=only_reads,
-            repeats=any(failure.lost and failure.key.call == move.key.call for failure in state.failures),
+            repeats=any(
+                failure.lost and failure.key.call == move.key.call for failure in state.failures
+            ),
         )
-        summary = f"{_label(move.key)}: {run.tool} {arguments_in_brief(move.call.arguments)}{self._said_of(move)}"
+        summary = (
+            f"{_label(move.key)}: {run.tool}"
+            f" {arguments_in_brief(move.call.arguments)}{self._said_of(move)}"
+        )
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
     def _said_of(self, move: Act) -> str:
@@ -251,7 +327,7 @@ class AgentTurn:
         if move.delay and not await self._sleep(move.delay, "before the policy is asked again"):
             return
         tool, request = agent.tool(move.call.name), self._board.state.request
-        policies = approvals.policies_of(agent, tool)
+        policies = policy.policies_of(agent, tool)
         proposed = PolicyCall(
             turn_id=workflow.info().workflow_id,
             agent=policies[0],
@@ -275,7 +351,10 @@ class AgentTurn:
 
     @workflow.update(name=ADD_BUDGET, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
-        """Raise the budget; a turn that waits for that goes on. One that does not know its limits yet answers when it does."""
+        """Raise the budget; a turn that waits for that goes on.
+
+        One that does not know its limits yet answers when it does.
+        """
         added, is_root = outcomes.added(given), workflow.info().parent is None
         more = added.more
         if is_root:
@@ -294,7 +373,9 @@ class AgentTurn:
         """Refuse what cannot be added, before history knows of it."""
         with failures.typed():
             added = outcomes.added(given)
-            kinds.check("what is added", {"by": added.by}, {"by": kinds.BY}, errors.InvalidRequestError)
+            validation.check(
+                "what is added", {"by": added.by}, {"by": validation.BY}, errors.InvalidRequestError
+            )
             if self._board.state.agent is not None:
                 self._board.state.ledger.add(added.more)
 
@@ -308,9 +389,13 @@ class AgentTurn:
         """Refuse it where the turn waits for something else, or for nothing."""
         waiting = self._board.state.waiting
         if waiting is None or waiting.kind not in (PROVIDER, "resume"):
-            doing = f"it waits for {waiting.kind}" if waiting and waiting.is_told else "it is running"
+            doing = (
+                f"it waits for {waiting.kind}" if waiting and waiting.is_told else "it is running"
+            )
             with failures.typed():
-                raise errors.InvalidRequestError(f"the turn does not wait for a provider, so it cannot be resumed: {doing}")
+                raise errors.InvalidRequestError(
+                    f"the turn does not wait for a provider, so it cannot be resumed: {doing}"
+                )
 
     @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def child_news(self, given: RawValue = NOTHING) -> None:
@@ -324,7 +409,7 @@ class AgentTurn:
         """Approve or deny a call that waits."""
         before = self._board.state
         self._board.note(Decided(unpack(given, Decision)))
-        records.answered_without_a_run(before, self._board.state)
+        log_events.answered_without_a_run(before, self._board.state)
         self._board.show()
 
     @decide.validator
@@ -333,15 +418,21 @@ class AgentTurn:
         with failures.typed():
             waiting = self._board.state.waiting
             open_ids = {call.id for call, _ in self._board.state.asked.calls}
-            pending = tuple(one for one in (waiting.pending if waiting else ()) if one.call_id in open_ids)
+            pending = tuple(
+                one for one in (waiting.pending if waiting else ()) if one.call_id in open_ids
+            )
             approvals.check(pending, unpack(given, Decision), workflow.now())
 
     async def _cancelled(self, reason: str) -> Summary:
         self._board.note(CancelRequested(reason))
-        return await self._ended_with(errors.TurnCancelledError(reason or None), Outcome.CANCELLED, reason)
+        return await self._ended_with(
+            errors.TurnCancelledError(reason or None), Outcome.CANCELLED, reason
+        )
 
     async def _failure(self, error: PerdureError) -> BaseException:
-        return failures.of_turn(error, await self._ended_with(error, _OUTCOMES.get(type(error), Outcome.FAILED)))
+        return failures.of_turn(
+            error, await self._ended_with(error, _OUTCOMES.get(type(error), Outcome.FAILED))
+        )
 
     async def _ended_with(self, error: PerdureError, outcome: Outcome, reason: str = "") -> Summary:
         await self._observe_end(outcome)
@@ -352,18 +443,21 @@ class AgentTurn:
     def _close(self, summary: Summary, error: PerdureError | None = None, reason: str = "") -> None:
         """Leave what people see of a turn that is over."""
         self._say_that_it_began()
-        closing.end(self._board.state, summary, reason)
+        visibility.end(self._board.state, summary, reason)
         self._board.show_end(summary.outcome)
-        records.turn_ended(self._board.state, summary, self._board.took_ms, error)
+        log_events.turn_ended(self._board.state, summary, self._board.took_ms, error)
 
     def _say_that_it_began(self) -> None:
         """Once: when its agent is known, or when it ends before that."""
         if not self._has_begun:
             self._has_begun = True
-            records.turn_started(self._board.state)
+            log_events.turn_started(self._board.state)
 
     async def _observe_end(self, outcome: Outcome) -> None:
-        """Observers see the end of a turn that did not end well, too; nothing that happens then keeps it from ending."""
+        """Observers see the end of a turn that did not end well, too.
+
+        Nothing that happens then keeps it from ending.
+        """
         agent = self._board.state.agent
         if agent is not None and agent.observes:
             with contextlib.suppress(PerdureError):
@@ -384,7 +478,10 @@ def _check_size() -> None:
 
 
 async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
-    """Run all of them to their end. A cancel reaches each; what one raises is raised when all are over."""
+    """Run all of them to their end.
+
+    A cancel reaches each; what one raises is raised when all are over.
+    """
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await workflow.wait(tasks)

@@ -6,21 +6,23 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from perdure import errors
-from perdure.activities import tracing
-from perdure.activities.payloads import pack
-from perdure.activities.signatures import CHILD_NEWS
-from perdure.budgets import Budget
-from perdure.delegates import Ancestor, Lineage
-from perdure.state import TurnState
-from perdure.wire import ChildNews
+from perdure.agents.delegates import Ancestor, Lineage
+from perdure.temporal import trace_ids
+from perdure.temporal.names import CHILD_NEWS
+from perdure.temporal.payloads import pack
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ChildNews
+from perdure.values.budgets import Budget
 
 
-def span_of_this_turn() -> tracing.TurnSpan:
+def span_of_this_turn() -> trace_ids.TurnSpan:
     """The span of the turn that runs."""
     info = workflow.info()
     root = (info.root.workflow_id, info.root.run_id) if info.root else None
-    traceparent = workflow.memo_value(tracing.MEMO_TRACE, "")
-    return tracing.span_of_turn(info.workflow_id, info.first_execution_run_id, root=root, traceparent=traceparent)
+    traceparent = workflow.memo_value(trace_ids.MEMO_TRACE, "")
+    return trace_ids.span_of_turn(
+        info.workflow_id, info.first_execution_run_id, root=root, traceparent=traceparent
+    )
 
 
 def check(lineage: Lineage | None) -> None:
@@ -33,7 +35,8 @@ def check(lineage: Lineage | None) -> None:
     if lineage is None or (parent and parent.workflow_id == lineage.ancestors[-1].turn_id):
         return
     raise errors.InvalidRequestError(
-        f"the lineage says that {lineage.ancestors[-1].turn_id!r} delegated this turn, which did not start it; start a turn without a lineage"
+        f"the lineage says that {lineage.ancestors[-1].turn_id!r} delegated this turn, which did"
+        " not start it; start a turn without a lineage"
     )
 
 
@@ -50,7 +53,10 @@ async def tell_goes_on(state: TurnState) -> None:
 
 
 async def tell_added(state: TurnState, more: Budget) -> None:
-    """Money that somebody adds here is new to the whole tree. The root hears of it first, so at no moment is more leased than there is."""
+    """Money that somebody adds here is new to the whole tree.
+
+    The root hears of it first, so at no moment is more leased than there is.
+    """
     for ancestor in state.lineage.ancestors if state.lineage else ():
         await _tell(ancestor, ChildNews(key=ancestor.key, added=more))
 

@@ -1,4 +1,7 @@
-"""The activities of a turn: each has a key, a single attempt, a deadline, and an end that becomes a fact."""
+"""The activities of a turn.
+
+Each has a key, a single attempt, a deadline, and an end that becomes a fact.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,24 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 
-from perdure.activities import heartbeats, outcomes
-from perdure.activities.payloads import pack
-from perdure.facts import Fact, Key, Scheduled
+from perdure.temporal import names, outcomes
+from perdure.temporal.payloads import pack
 from perdure.text import one_line
-from perdure.wire import ModelCall
-from perdure.workflows import records
-from perdure.workflows.board import Board
+from perdure.turn.facts import Fact, Key, Scheduled
+from perdure.turn.wire import ModelCall
+from perdure.workflows import log_events
 from perdure.workflows.clock import ended_within
+from perdure.workflows.turn_context import Board
 
 ONCE = RetryPolicy(maximum_attempts=1)
 CANCEL_GRACE = timedelta(seconds=10)
 DEADLINE_GRACE = timedelta(seconds=1)
 
 _TASKS_TO_A_RESULT = 8
-"""So often other tasks may run between a result and the end of the task that waits for it. The SDK needs three."""
+"""So often other tasks may run between a result and the end of the task that waits for it.
+
+The SDK needs three.
+"""
 
 Handle = workflow.ActivityHandle[RawValue]
 
@@ -33,7 +39,8 @@ Handle = workflow.ActivityHandle[RawValue]
 async def has_ended(handle: asyncio.Task[Any]) -> bool:
     """Whether an activity or a child is over, its result of this very moment included.
 
-    To cancel one whose result came in the same workflow task, before its own task has seen it, would lose what history has.
+    To cancel one whose result came in the same workflow task, before its own task has seen it,
+    would lose what history has.
     """
     for _ in range(_TASKS_TO_A_RESULT):
         if handle.done():
@@ -50,21 +57,34 @@ class Calls:
         self._left: list[asyncio.Task[None]] = []
 
     async def perform(
-        self, key: Key, activity: str, arg: BaseModel, timeout: timedelta, summary: str, *, has_deadline: bool = True, queue: str = ""
+        self,
+        key: Key,
+        activity: str,
+        arg: BaseModel,
+        timeout: timedelta,
+        summary: str,
+        *,
+        has_deadline: bool = True,
+        queue: str = "",
     ) -> Fact | None:
-        """Run one activity, fold what became of it, and return that; None for one that was left behind, or came too late to be started.
+        """Run one activity, fold what became of it, and return that.
 
-        A cancel is passed on, and what it leaves behind is still folded. Looking the agent up and telling of the end have no deadline.
+        None for one that was left behind, or came too late to be started.
+
+        A cancel is passed on, and what it leaves behind is still folded. Looking the agent up and
+        telling of the end have no deadline.
         """
         has_deadline = has_deadline and self._board.state.agent is not None
-        if has_deadline and not key.is_last and self._board.time_for_calls == timedelta():  # for the last answer there is time that is kept
+        if (
+            has_deadline and not key.is_last and self._board.time_for_calls == timedelta()
+        ):  # for the last answer there is time that is kept
             return None
         raw = pack(arg, f"the input of {activity}")
         scheduled = Scheduled(key, arg if isinstance(arg, ModelCall) else None)
         before = self._board.state
         self._board.note(scheduled)
         if key.is_last:
-            records.answered_without_a_run(before, self._board.state)
+            log_events.answered_without_a_run(before, self._board.state)
         self._board.show(f"{activity}: {summary}" if key.call else summary)
         handle = workflow.start_activity(
             activity,
@@ -73,7 +93,7 @@ class Calls:
             result_type=RawValue,
             activity_id=str(key),
             start_to_close_timeout=timeout,
-            heartbeat_timeout=heartbeats.TIMEOUT,
+            heartbeat_timeout=names.HEARTBEAT_TIMEOUT,
             retry_policy=ONCE,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=one_line(summary, 200),
@@ -93,14 +113,21 @@ class Calls:
         return self._fold_end(key, handle) if handle.done() else None
 
     async def _until(self, key: Key, handle: Handle, has_deadline: bool) -> None:
-        """Wait for an activity, and stop it at the deadline. One that does not stop is left behind, unless the turn goes on with its call."""
+        """Wait for an activity, and stop it at the deadline.
+
+        One that does not stop is left behind, unless the turn goes on with its call.
+        """
         board, is_stopping = self._board, False
         while not handle.done():
             left = board.time_for_calls if has_deadline else None
             if left == timedelta() and not await has_ended(handle):
                 is_stopping = is_stopping or handle.cancel()
                 pauses = board.state.agent is not None and board.state.agent.on_exhausted == "pause"
-                await (workflow.wait([handle]) if pauses else ended_within([handle], DEADLINE_GRACE, f"{key} may end after the deadline"))
+                await (
+                    workflow.wait([handle])
+                    if pauses
+                    else ended_within([handle], DEADLINE_GRACE, f"{key} may end after the deadline")
+                )
                 if handle.done() or board.time_for_calls != timedelta():
                     continue  # somebody added time: the turn goes on with this call's end
                 self._left.append(asyncio.create_task(self._fold_later(key, handle)))
@@ -124,5 +151,5 @@ class Calls:
         before = self._board.state
         self._board.note(fact)
         if key.step:
-            records.call_ended(before, self._board.state, fact, self._board.took_ms(key))
+            log_events.call_ended(before, self._board.state, fact, self._board.took_ms(key))
         return fact

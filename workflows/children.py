@@ -1,4 +1,7 @@
-"""The turns of delegates: child workflows, each with its lease. Their ends become facts, and with the last of them the call has its result."""
+"""The turns of delegates: child workflows, each with its lease.
+
+Their ends become facts, and with the last of them the call has its result.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,31 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
 
-from perdure import approvals
-from perdure.activities import heartbeats, outcomes, requests, search, tracing
-from perdure.activities.payloads import pack
-from perdure.activities.signatures import READ_CHILD, TURN
-from perdure.budgets import Budget
-from perdure.decide import Delegate
-from perdure.definitions import AgentDefinition
-from perdure.delegates import Ancestor, InheritedTool, Lineage
-from perdure.delegation import failed
-from perdure.errands import Errand, delegate_of
-from perdure.facts import ChildEnded, ChildScheduled, ChildTold, Key, Scheduled
-from perdure.skills import LOAD_SKILL
-from perdure.state import TurnState
-from perdure.tasks import Task, headline
-from perdure.wire import ChildRun, TurnRequest
-from perdure.workflows import ancestors, records
-from perdure.workflows.board import Board
+from perdure.agents import policy
+from perdure.agents.definitions import AgentDefinition
+from perdure.agents.delegates import Ancestor, InheritedTool, Lineage
+from perdure.agents.skills import LOAD_SKILL
+from perdure.temporal import names, outcomes, search_attributes, start_request, trace_ids
+from perdure.temporal.names import READ_CHILD, TURN
+from perdure.temporal.payloads import pack
+from perdure.turn.decide import Delegate
+from perdure.turn.delegation import failed
+from perdure.turn.delegation_plan import Errand, delegate_of
+from perdure.turn.facts import ChildEnded, ChildScheduled, ChildTold, Key, Scheduled
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ChildRun, TurnRequest
+from perdure.values.budgets import Budget
+from perdure.values.tasks import Task, headline
+from perdure.workflows import ancestors, log_events
 from perdure.workflows.calls import ONCE, has_ended
 from perdure.workflows.clock import ended_within
+from perdure.workflows.turn_context import Board
 
 GRACE = timedelta(seconds=30)
-"""How long a turn that stops waits for its children. Each of them stops its own call within 10 s, and its own children besides."""
+"""How long a turn that stops waits for its children.
+
+Each of them stops its own call within 10 s, and its own children besides.
+"""
 
 READ_WITHIN = timedelta(seconds=5)
 """How long the reading of a child's history may take, the wait for a worker included."""
@@ -58,13 +64,26 @@ class Children:
         self._is_telling = False
 
     async def run(self, move: Delegate, agent: AgentDefinition) -> None:
-        """Start the turns of a call, all at once, and wait until they are over. A cancel is passed on, with its reason."""
-        keys = [Key(move.key.step, move.key.call, child=place) for place in range(1, len(move.errands) + 1)]
-        tasks = [asyncio.create_task(self._one(key, errand, agent)) for key, errand in zip(keys, move.errands, strict=True)]
+        """Start the turns of a call, all at once, and wait until they are over.
+
+        A cancel is passed on, with its reason.
+        """
+        keys = [
+            Key(move.key.step, move.key.call, child=place)
+            for place in range(1, len(move.errands) + 1)
+        ]
+        tasks = [
+            asyncio.create_task(self._one(key, errand, agent))
+            for key, errand in zip(keys, move.errands, strict=True)
+        ]
         try:
             await self._until_over(keys, tasks, agent)
         except asyncio.CancelledError:
-            await self._stop(keys, tasks, workflow.cancellation_reason() or "the turn that delegated this was cancelled")
+            await self._stop(
+                keys,
+                tasks,
+                workflow.cancellation_reason() or "the turn that delegated this was cancelled",
+            )
             raise
 
     async def told(self, fact: ChildTold) -> None:
@@ -75,7 +94,10 @@ class Children:
         await self.count_time()
 
     async def count_time(self) -> None:
-        """Time stands still while everything that runs waits for people; the turn above hears of it."""
+        """Time stands still while everything that runs waits for people.
+
+        The turn above hears of it.
+        """
         board = self._board
         waiting = [child for child in board.state.children if child.waits_for and not child.ended]
         waits = bool(waiting) and len(waiting) == len(board.state.in_flight)
@@ -91,7 +113,10 @@ class Children:
         await self._tell()
 
     async def _tell(self) -> None:
-        """Tell the turn above the news, one after the other: of two signals on their way, the later may come first."""
+        """Tell the turn above the news, one after the other.
+
+        Of two signals on their way, the later may come first.
+        """
         if self._is_telling:
             return
         self._is_telling, told = True, None
@@ -110,7 +135,9 @@ class Children:
                 return
             key = replace(key, attempt=key.attempt + 1)
 
-    async def _attempt(self, key: Key, turn_id: str, errand: Errand, agent: AgentDefinition) -> ChildEnded:
+    async def _attempt(
+        self, key: Key, turn_id: str, errand: Errand, agent: AgentDefinition
+    ) -> ChildEnded:
         board = self._board
         request = self._request(key, errand, agent)
         board.note(ChildScheduled(key, turn_id, request))
@@ -158,7 +185,7 @@ class Children:
                 result_type=RawValue,
                 activity_id=str(place),
                 schedule_to_close_timeout=READ_WITHIN,
-                heartbeat_timeout=heartbeats.TIMEOUT,
+                heartbeat_timeout=names.HEARTBEAT_TIMEOUT,
                 retry_policy=ONCE,
                 summary=f"step {key.step}: {child.turn_id} left no summary",
             )
@@ -173,7 +200,7 @@ class Children:
         self._board.note(fact)
         self._board.show()
         self._running.pop(replace(fact.key, attempt=1), None)
-        records.delegation_ended(before, self._board.state, fact.key)
+        log_events.delegation_ended(before, self._board.state, fact.key)
 
     def _request(self, key: Key, errand: Errand, agent: AgentDefinition) -> TurnRequest:
         """What a child is started with: its task, and what the turns above let it do."""
@@ -190,14 +217,22 @@ class Children:
         task = state.request.task
         return TurnRequest(
             agent=errand.agent,
-            task=Task(content=errand.task, type=task.type, requires_human_approval=task.requires_human_approval),
+            task=Task(
+                content=errand.task,
+                type=task.type,
+                requires_human_approval=task.requires_human_approval,
+            ),
             labels=state.request.labels,
-            budget=_with_time(errand.budget, delegate.budget if delegate else None, self._board.time_for_calls),
+            budget=_with_time(
+                errand.budget, delegate.budget if delegate else None, self._board.time_for_calls
+            ),
             allowed_tools=delegate.allowed_tools if delegate else None,
             lineage=lineage,
         )
 
-    async def _until_over(self, keys: list[Key], tasks: list[asyncio.Task[None]], agent: AgentDefinition) -> None:
+    async def _until_over(
+        self, keys: list[Key], tasks: list[asyncio.Task[None]], agent: AgentDefinition
+    ) -> None:
         """Wait for them. The first that fails, or the deadline, stops the others."""
         board = self._board
         while not all(task.done() for task in tasks):
@@ -210,7 +245,8 @@ class Children:
             alarm = board.clock.alarm
             await workflow.wait_condition(
                 lambda seen=seen, alarm=alarm: (  # type: ignore[misc]
-                    seen != (self._heard, sum(task.done() for task in tasks)) or (alarm is not None and alarm.done())
+                    seen != (self._heard, sum(task.done() for task in tasks))
+                    or (alarm is not None and alarm.done())
                 )
             )
             if agent.on_child_error == "cancel":
@@ -241,7 +277,9 @@ class Children:
                     handle.cancel(reason)
 
 
-async def _start(state: TurnState, turn_id: str, request: TurnRequest) -> workflow.ChildWorkflowHandle[Any, Any]:
+async def _start(
+    state: TurnState, turn_id: str, request: TurnRequest
+) -> workflow.ChildWorkflowHandle[Any, Any]:
     info = workflow.info()
     indexed = state.agent is not None and state.agent.indexed
     return await workflow.start_child_workflow(
@@ -251,8 +289,14 @@ async def _start(state: TurnState, turn_id: str, request: TurnRequest) -> workfl
         result_type=RawValue,
         parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-        search_attributes=search.at_start(request.agent, request.labels, parent=info.workflow_id) if indexed else None,
-        **requests.introduced(request, {tracing.MEMO_TRACE: ancestors.span_of_this_turn().traceparent()}),
+        search_attributes=(
+            search_attributes.at_start(request.agent, request.labels, parent=info.workflow_id)
+            if indexed
+            else None
+        ),
+        **start_request.introduced(
+            request, {trace_ids.MEMO_TRACE: ancestors.span_of_this_turn().traceparent()}
+        ),
     )
 
 
@@ -262,8 +306,10 @@ def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
         InheritedTool(
             owner=tool.owner or agent.name,
             name=tool.name,
-            needs_approval=tool.needs_approval or agent.approval == "all" or (agent.approval == "changes" and not tool.is_read_only),
-            has_policy=bool(policies := approvals.policies_of(agent, tool)),
+            needs_approval=tool.needs_approval
+            or agent.approval == "all"
+            or (agent.approval == "changes" and not tool.is_read_only),
+            has_policy=bool(policies := policy.policies_of(agent, tool)),
             policies=policies,
         )
         for tool in agent.tools
@@ -271,7 +317,9 @@ def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
     )
 
 
-def _with_time(budget: Budget | None, named: Budget | None, left: timedelta | None) -> Budget | None:
+def _with_time(
+    budget: Budget | None, named: Budget | None, left: timedelta | None
+) -> Budget | None:
     """The budget with the time that is left of the parent's, or less where the delegate is named less."""
     times = [time for time in (left, named.time if named else None) if time is not None]
     if not times:

@@ -1,4 +1,7 @@
-"""The time of a turn: wall clock by the workflow's own clock, without the waits for people. One durable timer wakes it at its deadline."""
+"""The time of a turn: wall clock by the workflow's own clock, without the waits for people.
+
+One durable timer wakes it at its deadline.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +45,19 @@ class Clock:
         self._waits_since = None
 
     def wake_after(self, left: timedelta | None, summary: str) -> None:
-        """Have the timer end when `left` is over; none where there is no limit. A timer that is right already stays."""
+        """Have the timer end when `left` is over; none where there is no limit.
+
+        A timer that is right already stays.
+        """
         deadline = None if left is None else workflow.now() + left
         if deadline == self._deadline and self.alarm is not None:
             return
         self.stop()
         self._deadline = deadline
         if left is not None:
-            self.alarm = asyncio.create_task(workflow.sleep(max(left, timedelta()), summary=summary))
+            self.alarm = asyncio.create_task(
+                workflow.sleep(max(left, timedelta()), summary=summary)
+            )
 
     def stop(self) -> None:
         """Need no timer any more."""
@@ -58,7 +66,14 @@ class Clock:
         self.alarm = self._deadline = None
 
 
-async def ended_within(tasks: Sequence[asyncio.Future[Any]], limit: timedelta, summary: str) -> None:
-    """Wait until all are over, but no longer than `limit`; its timer says in the web UI what it is for."""
+async def ended_within(
+    tasks: Sequence[asyncio.Future[Any]], limit: timedelta, summary: str
+) -> None:
+    """Wait until all are over, but no longer than `limit`.
+
+    Its timer says in the web UI what it is for.
+    """
     with contextlib.suppress(TimeoutError):
-        await workflow.wait_condition(lambda: all(task.done() for task in tasks), timeout=limit, timeout_summary=summary)
+        await workflow.wait_condition(
+            lambda: all(task.done() for task in tasks), timeout=limit, timeout_summary=summary
+        )

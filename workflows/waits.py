@@ -1,4 +1,6 @@
-"""The waits of a turn for people and for providers. They are durable, and seen by everybody who looks.
+"""The waits of a turn for people and for providers.
+
+They are durable, and seen by everybody who looks.
 
 Those for people do not count as time of the turn.
 """
@@ -11,14 +13,15 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from perdure import limits, outages
-from perdure.approvals import Asked
-from perdure.chains import Choice
-from perdure.facts import Key, WaitBegan, WaitEnded
-from perdure.state import PROVIDER
+from perdure import limits
 from perdure.text import one_line
-from perdure.workflows import ancestors, closing, records
-from perdure.workflows.board import Board
+from perdure.turn import outages
+from perdure.turn.approvals import Asked
+from perdure.turn.facts import Key, WaitBegan, WaitEnded
+from perdure.turn.fallback import Choice
+from perdure.turn.state import PROVIDER
+from perdure.workflows import ancestors, log_events, visibility
+from perdure.workflows.turn_context import Board
 
 _REASON_CHARACTERS = 200
 
@@ -34,22 +37,34 @@ async def for_resume(board: Board, reason: str) -> None:
     """Wait until a person has the model asked again, or adds to the budget."""
     pardoned, budget = board.state.pardoned, board.state.ledger.budget
     async with _waiting(board, WaitBegan("resume", reason), []):
-        await workflow.wait_condition(lambda: board.state.pardoned != pardoned or board.state.ledger.budget != budget)
+        await workflow.wait_condition(
+            lambda: board.state.pardoned != pardoned or board.state.ledger.budget != budget
+        )
 
 
 async def for_provider(board: Board, choice: Choice, key: Key) -> bool:
-    """Wait before a provider is asked again; whether it still has to be. The time of the turn counts."""
+    """Wait before a provider is asked again; whether it still has to be.
+
+    The time of the turn counts.
+    """
     pardoned = board.state.pardoned
     if outages.is_told(choice.number, choice.delay):
         until = workflow.now() + choice.delay
         reason = board.state.failures[-1].error.message
         if board.state.waiting is None or board.state.waiting.kind != PROVIDER:
-            records.wait_began(board.state, PROVIDER)
-        board.note(closing.begin_wait(board.state, WaitBegan(PROVIDER, reason, (), board.failing_since, until, key.attempt)))
+            log_events.wait_began(board.state, PROVIDER)
+        board.note(
+            visibility.begin_wait(
+                board.state,
+                WaitBegan(PROVIDER, reason, (), board.failing_since, until, key.attempt),
+            )
+        )
         board.show("waits for provider")
     try:
         await workflow.wait_condition(
-            lambda: board.state.pardoned != pardoned, timeout=choice.delay, timeout_summary=f"before {choice.target.model} is asked again"
+            lambda: board.state.pardoned != pardoned,
+            timeout=choice.delay,
+            timeout_summary=f"before {choice.target.model} is asked again",
         )
     except TimeoutError:
         return True
@@ -60,7 +75,7 @@ def provider_is_back(board: Board) -> None:
     """A model answered, after a wait or without one."""
     if board.state.waiting is not None and board.state.waiting.kind == PROVIDER:
         ended = WaitEnded()
-        closing.end_wait(board.state, ended)
+        visibility.end_wait(board.state, ended)
         board.note(ended)
 
 
@@ -75,12 +90,24 @@ async def for_approval(board: Board, asked: Asked) -> None:
         """What is late is answered: with no."""
         return {call.id for call, _ in board.state.asked.calls} <= late
 
-    why = "".join(f"; {one.call_id}: {one_line(one.reason, _REASON_CHARACTERS)}" for one in pending if one.reason)
-    async with _waiting(board, WaitBegan("approval", f"somebody has to approve or deny {names}{why}", pending), expired):
+    why = "".join(
+        f"; {one.call_id}: {one_line(one.reason, _REASON_CHARACTERS)}"
+        for one in pending
+        if one.reason
+    )
+    async with _waiting(
+        board,
+        WaitBegan("approval", f"somebody has to approve or deny {names}{why}", pending),
+        expired,
+    ):
         for one in sorted(pending, key=lambda each: each.expires_at):
             left = max(one.expires_at - workflow.now(), timedelta())
             try:
-                await workflow.wait_condition(all_answered, timeout=left, timeout_summary=f"the approval of {one.tool} expires")
+                await workflow.wait_condition(
+                    all_answered,
+                    timeout=left,
+                    timeout_summary=f"the approval of {one.tool} expires",
+                )
             except TimeoutError:
                 late.add(one.call_id)
                 board.show()
@@ -89,16 +116,16 @@ async def for_approval(board: Board, asked: Asked) -> None:
 
 @contextlib.asynccontextmanager
 async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncIterator[None]:
-    records.wait_began(board.state, waits.kind)
+    log_events.wait_began(board.state, waits.kind)
     board.clock.begin_wait()
-    board.note(closing.begin_wait(board.state, waits))
+    board.note(visibility.begin_wait(board.state, waits))
     board.show(f"waits for {waits.kind}")
     await ancestors.tell_waits(board.state, waits.kind, waits.reason)
     yield
     board.clock.end_wait()
     ended = WaitEnded(tuple(expired))
-    closing.end_wait(board.state, ended)
+    visibility.end_wait(board.state, ended)
     before = board.state
     board.note(ended)
-    records.answered_without_a_run(before, board.state, refused="expired")
+    log_events.answered_without_a_run(before, board.state, refused="expired")
     await ancestors.tell_goes_on(board.state)

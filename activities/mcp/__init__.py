@@ -1,1 +1,5 @@
-"""MCP servers at work. Only `toolboxes` may be imported without the extra `mcp`; it imports the rest when the first server is asked."""
+"""MCP servers at work.
+
+Only `toolboxes` may be imported without the extra `mcp`; it imports the rest when the first server
+is asked.
+"""

@@ -1,4 +1,8 @@
-"""One connection to a server: opened and closed in one task of its own, as the cancel scopes of an MCP client need it; used from any of its loop."""
+"""One connection to a server.
+
+Opened and closed in one task of its own, as the cancel scopes of an MCP client need it; used from
+any of its loop.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,14 @@ from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, Implem
 from pydantic import JsonValue
 
 from perdure import errors, limits
-from perdure.activities import secrets
 from perdure.activities.mcp import programs
 from perdure.activities.mcp.http import http_client
 from perdure.activities.mcp.process import ServerProcess
 from perdure.activities.mcp.results import output_of
-from perdure.mcp_servers import ListedTool, MCPServer
+from perdure.agents.mcp_servers import ListedTool, MCPServer
+from perdure.temporal import secrets
 from perdure.text import described, one_line
-from perdure.wire import ToolOutput
+from perdure.turn.wire import ToolOutput
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -43,7 +47,10 @@ _CLOSE_S = 12.0
 
 
 class ServerDownError(Exception):
-    """A server could not be started, asked or reached. The message says which and why, without secrets. `is_slow`: it was waited for in vain."""
+    """A server could not be started, asked or reached.
+
+    The message says which and why, without secrets. `is_slow`: it was waited for in vain.
+    """
 
     def __init__(self, message: str, *, is_slow: bool = False) -> None:
         super().__init__(message)
@@ -51,7 +58,10 @@ class ServerDownError(Exception):
 
 
 class ServerRefusedError(Exception):
-    """A server answered a call with an error of its own. The message is what it said, without secrets."""
+    """A server answered a call with an error of its own.
+
+    The message is what it said, without secrets.
+    """
 
 
 class Connection:
@@ -79,12 +89,16 @@ class Connection:
         """What the server offers now.
 
         Raises:
-            ServerDownError: It does not start, or does not say; or a call had to be stopped meanwhile, and with it the server.
+            ServerDownError: It does not start, or does not say; or a call had to be stopped
+                meanwhile, and with it the server.
             ConfigurationError: A variable that it needs is not set.
         """
         async with self._used():
             client = await self._opened()
-            asking, stuck = asyncio.create_task(self._asked(client)), asyncio.create_task(self._stuck.wait())
+            asking, stuck = (
+                asyncio.create_task(self._asked(client)),
+                asyncio.create_task(self._stuck.wait()),
+            )
             try:
                 await asyncio.wait({asking, stuck}, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
@@ -95,8 +109,13 @@ class Connection:
                 asking.cancel()
                 stuck.cancel()
 
-    async def call(self, tool: str, arguments: Mapping[str, JsonValue], progress: ProgressFnT) -> ToolOutput:
-        """Call a tool by the server's own name. A server of ours whose call is cancelled is ended, for nothing else is sure to stop the call.
+    async def call(
+        self, tool: str, arguments: Mapping[str, JsonValue], progress: ProgressFnT
+    ) -> ToolOutput:
+        """Call a tool by the server's own name.
+
+        A server of ours whose call is cancelled is ended, for nothing else is sure to stop the
+        call.
 
         Raises:
             ServerDownError: The connection broke, or the answer is none.
@@ -105,12 +124,18 @@ class Connection:
         async with self._used():
             client = await self._opened()
             try:
-                output = output_of(await self._stoppable(client.call_tool(tool, dict(arguments), progress_callback=progress)))
+                output = output_of(
+                    await self._stoppable(
+                        client.call_tool(tool, dict(arguments), progress_callback=progress)
+                    )
+                )
                 return output.model_copy(update={"content": self.without_secrets(output.content)})
             except MCPError as error:
                 if not _is_closed(error):
                     raise ServerRefusedError(self._words(error)) from None
-                raise await self._down("it ended during the call; whether it took effect is unknown") from None
+                raise await self._down(
+                    "it ended during the call; whether it took effect is unknown"
+                ) from None
             except Exception as error:  # noqa: BLE001 - of any library below; its text is cleaned
                 raise await self._down(self._words(error)) from None
 
@@ -164,11 +189,15 @@ class Connection:
         finally:
             self._in_use -= 1
             if not self._in_use:
-                self._idle = asyncio.get_running_loop().call_later(0 if self._retired else self._idle_s, self._closing.set)
+                self._idle = asyncio.get_running_loop().call_later(
+                    0 if self._retired else self._idle_s, self._closing.set
+                )
 
     async def _asked(self, client: Client) -> list[Tool]:
         """All pages of the list. While others use the server it may be slow to tell them."""
-        limit = (limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout).total_seconds()
+        limit = (
+            limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
+        ).total_seconds()
         found: list[Tool] = []
         cursor: str | None = None
         try:
@@ -180,10 +209,14 @@ class Connection:
                     if cursor is None:
                         break
         except TimeoutError:
-            raise await self._down(f"it did not tell its tools within {limit:g} s", is_slow=True) from None
+            raise await self._down(
+                f"it did not tell its tools within {limit:g} s", is_slow=True
+            ) from None
         except Exception as error:  # noqa: BLE001 - of any library below; its text is cleaned
             is_slow = isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT
-            raise await self._down(f"it did not tell its tools: {self._words(error)}", is_slow=is_slow) from None
+            raise await self._down(
+                f"it did not tell its tools: {self._words(error)}", is_slow=is_slow
+            ) from None
         return found
 
     async def _keep(self) -> None:
@@ -203,7 +236,9 @@ class Connection:
         except BaseException as error:  # noqa: BLE001 - a group of exceptions, of which some may not be Exceptions
             self._fail(await self._down(self._words(error), is_over=True))
         finally:
-            self._fail(ServerDownError(self._told("it could not be opened")))  # if nothing else has been said
+            self._fail(
+                ServerDownError(self._told("it could not be opened"))
+            )  # if nothing else has been said
             self._closing.set()
 
     def _fail(self, error: Exception) -> None:
@@ -226,19 +261,35 @@ class Connection:
             return Client(cast("Server[Any]", server.in_process), client_info=info, cache=None)
         if server.command:
             if missing := programs.missing(server):
-                raise errors.ConfigurationError(f"the MCP server {server.name!r}: {missing}", context={"server": server.name})
-            named = {name: _variable(server, variable) for name, variable in server.variables.items()}
+                raise errors.ConfigurationError(
+                    f"the MCP server {server.name!r}: {missing}", context={"server": server.name}
+                )
+            named = {
+                name: _variable(server, variable) for name, variable in server.variables.items()
+            }
             self._hidden = named
             kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
             self._process = ServerProcess(server.command, {**kept, **named}, server.cwd)
             return Client(self._process, client_info=info, cache=None)
-        self._hidden = {variable: secrets.read_words(variable) for variable in server.headers_env.values()}
-        headers = {header: _header(header, self._hidden[variable]) for header, variable in server.headers_env.items()}
+        self._hidden = {
+            variable: secrets.read_words(variable) for variable in server.headers_env.values()
+        }
+        headers = {
+            header: _header(header, self._hidden[variable])
+            for header, variable in server.headers_env.items()
+        }
         http = await stack.enter_async_context(http_client(headers, server.timeout))
-        return Client(streamable_http_client(server.url, http_client=http), client_info=info, cache=None)
+        return Client(
+            streamable_http_client(server.url, http_client=http), client_info=info, cache=None
+        )
 
-    async def _down(self, why: str, *, is_slow: bool = False, is_over: bool = False) -> ServerDownError:
-        """The error that says what is wrong. How a process ended, and what it said, may come a moment later."""
+    async def _down(
+        self, why: str, *, is_slow: bool = False, is_over: bool = False
+    ) -> ServerDownError:
+        """The error that says what is wrong.
+
+        How a process ended, and what it said, may come a moment later.
+        """
         if self._process is not None and self._process.ended.is_set() and not is_over:
             await asyncio.wait({self._task}, timeout=1)
         return ServerDownError(self._told(why), is_slow=is_slow)
@@ -249,18 +300,32 @@ class Connection:
             code = self._process.exit_code
             parts += [f"exit code {code}"] if code is not None else []
             parts += [self._process.complaint] if self._process.complaint else []
-            parts += [f"it said: {one_line(self.without_secrets(self._process.said), _CHARACTERS)}"] if self._process.said.strip() else []
+            parts += (
+                [f"it said: {one_line(self.without_secrets(self._process.said), _CHARACTERS)}"]
+                if self._process.said.strip()
+                else []
+            )
         return self.without_secrets("; ".join(parts))
 
     def _words(self, error: BaseException) -> str:
         """What an exception says, or the first of a group."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        return one_line(self.without_secrets(str(error) if isinstance(error, MCPError) else described(error)), _CHARACTERS)
+        return one_line(
+            self.without_secrets(str(error) if isinstance(error, MCPError) else described(error)),
+            _CHARACTERS,
+        )
 
     def without_secrets(self, text: str) -> str:
         """Words of the server without the values that it was given by the environment."""
-        return secrets.without(text, {name: value for name, value in self._hidden.items() if len(value) >= _SECRET_CHARACTERS})
+        return secrets.without(
+            text,
+            {
+                name: value
+                for name, value in self._hidden.items()
+                if len(value) >= _SECRET_CHARACTERS
+            },
+        )
 
 
 async def _taken_as_it_is(name: str, result: CallToolResult) -> None:
@@ -268,19 +333,29 @@ async def _taken_as_it_is(name: str, result: CallToolResult) -> None:
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for its end any more; asyncio would complain of an exception that nobody looked at."""
+    """Nobody waits for its end any more.
+
+    Asyncio would complain of an exception that nobody looked at.
+    """
     if not task.cancelled():
         task.exception()
 
 
 def _is_closed(error: MCPError) -> bool:
-    """Whether the connection ended. Servers use the same code for errors of their own, so the library is known by its words."""
+    """Whether the connection ended.
+
+    Servers use the same code for errors of their own, so the library is known by its words.
+    """
     return error.code == CONNECTION_CLOSED and error.message.startswith(_CLOSED)
 
 
 def _listed(item: Tool, without_secrets: Callable[[str], str]) -> ListedTool:
     hints: Any = item.annotations
-    parameters = {"type": "object", "properties": {}, **{name: value for name, value in item.input_schema.items() if name != "$schema"}}
+    parameters = {
+        "type": "object",
+        "properties": {},
+        **{name: value for name, value in item.input_schema.items() if name != "$schema"},
+    }
     return ListedTool(
         own=item.name,
         description=without_secrets(item.description or item.title or ""),
@@ -303,7 +378,8 @@ def _variable(server: MCPServer, name: str) -> str:
     value = os.environ.get(name)
     if value is None:
         raise errors.ConfigurationError(
-            f"the environment variable {name} is not set; the MCP server {server.name!r} needs it", context={"variable": name, "server": server.name}
+            f"the environment variable {name} is not set; the MCP server {server.name!r} needs it",
+            context={"variable": name, "server": server.name},
         )
     return value
 

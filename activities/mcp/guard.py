@@ -1,10 +1,15 @@
-"""Runs a server as its child, and ends it with all it has started when the worker is gone. Started as `guard.py LIFELINE COMMAND ARGUMENTS…`.
+"""Runs a server as its child, and ends it with all it has started when the worker is gone.
 
-LIFELINE is the read end of a pipe that the worker holds open. It closes when the worker wants the server to end, and by itself when the worker is
-killed. A signal to the parent's death (`PR_SET_PDEATHSIG`) would reach the server alone, not what it started; so the server leads a session of its
-own that is signalled as a group, and on Linux what has left the group is found too: orphans of a subreaper come back to it.
+Started as `guard.py LIFELINE COMMAND ARGUMENTS…`.
 
-This is a program of its own. It is started for each server, so it imports little, and nothing of Perdure.
+LIFELINE is the read end of a pipe that the worker holds open. It closes when the worker wants the
+server to end, and by itself when the worker is killed. A signal to the parent's death
+(`PR_SET_PDEATHSIG`) would reach the server alone, not what it started; so the server leads a
+session of its own that is signalled as a group, and on Linux what has left the group is found too:
+orphans of a subreaper come back to it.
+
+This is a program of its own. It is started for each server, so it imports little, and nothing of
+Perdure.
 """
 
 from __future__ import annotations
@@ -27,7 +32,10 @@ _NOT_FOUND = 127
 
 
 def main(lifeline: int, command: list[str]) -> int:
-    """Run the command to its end, or to that of the worker. The exit code is the command's, or 143 where it was ended."""
+    """Run the command to its end, or to that of the worker.
+
+    The exit code is the command's, or 143 where it was ended.
+    """
     parent = os.getppid()
     os.set_inheritable(lifeline, False)
     _control(_SET_CHILD_SUBREAPER, 1)
@@ -70,7 +78,10 @@ def _become(command: list[str]) -> None:
 
 
 def _let_go() -> None:
-    """The server's input and output are its own; if they were open here, their end would not be seen."""
+    """The server's input and output are its own.
+
+    If they were open here, their end would not be seen.
+    """
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
@@ -138,7 +149,9 @@ def _processes() -> Iterator[tuple[int, int]]:
     for folder in proc.iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()  # the name before it may hold anything
+                fields = (
+                    (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                )  # the name before it may hold anything
                 yield int(folder.name), int(fields[1])
 
 

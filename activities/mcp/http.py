@@ -1,4 +1,7 @@
-"""The HTTP client below a connection to a server: a bounded body, no compression that could hide a large one, and how long it may say nothing."""
+"""The HTTP client below a connection to a server.
+
+A bounded body, no compression that could hide a large one, and how long it may say nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ _CONNECT_S = 10.0
 def http_client(headers: Mapping[str, str], silence: timedelta) -> httpx2.AsyncClient:
     """A client for one server. `silence` is how long it may take to the next byte of an answer."""
     limit = httpx2.Timeout(_CONNECT_S, read=silence.total_seconds() + _CONNECT_S)
-    return httpx2.AsyncClient(headers={"accept-encoding": "identity", **headers}, timeout=limit, event_hooks={"response": [_bound]})
+    return httpx2.AsyncClient(
+        headers={"accept-encoding": "identity", **headers},
+        timeout=limit,
+        event_hooks={"response": [_bound]},
+    )
 
 
 async def _bound(response: httpx2.Response) -> None:
@@ -35,7 +42,9 @@ class _Bounded(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             self._left -= len(chunk)
             if self._left < 0:
-                raise httpx2.ReadError("the server's answer is too long, or packed though nobody asked for that")
+                raise httpx2.ReadError(
+                    "the server's answer is too long, or packed though nobody asked for that"
+                )
             yield chunk
 
     async def aclose(self) -> None:

@@ -1,6 +1,9 @@
-"""The connections of a worker to its servers, one for each, and what is asked of them. All of it lives on one event loop.
+"""The connections of a worker to its servers, one for each, and what is asked of them.
 
-Before each call a server is asked for its list anew: it costs a round trip, shows that the server is alive, and shows what has changed.
+All of it lives on one event loop.
+
+Before each call a server is asked for its list anew: it costs a round trip, shows that the server
+is alive, and shows what has changed.
 """
 
 from __future__ import annotations
@@ -14,11 +17,16 @@ from typing import Any
 from pydantic import JsonValue
 
 from perdure import errors
-from perdure.activities.mcp.connection import IDLE_S, Connection, ServerDownError, ServerRefusedError
-from perdure.mcp_servers import ListedTool, MCPServer, name_of
+from perdure.activities.mcp.connection import (
+    IDLE_S,
+    Connection,
+    ServerDownError,
+    ServerRefusedError,
+)
+from perdure.agents.mcp_servers import ListedTool, MCPServer, name_of
+from perdure.agents.tools import ToolContext
 from perdure.text import head
-from perdure.tools import ToolContext
-from perdure.wire import ToolOutput
+from perdure.turn.wire import ToolOutput
 
 logger = logging.getLogger("perdure")
 
@@ -28,7 +36,10 @@ _NOTE_BYTES = 1_000
 
 
 class Pool:
-    """Connections by what makes them the same. They are opened when they are needed and again when they have died."""
+    """Connections by what makes them the same.
+
+    They are opened when they are needed and again when they have died.
+    """
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
@@ -47,16 +58,34 @@ class Pool:
             raise errors.ConfigurationError(str(error), context={"server": server.name}) from None
         return listed
 
-    async def call(self, server: MCPServer, name: str, pinned: str, context: ToolContext[Any], arguments: Mapping[str, JsonValue]) -> ToolOutput:
-        """Call the tool that models know as `name`, if it is still what the turn is pinned to. What goes wrong is an error result."""
+    async def call(
+        self,
+        server: MCPServer,
+        name: str,
+        pinned: str,
+        context: ToolContext[Any],
+        arguments: Mapping[str, JsonValue],
+    ) -> ToolOutput:
+        """Call the tool that models know as `name`, if it is still what the turn is pinned to.
+
+        What goes wrong is an error result.
+        """
         try:
             connection, listed = await self._asked(server)
             tool = next((item for item in listed if name_of(server.name, item.own) == name), None)
             if tool is None:
-                return _error(f"{name} was not called: the MCP server {server.name!r} does not offer it any more")
+                return _error(
+                    f"{name} was not called: the MCP server {server.name!r} does not offer it any"
+                    " more"
+                )
             if tool.digest != pinned:
-                return _error(f"{name} was not called: its description or its arguments have changed since this turn began, and nobody accepted that")
-            return await connection.call(tool.own, arguments, _notes(context, connection.without_secrets))
+                return _error(
+                    f"{name} was not called: its description or its arguments have changed since"
+                    " this turn began, and nobody accepted that"
+                )
+            return await connection.call(
+                tool.own, arguments, _notes(context, connection.without_secrets)
+            )
         except ServerRefusedError as error:
             return _error(f"{name} failed: the MCP server {server.name!r} refused: {error}")
         except (ServerDownError, errors.ConfigurationError) as error:
@@ -68,7 +97,10 @@ class Pool:
             await asyncio.gather(*(connection.close() for connection in self._all))
 
     async def _asked(self, server: MCPServer) -> tuple[Connection, list[ListedTool]]:
-        """The connection and what the server lists. One that turns out to be dead is opened again, once."""
+        """The connection and what the server lists.
+
+        One that turns out to be dead is opened again, once.
+        """
         for left in reversed(range(_ATTEMPTS)):
             connection = self._connection(server)
             try:
@@ -96,7 +128,13 @@ def _notes(context: ToolContext[Any], without_secrets: Callable[[str], str]) -> 
         nonlocal last
         if time.monotonic() - last >= _NOTE_EVERY_S:
             last = time.monotonic()
-            context.heartbeat({"progress": progress, "total": total, "message": head(without_secrets(message or ""), _NOTE_BYTES)})
+            context.heartbeat(
+                {
+                    "progress": progress,
+                    "total": total,
+                    "message": head(without_secrets(message or ""), _NOTE_BYTES),
+                }
+            )
 
     return note
 

@@ -1,10 +1,11 @@
 """A server as a process of the worker, and its standard input and output as the transport of an MCP client.
 
-The package `mcp` could start processes too. This does, because a process has to go when the worker is killed (`guard`), a line has to be bounded, and
-what it says on standard error has to be at hand when it fails.
+The package `mcp` could start processes too. This does, because a process has to go when the worker
+is killed (`guard`), a line has to be bounded, and what it says on standard error has to be at hand
+when it fails.
 
-A server that writes more than it should takes time of all turns, so little of it is read ahead, and it is read at a limited pace: the server then
-waits at its full pipe.
+A server that writes more than it should takes time of all turns, so little of it is read ahead, and
+it is read at a limited pace: the server then waits at its full pipe.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ _Outbox = MemoryObjectSendStream[SessionMessage]
 
 
 class ServerProcess:
-    """A context in which a server runs. What it gives are the streams of a session. `ended` is set when the server says nothing any more."""
+    """A context in which a server runs.
+
+    What it gives are the streams of a session. `ended` is set when the server says nothing any
+    more.
+    """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str = "") -> None:
         self._command = command
@@ -95,10 +100,17 @@ class ServerProcess:
         self._to_session, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outbox, self._from_session = anyio.create_memory_object_stream[SessionMessage](0)
         self._ends = (inbox, outbox)
-        self._tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self._listen())]
+        self._tasks = [
+            asyncio.create_task(work) for work in (self._read(), self._write(), self._listen())
+        ]
         return inbox, outbox
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """End it: its input closes, and what does not go then is ended by the guard."""
         try:
             assert self._process.stdin is not None
@@ -129,7 +141,9 @@ class ServerProcess:
             async with self._to_session:
                 await self._read_lines(self._process.stdout)
         except ValueError:
-            self.complaint = f"it wrote a line of more than {limits.PROVIDER_BODY_BYTES // 1_000_000} MB"
+            self.complaint = (
+                f"it wrote a line of more than {limits.PROVIDER_BODY_BYTES // 1_000_000} MB"
+            )
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # the session is over
         finally:
@@ -169,7 +183,10 @@ class ServerProcess:
             self.ended.set()
 
     async def _listen(self) -> None:
-        """Keep the end of what it says on standard error; if nobody read that, the server would stand still."""
+        """Keep the end of what it says on standard error.
+
+        If nobody read that, the server would stand still.
+        """
         assert self._process.stderr is not None
         pace, loop = _Pace(), asyncio.get_running_loop()
         while chunk := await self._process.stderr.read(_CHUNK):

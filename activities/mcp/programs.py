@@ -6,14 +6,23 @@ import os
 import shutil
 from pathlib import Path
 
-from perdure.mcp_servers import MCPServer
+from perdure.agents.mcp_servers import MCPServer
 
 
 def missing(server: MCPServer) -> str:
-    """What is wrong with the command of a server: its program is not where it would be looked for. Empty where nothing is."""
+    """What is wrong with the command of a server: its program is not where it would be looked for.
+
+    Empty where nothing is.
+    """
     if not server.command:
         return ""
     program, path = server.command[0], os.environ.get(server.variables.get("PATH", "PATH"))
     if "/" in program:
-        return "" if shutil.which(Path(server.cwd) / program) else f"there is no program {program!r}"
-    return "" if shutil.which(program, path=path) else f"there is no program {program!r} on the PATH of this worker"
+        return (
+            "" if shutil.which(Path(server.cwd) / program) else f"there is no program {program!r}"
+        )
+    return (
+        ""
+        if shutil.which(program, path=path)
+        else f"there is no program {program!r} on the PATH of this worker"
+    )

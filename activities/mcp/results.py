@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
+from mcp_types import (
+    AudioContent,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 
+from perdure.agents.tools import encode
 from perdure.text import in_units
-from perdure.tools import encode
-from perdure.wire import ToolOutput
+from perdure.turn.wire import ToolOutput
 
 
 def output_of(result: CallToolResult) -> ToolOutput:
-    """Texts and resources one after the other, and the structured value where no text is the same. Images and the like are named and left out."""
+    """Texts and resources one after the other, and the structured value where no text is the same.
+
+    Images and the like are named and left out.
+    """
     parts = [_part(block) for block in result.content]
     if result.structured_content is not None and not _is_said(result):
         parts.append(encode(result.structured_content))
@@ -26,7 +37,9 @@ def _part(block: Any) -> str:
     if isinstance(block, ImageContent | AudioContent):
         return _left_out(block.type, block.mime_type, block.data)
     if isinstance(block, ResourceLink):
-        about = ", ".join(part for part in (block.title or block.name, block.mime_type, block.description) if part)
+        about = ", ".join(
+            part for part in (block.title or block.name, block.mime_type, block.description) if part
+        )
         return f"[resource {block.uri}: {about}]"
     if isinstance(block, EmbeddedResource):
         resource = block.resource
@@ -41,7 +54,10 @@ def _left_out(what: str, mime_type: str | None, base64: str) -> str:
 
 
 def _is_said(result: CallToolResult) -> bool:
-    """Whether the texts say what the structured value says, as the protocol asks for. Many put a text into an object of one field."""
+    """Whether the texts say what the structured value says, as the protocol asks for.
+
+    Many put a text into an object of one field.
+    """
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     values = [_parsed(text) for text in texts]
     value = result.structured_content

@@ -1,7 +1,9 @@
-"""MCP servers of agents: their tools when a turn begins, and the function behind a tool when it is called.
+"""MCP servers of agents.
 
-Connections live on a loop of their own, so that neither a tool that blocks nor a server that misbehaves hurts anything else. Nothing of `mcp` is
-imported for agents without servers.
+Their tools when a turn begins, and the function behind a tool when it is called.
+
+Connections live on a loop of their own, so that neither a tool that blocks nor a server that
+misbehaves hurts anything else. Nothing of `mcp` is imported for agents without servers.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from pydantic import JsonValue
 
 from perdure import errors
 from perdure.activities.tool_loop import ToolLoop
-from perdure.agents import Agent
-from perdure.mcp_servers import Call, MCPServer, MCPTool, toolbox
-from perdure.tools import Tool, Toolbox, ToolContext
+from perdure.agents.agent import Agent
+from perdure.agents.mcp_servers import Call, MCPServer, MCPTool, toolbox
+from perdure.agents.tools import Tool, Toolbox, ToolContext
 
 if TYPE_CHECKING:
     from perdure.activities.mcp.pool import Pool
@@ -35,42 +37,59 @@ class Servers:
         self.loop = ToolLoop(self._lifespan, name="perdure-mcp")
 
     async def read(self, agent: Agent[Any], allowed: Collection[str] | None = None) -> Agent[Any]:
-        """The agent with what its servers offer now instead of them. Those of which no tool is in `allowed` are not asked.
+        """The agent with what its servers offer now instead of them.
+
+        Those of which no tool is in `allowed` are not asked.
 
         Raises:
-            ConfigurationError: A server cannot be started or asked, or offers something else than the agent says.
+            ConfigurationError: A server cannot be started or asked, or offers something else than
+                the agent says.
         """
-        servers = [server for server in agent.servers if allowed is None or any(map(server.offers, allowed))]
+        servers = [
+            server
+            for server in agent.servers
+            if allowed is None or any(map(server.offers, allowed))
+        ]
         if not agent.servers:
             return agent
         found = await self._toolboxes(servers)
-        boxes = [found.get(box.name) if isinstance(box, MCPServer) else box for box in agent.toolboxes]
+        boxes = [
+            found.get(box.name) if isinstance(box, MCPServer) else box for box in agent.toolboxes
+        ]
         return replace(agent, toolboxes=[box for box in boxes if box is not None])
 
     async def find(self, agent: Agent[Any], name: str) -> Tool | None:
         """The tool of an agent's server, as it is now; None where none offers it.
 
         Raises:
-            ConfigurationError: The server cannot be started or asked, or offers something else than the agent says.
+            ConfigurationError: The server cannot be started or asked, or offers something else than
+                the agent says.
         """
         server = _server(agent, name)
         if server is None:
             return None
         box = (await self._toolboxes([server]))[server.name]
-        return next((item for item in box.tools if isinstance(item, MCPTool) and item.name == name), None)
+        return next(
+            (item for item in box.tools if isinstance(item, MCPTool) and item.name == name), None
+        )
 
     async def toolbox(self, server: MCPServer) -> Toolbox:
         """What a server offers now.
 
         Raises:
-            ConfigurationError: The server cannot be started or asked, or offers something else than the agent says.
+            ConfigurationError: The server cannot be started or asked, or offers something else than
+                the agent says.
         """
         return (await self._toolboxes([server]))[server.name]
 
     def tool(self, agent: Agent[Any], name: str, pinned: str) -> Tool | None:
         """The tool for one call, which compares what the server offers with what the turn is pinned to; None where no server can have it."""
         server = _server(agent, name)
-        return None if server is None else MCPTool(server, name, self._call(server, name, pinned), pinned)
+        return (
+            None
+            if server is None
+            else MCPTool(server, name, self._call(server, name, pinned), pinned)
+        )
 
     async def _toolboxes(self, servers: Sequence[MCPServer]) -> dict[str, Toolbox]:
         if not servers:
@@ -81,7 +100,10 @@ class Servers:
             return await asyncio.gather(*map(pool.tools, servers))
 
         listed = await self.loop.run(ask())
-        return {server.name: toolbox(server, items, functools.partial(self._call, server)) for server, items in zip(servers, listed, strict=True)}
+        return {
+            server.name: toolbox(server, items, functools.partial(self._call, server))
+            for server, items in zip(servers, listed, strict=True)
+        }
 
     def _call(self, server: MCPServer, name: str, pinned: str) -> Call:
         async def call(context: ToolContext[Any], arguments: Mapping[str, JsonValue]) -> object:
@@ -98,7 +120,9 @@ class Servers:
         try:
             from perdure.activities.mcp.pool import Pool
         except ModuleNotFoundError as error:
-            raise errors.ConfigurationError(f"MCP servers need the package {error.name}: pip install 'perdure[mcp]'") from None
+            raise errors.ConfigurationError(
+                f"MCP servers need the package {error.name}: pip install 'perdure[mcp]'"
+            ) from None
         with self._lock:
             self._pool = self._pool or Pool()
             return self._pool

@@ -1,4 +1,7 @@
-"""Providers of models: one file per vendor's API. httpx is loaded with the first request, not with this package."""
+"""Providers of models: one file per vendor's API.
+
+httpx is loaded with the first request, not with this package.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from perdure import limits
-from perdure.activities.models import Models, Provider
+from perdure.activities.provider import Models, Provider
 from perdure.activities.providers.anthropic import ANTHROPIC_URL, Anthropic
 from perdure.activities.providers.direct import Model
 from perdure.activities.providers.librarian import Librarian
@@ -16,7 +19,15 @@ from perdure.activities.providers.openai_chat import OpenAIChat
 from perdure.activities.providers.openai_responses import OpenAIResponses
 from perdure.activities.providers.pydantic_ai import PydanticAI
 
-__all__ = ["Anthropic", "Model", "OpenAIChat", "OpenAIResponses", "PydanticAI", "connect", "defaults"]
+__all__ = [
+    "Anthropic",
+    "Model",
+    "OpenAIChat",
+    "OpenAIResponses",
+    "PydanticAI",
+    "connect",
+    "defaults",
+]
 
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_HOST = "127.0.0.1:11434"
@@ -27,25 +38,38 @@ _PORT = re.compile(r":\d+$")
 def defaults() -> dict[str, Provider]:
     """The providers that every worker has, by the name before a model's colon.
 
-    `anthropic` takes its key from ANTHROPIC_API_KEY and its address from ANTHROPIC_BASE_URL, `openai` and `openai-responses` from OPENAI_API_KEY
-    and OPENAI_BASE_URL, `ollama` its address from OLLAMA_HOST, in Ollama's own forms (`127.0.0.1:11434`) too. `offline` needs neither key nor
+    `anthropic` takes its key from ANTHROPIC_API_KEY and its address from ANTHROPIC_BASE_URL,
+    `openai` and `openai-responses` from OPENAI_API_KEY and OPENAI_BASE_URL, `ollama` its address
+    from OLLAMA_HOST, in Ollama's own forms (`127.0.0.1:11434`) too. `offline` needs neither key nor
     network.
     """
     return {
         "anthropic": Anthropic(base_url=os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL),
         "openai": OpenAIChat(base_url=os.environ.get("OPENAI_BASE_URL") or OPENAI_URL),
-        "openai-responses": OpenAIResponses(base_url=os.environ.get("OPENAI_BASE_URL") or OPENAI_URL),
-        "ollama": OpenAIChat(base_url=ollama_url(os.environ.get("OLLAMA_HOST") or OLLAMA_HOST), api_key_env=None, name="ollama"),
+        "openai-responses": OpenAIResponses(
+            base_url=os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        ),
+        "ollama": OpenAIChat(
+            base_url=ollama_url(os.environ.get("OLLAMA_HOST") or OLLAMA_HOST),
+            api_key_env=None,
+            name="ollama",
+        ),
         "offline": Librarian(),
     }
 
 
-def connect(model: str, *, providers: Mapping[str, Provider] | None = None, timeout: timedelta = limits.MODEL_CALL) -> Model:
+def connect(
+    model: str,
+    *,
+    providers: Mapping[str, Provider] | None = None,
+    timeout: timedelta = limits.MODEL_CALL,
+) -> Model:
     """A model to ask without Temporal, with a key from the environment as workers take it.
 
     Args:
         model: `provider:model`.
-        providers: Providers of one's own, by the name before the colon, besides those of `defaults`.
+        providers: Providers of one's own, by the name before the colon, besides those of
+            `defaults`.
         timeout: For one answer.
 
     Raises:

@@ -12,23 +12,33 @@ What an answer that is none means for the caller (`error_of`):
 | 409, 529, other 5xx, an error inside a 200 with no better type | `LLMUnavailableError` | |
 | 400, 404, 413 and every other status | `LLMInvalidRequestError` | the same request fails again |
 
-Which of them may have been billed is said in `faults`; an error inside a 200 comes after output where the body has content or tells usage.
+Which of them may have been billed is said in `faults`; an error inside a 200 comes after output
+where the body has content or tells usage.
 
-The API refuses some of what a transcript may hold, above all where another vendor's model wrote it. It is sent as follows:
+The API refuses some of what a transcript may hold, above all where another vendor's model wrote it.
+It is sent as follows:
 
-- messages of one role in a row as one message: the API would merge them itself, servers that are compatible with it refuse them
-- thinking with its signature, and redacted thinking, unchanged; thinking without a signature is another vendor's and stays out
-- arguments that are no JSON object as `{"invalid_arguments": "…"}`, so that the model sees what it wrote above the error it got for it
-- ids and names of calls with a character that is not allowed under names made from them; a call and its result keep the same id
-- calls of earlier turns by an agent without tools: their names are declared as tools that the model may not choose
-- a schema that the answer must fit, where there are no tools: as the one tool that the model must choose, whose arguments become the text
+- messages of one role in a row as one message: the API would merge them itself, servers that are
+  compatible with it refuse them
+- thinking with its signature, and redacted thinking, unchanged; thinking without a signature is
+  another vendor's and stays out
+- arguments that are no JSON object as `{"invalid_arguments": "…"}`, so that the model sees what it
+  wrote above the error it got for it
+- ids and names of calls with a character that is not allowed under names made from them; a call and
+  its result keep the same id
+- calls of earlier turns by an agent without tools: their names are declared as tools that the model
+  may not choose
+- a schema that the answer must fit, where there are no tools: as the one tool that the model must
+  choose, whose arguments become the text
 - text and results that are blank not at all, an error result that is blank with `SILENT_ERROR`
 
-Options: `required` is called `any` here. With extended thinking, which `extra` may ask for, the API takes no other tool choice than `auto` and
-`none`, and no limit of an answer below the budget of the thinking.
+Options: `required` is called `any` here. With extended thinking, which `extra` may ask for, the API
+takes no other tool choice than `auto` and `none`, and no limit of an answer below the budget of the
+thinking.
 
-Newer models check that nothing before a thinking block has changed since they wrote it, system prompt and tools included, and refuse or
-forget it otherwise (platform.claude.com, "Prefix checks on thinking blocks"). So what is sent only ever grows at its end.
+Newer models check that nothing before a thinking block has changed since they wrote it, system
+prompt and tools included, and refuse or forget it otherwise (platform.claude.com, "Prefix checks on
+thinking blocks"). So what is sent only ever grows at its end.
 """
 
 from __future__ import annotations
@@ -43,25 +53,37 @@ from operator import itemgetter
 from typing import Any
 
 from perdure import errors
-from perdure.activities import secrets
-from perdure.activities.models import Heard, ModelRequest, refuse_many_calls
-from perdure.activities.providers import breakpoints, faults, options, reading, schemas
+from perdure.activities.provider import Heard, ModelRequest, refuse_many_calls
+from perdure.activities.providers import http_errors, lenient_json, options, prompt_cache, schemas
 from perdure.activities.providers.http import HttpClient, Reply, retry_after_s
+from perdure.activities.providers.lenient_json import mapping, text
 from perdure.activities.providers.message_stream import MessageStream
-from perdure.activities.providers.reading import mapping, text
+from perdure.agents.tools import NAME
 from perdure.errors import LLMError
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
+from perdure.temporal import secrets
 from perdure.text import one_line
-from perdure.tools import NAME
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 
 MAX_OUTPUT_TOKENS = 16_000
-"""What an answer may take, thinking included: every model from Claude 4 on allows it, and it is about what one writes in `limits.MODEL_CALL`."""
+"""What an answer may take, thinking included.
+
+Every model from Claude 4 on allows it, and it is about what one writes in `limits.MODEL_CALL`.
+"""
 
 INVALID_ARGUMENTS = "invalid_arguments"
 SILENT_ERROR = "The tool failed and gave no message."
@@ -84,16 +106,20 @@ _BY_TYPE_IN_200: dict[str, type[LLMError]] = {
     "request_too_large": errors.LLMInvalidRequestError,
 }
 _PATH = "/v1/messages"
-_NO_CREDIT = re.compile(r"credit balance is too low|reached your specified .*usage limits", re.IGNORECASE)
+_NO_CREDIT = re.compile(
+    r"credit balance is too low|reached your specified .*usage limits", re.IGNORECASE
+)
 _POLICY = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
 
 
 class Anthropic:
     """Asks models through `POST {base_url}/v1/messages`.
 
-    `api_key_env` names the environment variable with the key, which is read when a request is made; None sends no key. `name` is for error
-    texts. `max_output_tokens` goes with every request whose options name no other limit, for the API demands one; a longer answer is cut off.
-    `caching` asks the API to cache what the next request of a turn begins with (`breakpoints`); False is for servers that refuse that.
+    `api_key_env` names the environment variable with the key, which is read when a request is made;
+    None sends no key. `name` is for error texts. `max_output_tokens` goes with every request whose
+    options name no other limit, for the API demands one; a longer answer is cut off. `caching` asks
+    the API to cache what the next request of a turn begins with (`breakpoints`); False is for
+    servers that refuse that.
 
     Raises:
         ConfigurationError: `max_output_tokens` is below 1.
@@ -109,7 +135,9 @@ class Anthropic:
         caching: bool = True,
     ) -> None:
         if max_output_tokens < 1:
-            raise errors.ConfigurationError(f"{name}: max_output_tokens must be at least 1, not {max_output_tokens}")
+            raise errors.ConfigurationError(
+                f"{name}: max_output_tokens must be at least 1, not {max_output_tokens}"
+            )
         self._http = HttpClient(name, base_url)
         self._name = name
         self._api_key_env = api_key_env
@@ -120,26 +148,31 @@ class Anthropic:
         """Ask, and wait for the whole answer.
 
         Raises:
-            LLMError: The table of this module says which subclass. Its context holds `model`, and `status`, `retry_after_s`, `charged` and
-                `usage` where they apply.
+            LLMError: The table of this module says which subclass. Its context holds `model`, and
+                `status`, `retry_after_s`, `charged` and `usage` where they apply.
             ConfigurationError: The key or the base URL cannot work.
         """
         key, headers = self._credentials()
-        with faults.about(request.model):
+        with http_errors.about(request.model):
             reply = await self._http.post_json(_PATH, self._body_of(request), headers)
             return await asyncio.to_thread(_read, reply, request, key)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """Ask, and give the words of the answer to `heard` as they come. An answer that is given as the arguments of a tool is not heard.
+        """Ask, and give the words of the answer to `heard` as they come.
+
+        An answer that is given as the arguments of a tool is not heard.
 
         Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an `LLMUnavailableError`.
+            LLMError: As `complete` does; a stream that ends before the answer is an
+                `LLMUnavailableError`.
             ConfigurationError: The key or the base URL cannot work.
         """
         key, headers = self._credentials()
-        with faults.about(request.model):
+        with http_errors.about(request.model):
             body = {**self._body_of(request), "stream": True}
-            parts = MessageStream(self._name, _unheard if schemas.is_asked_as_tool(request) else heard)
+            parts = MessageStream(
+                self._name, _unheard if schemas.is_asked_as_tool(request) else heard
+            )
             reply = await self._http.post_for_stream(_PATH, body, headers, parts)
             return await asyncio.to_thread(_read, reply, request, key)
 
@@ -176,28 +209,41 @@ def _read(reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
     """
     if not reply.is_success:
         raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-    with faults.billed(_bill(reply.data)):
+    with http_errors.billed(_bill(reply.data)):
         if reply.data.get("error"):
             raise error_of(reply.status, reply.data, reply.headers, request.model, key)
         return schemas.as_text(answer_of(reply.data, request.model), request)
 
 
 def body_of(request: ModelRequest, max_tokens: int, *, caching: bool = True) -> dict[str, Any]:
-    """The body of a request. `max_tokens` is for options that name no limit; `caching` places breakpoints where they pay off.
+    """The body of a request.
+
+    `max_tokens` is for options that name no limit; `caching` places breakpoints where they pay off.
 
     Raises:
         LLMInvalidRequestError: A message or an option is one that this API has no place for.
     """
     system = {"system": request.system} if request.system.strip() else {}
-    body = {"model": request.model, "max_tokens": request.options.max_output_tokens or max_tokens, **system}
-    body |= {"messages": list(_turns(request.messages)), **_tools(request), **_settings(request.options)}
-    if caching and breakpoints.pay_off(request):
-        body = breakpoints.placed(body)
+    body = {
+        "model": request.model,
+        "max_tokens": request.options.max_output_tokens or max_tokens,
+        **system,
+    }
+    body |= {
+        "messages": list(_turns(request.messages)),
+        **_tools(request),
+        **_settings(request.options),
+    }
+    if caching and prompt_cache.pay_off(request):
+        body = prompt_cache.placed(body)
     return options.with_extra(body, request)
 
 
 def _settings(given: RequestOptions) -> dict[str, Any]:
-    settings = {"temperature": given.temperature, "stop_sequences": list(given.stop_sequences or ()) or None}
+    settings = {
+        "temperature": given.temperature,
+        "stop_sequences": list(given.stop_sequences or ()) or None,
+    }
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -223,7 +269,12 @@ def _block(part: Text | Thinking | Media | ToolCall | ToolResult) -> dict[str, A
         case Media():
             return _media(part)
         case ToolCall():
-            return {"type": "tool_use", "id": _fitting(part.id), "name": _fitting(part.name), "input": _input(part.arguments)}
+            return {
+                "type": "tool_use",
+                "id": _fitting(part.id),
+                "name": _fitting(part.name),
+                "input": _input(part.arguments),
+            }
         case ToolResult():
             return _result(part)
 
@@ -231,15 +282,27 @@ def _block(part: Text | Thinking | Media | ToolCall | ToolResult) -> dict[str, A
 def _thought(part: Thinking) -> dict[str, Any] | None:
     if part.redacted:
         return {"type": "redacted_thinking", "data": part.redacted}
-    return {"type": "thinking", "thinking": part.text, "signature": part.signature} if part.signature else None
+    return (
+        {"type": "thinking", "thinking": part.text, "signature": part.signature}
+        if part.signature
+        else None
+    )
 
 
 def _media(media: Media) -> dict[str, Any]:
     kind = "document" if media.media_type == "application/pdf" else "image"
-    if (kind == "image" and not media.media_type.startswith("image/")) or not (media.data or media.url):
-        raise errors.LLMInvalidRequestError(f"this API takes images and PDF with data or a url, not {one_line(media.media_type, 80)!r}")
+    if (kind == "image" and not media.media_type.startswith("image/")) or not (
+        media.data or media.url
+    ):
+        raise errors.LLMInvalidRequestError(
+            "this API takes images and PDF with data or a url, not"
+            f" {one_line(media.media_type, 80)!r}"
+        )
     if media.data:
-        return {"type": kind, "source": {"type": "base64", "media_type": media.media_type, "data": media.data}}
+        return {
+            "type": kind,
+            "source": {"type": "base64", "media_type": media.media_type, "data": media.data},
+        }
     return {"type": kind, "source": {"type": "url", "url": media.url}}
 
 
@@ -252,7 +315,10 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 def _fitting(name: str) -> str:
-    """`name`, or a name made from it that the API takes: always the same, and another one for every other name."""
+    """`name`, or a name made from it that the API takes.
+
+    Always the same, and another one for every other name.
+    """
     if NAME.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:12]
@@ -269,14 +335,30 @@ def _input(arguments: str) -> dict[str, Any]:
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:
-    """The tools. The API refuses a request with calls and without tools, so those of earlier turns are declared, and ruled out."""
+    """The tools.
+
+    The API refuses a request with calls and without tools, so those of earlier turns are declared,
+    and ruled out.
+    """
     if request.tools:
-        tools = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools]
+        tools = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in request.tools
+        ]
         return {"tools": tools, **_choice(request)}
-    called = dict.fromkeys(_fitting(call.name) for message in request.messages if isinstance(message, AssistantMessage) for call in message.calls)
+    called = dict.fromkeys(
+        _fitting(call.name)
+        for message in request.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    )
     if request.response_schema is not None:
         called.pop(request.response_name, None)
-        choice = {"type": "auto"} if "thinking" in request.options.extra else {"type": "tool", "name": request.response_name}
+        choice = (
+            {"type": "auto"}
+            if "thinking" in request.options.extra
+            else {"type": "tool", "name": request.response_name}
+        )
         return {"tools": [schemas.tool_of(request), *map(_declared, called)], "tool_choice": choice}
     return {"tools": [*map(_declared, called)], "tool_choice": {"type": "none"}} if called else {}
 
@@ -294,7 +376,10 @@ def _choice(request: ModelRequest) -> dict[str, Any]:
 
 
 def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
-    """The answer in the body of a 200. Blocks that a transcript has no place for, such as those of the vendor's own tools, are left out.
+    """The answer in the body of a 200.
+
+    Blocks that a transcript has no place for, such as those of the vendor's own tools, are left
+    out.
 
     Raises:
         LLMUnavailableError: The body holds no whole answer.
@@ -304,11 +389,18 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
     if not isinstance(content, list):
         raise errors.LLMUnavailableError(f"{model}: the reply holds no message")
     refuse_many_calls(sum(mapping(block).get("type") == "tool_use" for block in content), model)
-    message = AssistantMessage(parts=tuple(part for block in content if (part := _part(mapping(block), model))))
-    stop = reading.stop(_STOPS, text(body.get("stop_reason")), has_calls=bool(message.calls))
+    message = AssistantMessage(
+        parts=tuple(part for block in content if (part := _part(mapping(block), model)))
+    )
+    stop = lenient_json.stop(_STOPS, text(body.get("stop_reason")), has_calls=bool(message.calls))
     if stop is StopReason.REFUSED and not message.text:
         message = AssistantMessage(parts=(*message.parts, *_reason(body)))
-    return ModelAnswer(message=message, stop=stop, usage=usage_of(body.get("usage")), model=text(body.get("model")) or model)
+    return ModelAnswer(
+        message=message,
+        stop=stop,
+        usage=usage_of(body.get("usage")),
+        model=text(body.get("model")) or model,
+    )
 
 
 def _part(block: Mapping[str, Any], model: str) -> Text | Thinking | ToolCall | None:
@@ -332,7 +424,9 @@ def _call(block: Mapping[str, Any], model: str) -> ToolCall:
     name = text(block.get("name"))
     if not name:
         raise errors.LLMUnavailableError(f"{model}: the reply holds a tool call without a name")
-    return ToolCall(id=text(block.get("id")), name=name, arguments=reading.arguments(block.get("input")))
+    return ToolCall(
+        id=text(block.get("id")), name=name, arguments=lenient_json.arguments(block.get("input"))
+    )
 
 
 def _reason(body: Mapping[str, Any]) -> Iterator[Text]:
@@ -353,23 +447,28 @@ def usage_of(usage: Any) -> Usage:
     This API counts those read from and written to a cache apart from its `input_tokens`.
     """
     usage = mapping(usage)
-    read = reading.tokens(usage.get("cache_read_input_tokens"), missing=0)
-    written = reading.tokens(usage.get("cache_creation_input_tokens"), missing=0)
-    return reading.usage(
-        taken=(reading.tokens(usage.get("input_tokens")), read, written),
-        written=(reading.tokens(usage.get("output_tokens")),),
+    read = lenient_json.tokens(usage.get("cache_read_input_tokens"), missing=0)
+    written = lenient_json.tokens(usage.get("cache_creation_input_tokens"), missing=0)
+    return lenient_json.usage(
+        taken=(lenient_json.tokens(usage.get("input_tokens")), read, written),
+        written=(lenient_json.tokens(usage.get("output_tokens")),),
         cache_read=read,
         cache_written=written,
     )
 
 
-def error_of(status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None) -> LLMError:
-    """The error that an answer stands for, by the table of this module. `key` is cut out of the provider's words."""
+def error_of(
+    status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None
+) -> LLMError:
+    """The error that an answer stands for, by the table of this module.
+
+    `key` is cut out of the provider's words.
+    """
     error = mapping(body).get("error") or body
     status = 200 if 200 <= status < 300 else status
-    words = faults.quoted(faults.words_of(error), key)
+    words = http_errors.quoted(http_errors.words_of(error), key)
     cls = _class(status, text(mapping(error).get("type")), words)
-    return faults.fault(cls, words, model=model, status=status, wait_s=retry_after_s(headers))
+    return http_errors.fault(cls, words, model=model, status=status, wait_s=retry_after_s(headers))
 
 
 def _class(status: int, kind: str, words: str) -> type[LLMError]:
@@ -379,4 +478,4 @@ def _class(status: int, kind: str, words: str) -> type[LLMError]:
         return errors.LLMRefusedError
     if status == 200 and kind in _BY_TYPE_IN_200:
         return _BY_TYPE_IN_200[kind]
-    return faults.by_status(status)
+    return http_errors.by_status(status)

@@ -1,13 +1,16 @@
 """A streamed answer of the chat completions API, chunk by chunk, as the body of a whole reply.
 
-The answer is whole once its choice has a `finish_reason`: without one it was cut, also behind `[DONE]`, which some gateways write whatever
-happened. The chunk with the usage comes after it, so reading goes on to `[DONE]` or to the end of the stream.
+The answer is whole once its choice has a `finish_reason`: without one it was cut, also behind
+`[DONE]`, which some gateways write whatever happened. The chunk with the usage comes after it, so
+reading goes on to `[DONE]` or to the end of the stream.
 
-Servers keep the form loosely. A call without an index, or with the index of another call but an id of its own, is another call: Gemini gives
-calls that are asked for together one index. An id and a name may come again with every piece of a call. An error comes as a chunk with `error`,
-as an event of that name, or as an object that calls itself one (vLLM).
+Servers keep the form loosely. A call without an index, or with the index of another call but an id
+of its own, is another call: Gemini gives calls that are asked for together one index. An id and a
+name may come again with every piece of a call. An error comes as a chunk with `error`, as an event
+of that name, or as an object that calls itself one (vLLM).
 
-What some servers tell of the usage on the way is not what they bill: it counts from the end of the answer on.
+What some servers tell of the usage on the way is not what they bill: it counts from the end of the
+answer on.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.activities.models import Heard
-from perdure.activities.providers import reading
-from perdure.activities.providers.reading import items, joined, mapping, text
+from perdure.activities.provider import Heard
+from perdure.activities.providers import lenient_json
+from perdure.activities.providers.lenient_json import items, joined, mapping, text
 
 _NAME_CHARACTERS = 1_000
 _WORDS = ("reasoning_content", "reasoning", "refusal")
@@ -42,7 +45,9 @@ class ChatStream:
         """One more chunk; None for `[DONE]`."""
         if data is None:
             return True
-        choice = next((item for item in map(mapping, items(data.get("choices"))) if not item.get("index")), {})
+        choice = next(
+            (item for item in map(mapping, items(data.get("choices"))) if not item.get("index")), {}
+        )
         self._error = _error_in(name, data, choice)
         if self._error:
             return True
@@ -50,7 +55,9 @@ class ChatStream:
         if choice:
             self._choose(choice)
         if self._finish:
-            self._usage = data.get("usage") or mapping(data.get("x_groq")).get("usage") or self._usage
+            self._usage = (
+                data.get("usage") or mapping(data.get("x_groq")).get("usage") or self._usage
+            )
         return False
 
     def body(self) -> dict[str, Any] | None:
@@ -59,7 +66,9 @@ class ChatStream:
             return None
         body: dict[str, Any] = {"model": self._model}
         if self._has_begun:
-            body["choices"] = [{"index": 0, "message": self._message(), "finish_reason": self._finish}]
+            body["choices"] = [
+                {"index": 0, "message": self._message(), "finish_reason": self._finish}
+            ]
         body["usage"] = self._usage
         return {**body, "error": self._error} if self._error else body
 
@@ -90,7 +99,12 @@ class ChatStream:
         if all(run.kind == "text" for run in self._content):
             content = "".join(chunk["text"] for chunk in content)
         calls = self._calls.whole()
-        return {"role": "assistant", **said, "content": content, **({"tool_calls": calls} if calls else {})}
+        return {
+            "role": "assistant",
+            **said,
+            "content": content,
+            **({"tool_calls": calls} if calls else {}),
+        }
 
 
 @dataclass
@@ -102,7 +116,11 @@ class _Run:
 
     def whole(self) -> dict[str, Any]:
         words = "".join(self.pieces)
-        return {"type": "text", "text": words} if self.kind == "text" else {"type": "thinking", "thinking": [{"type": "text", "text": words}]}
+        return (
+            {"type": "text", "text": words}
+            if self.kind == "text"
+            else {"type": "thinking", "thinking": [{"type": "text", "text": words}]}
+        )
 
 
 def _runs(content: Any) -> Iterator[tuple[str, str]]:
@@ -129,11 +147,15 @@ class _Call:
         if name != self.name and len(self.name) <= _NAME_CHARACTERS:
             self.name += name
         if function.get("arguments") is not None:
-            self.arguments.append(reading.arguments(function["arguments"]))
+            self.arguments.append(lenient_json.arguments(function["arguments"]))
 
     def whole(self) -> dict[str, Any]:
         arguments = "".join(self.arguments) if self.arguments else None
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.name, "arguments": arguments},
+        }
 
 
 class _Calls:
@@ -161,7 +183,9 @@ class _Calls:
     def _last(self, item: dict[str, Any]) -> _Call | None:
         """Where there is no index, a name begins a call, unless an id says that it is the same one."""
         last = self._calls[-1] if self._calls else None
-        is_new = text(mapping(item.get("function")).get("name")) and (last is None or not item.get("id") or item["id"] != last.id)
+        is_new = text(mapping(item.get("function")).get("name")) and (
+            last is None or not item.get("id") or item["id"] != last.id
+        )
         return None if is_new else last
 
 

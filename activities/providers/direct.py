@@ -1,6 +1,7 @@
 """A model without Temporal: a request, an answer, and nothing that outlives the process.
 
-One attempt is made, as by every provider: there is no retry, no budget and no next model. Those are a turn's.
+One attempt is made, as by every provider: there is no retry, no budget and no next model. Those are
+a turn's.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from types import TracebackType
 from typing import Any, Self
 
 from perdure import errors
-from perdure.activities.models import Heard, ModelRequest, Provider, listen
-from perdure.activities.prices import Prices
-from perdure.activities.providers import faults
-from perdure.definitions import define_tool
-from perdure.messages import Message, UserMessage
-from perdure.options import NO_OPTIONS, RequestOptions
-from perdure.tools import Tool
-from perdure.wire import ModelAnswer
+from perdure.activities.pricing import Prices
+from perdure.activities.provider import Heard, ModelRequest, Provider, listen
+from perdure.activities.providers import http_errors
+from perdure.agents.definitions import define_tool
+from perdure.agents.tools import Tool
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import Message, UserMessage
+from perdure.values.options import NO_OPTIONS, RequestOptions
 
 
 class Model:
-    """One model, ready to be asked. Its connections are closed by `close`, or at the end of an `async with` block.
+    """One model, ready to be asked.
 
-    `target` is its full name, `name` the provider's own. An answer has `cost` where genai-prices knows the model and the provider told the tokens.
+    Its connections are closed by `close`, or at the end of an `async with` block.
+
+    `target` is its full name, `name` the provider's own. An answer has `cost` where genai-prices
+    knows the model and the provider told the tokens.
     """
 
     def __init__(self, target: str, provider: Provider, name: str, *, timeout: timedelta) -> None:
@@ -38,7 +42,12 @@ class Model:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.close()
 
     async def complete(
@@ -54,14 +63,17 @@ class Model:
         Args:
             messages: What a user says, or a conversation.
             system: The system prompt.
-            tools: What the model may call. Its calls stand in the answer's message, and are yours to run.
+            tools: What the model may call. Its calls stand in the answer's message, and are yours
+                to run.
             options: Temperature, output limit and the like.
 
         Raises:
             LLMError: The provider's error, or `LLMTimeoutError` when the time is up.
             ConfigurationError: The key or the address cannot work, or a tool cannot be described.
         """
-        return await self._answer(self._provider.complete(self._request(messages, system, tools, options)), options)
+        return await self._answer(
+            self._provider.complete(self._request(messages, system, tools, options)), options
+        )
 
     def stream(
         self,
@@ -77,13 +89,21 @@ class Model:
             ConfigurationError: A tool cannot be described.
         """
         request = self._request(messages, system, tools, options)
-        return TextStream(lambda heard: self._answer(listen(self._provider, request, heard), options))
+        return TextStream(
+            lambda heard: self._answer(listen(self._provider, request, heard), options)
+        )
 
     async def close(self) -> None:
         """Close connections."""
         await self._provider.close()
 
-    def _request(self, messages: str | Sequence[Message], system: str, tools: Sequence[Tool], options: RequestOptions) -> ModelRequest:
+    def _request(
+        self,
+        messages: str | Sequence[Message],
+        system: str,
+        tools: Sequence[Tool],
+        options: RequestOptions,
+    ) -> ModelRequest:
         return ModelRequest(
             model=self._name,
             messages=(UserMessage.of(messages),) if isinstance(messages, str) else tuple(messages),
@@ -100,17 +120,24 @@ class Model:
                 answer = await asked
         except TimeoutError:
             late = f"{self._name} did not answer within {self._timeout_s:g} s"
-            raise errors.LLMTimeoutError(late, context={"model": self._name, **faults.CHARGED}) from None
+            raise errors.LLMTimeoutError(
+                late, context={"model": self._name, **http_errors.CHARGED}
+            ) from None
         told: dict[str, Any] = {"duration_ms": int((time.monotonic() - began) * 1000)}
         if answer.cost is None and answer.usage.input_tokens and answer.usage.output_tokens:
-            told["cost"] = await asyncio.to_thread(Prices({}).cost, self._target, answer.model, answer.usage, options.extra)
+            told["cost"] = await asyncio.to_thread(
+                Prices({}).cost, self._target, answer.model, answer.usage, options.extra
+            )
         return answer.model_copy(update=told)
 
 
 class TextStream:
-    """What a model says, inside an `async with` block: first its words, piece by piece, by `async for`, then `answer`.
+    """What a model says, inside an `async with` block.
 
-    The pieces are the text of the answer. To leave the block before the end gives the request up; it may be billed all the same.
+    First its words, piece by piece, by `async for`, then `answer`.
+
+    The pieces are the text of the answer. To leave the block before the end gives the request up;
+    it may be billed all the same.
     """
 
     def __init__(self, ask: Callable[[Heard], Awaitable[ModelAnswer]]) -> None:
@@ -123,7 +150,12 @@ class TextStream:
         self._asking = asyncio.create_task(self._listen())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -149,10 +181,14 @@ class TextStream:
 
         Raises:
             LLMError: As `Model.complete` does.
-            InvalidRequestError: Outside of the `async with` block nothing is asked, and what was left before its end has no answer.
+            InvalidRequestError: Outside of the `async with` block nothing is asked, and what was
+                left before its end has no answer.
         """
         if self._asking is None or self._asking.cancelled():
-            raise errors.InvalidRequestError("there is an answer in the block of a stream alone: async with model.stream(…) as stream")
+            raise errors.InvalidRequestError(
+                "there is an answer in the block of a stream alone: async with model.stream(…) as"
+                " stream"
+            )
         return await asyncio.shield(self._asking)
 
     async def _listen(self) -> ModelAnswer:

@@ -1,13 +1,19 @@
-"""What model vendors on HTTP share: one client, a bounded body, JSON that nothing later trips over, transport errors that tell no secret.
+"""What model vendors on HTTP share.
 
-httpx quotes header values, so keys, in the texts of its exceptions. They never leave this file: every failure has a text of ours, and is
-raised outside the `except` block, so that no traceback or log handler finds httpx's exception behind it.
+One client, a bounded body, JSON that nothing later trips over, transport errors that tell no
+secret.
 
-An error status says what to do even where its body breaks off or cannot be read, and such a body then counts as empty. What goes wrong after a
-connection was made, or with the body of a 2xx, may have been billed (`faults`).
+httpx quotes header values, so keys, in the texts of its exceptions. They never leave this file:
+every failure has a text of ours, and is raised outside the `except` block, so that no traceback or
+log handler finds httpx's exception behind it.
 
-A stream of events becomes the body of a whole reply (`Parts`), so whoever reads replies need not know which of the two it was. Reading ends with
-the event that completes the body, and the connection is closed then: some servers keep it open, and one that was kept can break under the next
+An error status says what to do even where its body breaks off or cannot be read, and such a body
+then counts as empty. What goes wrong after a connection was made, or with the body of a 2xx, may
+have been billed (`faults`).
+
+A stream of events becomes the body of a whole reply (`Parts`), so whoever reads replies need not
+know which of the two it was. Reading ends with the event that completes the body, and the
+connection is closed then: some servers keep it open, and one that was kept can break under the next
 request.
 """
 
@@ -30,11 +36,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from perdure import errors, limits
-from perdure.activities.providers import faults, sse, unreachable
-from perdure.activities.providers.reading import parsed
+from perdure.activities.providers import http_errors, sse, unreachable
+from perdure.activities.providers.lenient_json import parsed
 from perdure.activities.providers.unreachable import UNSENT
-from perdure.reports import Usage
 from perdure.text import head, one_line
+from perdure.values.reports import Usage
 
 if TYPE_CHECKING:
     import ssl
@@ -52,7 +58,10 @@ _PAUSE_S = 0.001
 _ENCODINGS = ("", "identity", "gzip", "deflate")
 _DONE = "[DONE]"
 _DOCUMENTS = ("json", "html")
-"""In the content type of a 2xx that is no stream, though one was asked for: of servers that cannot, and of those that are none."""
+"""In the content type of a 2xx that is no stream, though one was asked for.
+
+Of servers that cannot, and of those that are none.
+"""
 
 
 _Read = Callable[["httpx.Response"], Awaitable[Any]]
@@ -60,7 +69,11 @@ _Read = Callable[["httpx.Response"], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a vendor answered. `data` is an object for a status of 2xx; for others any JSON value, or text where the body is no JSON."""
+    """What a vendor answered.
+
+    `data` is an object for a status of 2xx; for others any JSON value, or text where the body is no
+    JSON.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -76,14 +89,19 @@ class Parts(Protocol):
     """Puts the body of a whole reply together out of the events of a stream."""
 
     def take(self, name: str, data: dict[str, Any] | None) -> bool:
-        """One more event, by its name and its JSON; None for the `[DONE]` of some APIs. Whether nothing is to be read behind it."""
+        """One more event, by its name and its JSON; None for the `[DONE]` of some APIs.
+
+        Whether nothing is to be read behind it.
+        """
 
     def body(self) -> dict[str, Any] | None:
         """What a whole reply would have held; None where the stream ended before the answer did."""
 
 
 class HttpClient:
-    """Posts JSON to one vendor, once: it follows no redirect, retries nothing, and waits for an answer as long as its caller does.
+    """Posts JSON to one vendor, once.
+
+    It follows no redirect, retries nothing, and waits for an answer as long as its caller does.
 
     `name` is the vendor's, for error texts.
     """
@@ -101,30 +119,45 @@ class HttpClient:
         """
         _check_address(self._base_url, self._name)
 
-    async def post_json(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
+    async def post_json(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> Reply:
         """Post `body` and read the whole reply.
 
         Raises:
-            LLMUnavailableError: The vendor cannot be reached, or a 2xx is not a JSON object of at most `limits.PROVIDER_BODY_BYTES`.
+            LLMUnavailableError: The vendor cannot be reached, or a 2xx is not a JSON object of at
+                most `limits.PROVIDER_BODY_BYTES`.
             LLMTimeoutError: No connection in time.
             ConfigurationError: The base URL or the proxy settings cannot work.
         """
         return await self._safely(path, body, headers, self._data)
 
-    async def post_for_stream(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], parts: Parts) -> Reply:
-        """Post `body` and give the events of the reply to `parts` as they come. `data` of the reply is what those put together.
+    async def post_for_stream(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], parts: Parts
+    ) -> Reply:
+        """Post `body` and give the events of the reply to `parts` as they come.
 
-        A reply that is no stream is read as `post_json` reads it: an error status, or the whole answer of a server that cannot stream.
+        `data` of the reply is what those put together.
+
+        A reply that is no stream is read as `post_json` reads it: an error status, or the whole
+        answer of a server that cannot stream.
 
         Raises:
-            LLMUnavailableError: As `post_json` does; or the stream ends before the answer, or holds what is no JSON object.
+            LLMUnavailableError: As `post_json` does; or the stream ends before the answer, or holds
+                what is no JSON object.
             LLMTimeoutError: No connection in time.
             ConfigurationError: The base URL or the proxy settings cannot work.
         """
 
         async def read(response: httpx.Response) -> Any:
-            is_stream = response.is_success and not any(kind in response.headers.get("content-type", "").lower() for kind in _DOCUMENTS)
-            return await self._put_together(response, parts) if is_stream else await self._data(response)
+            is_stream = response.is_success and not any(
+                kind in response.headers.get("content-type", "").lower() for kind in _DOCUMENTS
+            )
+            return (
+                await self._put_together(response, parts)
+                if is_stream
+                else await self._data(response)
+            )
 
         return await self._safely(path, body, headers, read)
 
@@ -134,7 +167,9 @@ class HttpClient:
         if client is not None:
             await client.aclose()
 
-    async def _safely(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read) -> Reply:
+    async def _safely(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read
+    ) -> Reply:
         """Post, read the reply, and turn what httpx raises into errors of ours."""
         if "httpx" not in sys.modules:
             await asyncio.to_thread(importlib.import_module, "httpx")  # takes a tenth of a second
@@ -145,42 +180,68 @@ class HttpClient:
             _check_address(self._base_url, self._name)
             return await self._post(path, body, headers, read)
         except httpx.ConnectTimeout:
-            words = f"no connection to {urlsplit(self._base_url).netloc} within {CONNECT_TIMEOUT_S:g} s"
-            failure = errors.LLMTimeoutError(f"{self._name}: {words}", context={"charged": False, **UNSENT})
+            words = (
+                f"no connection to {urlsplit(self._base_url).netloc} within {CONNECT_TIMEOUT_S:g} s"
+            )
+            failure = errors.LLMTimeoutError(
+                f"{self._name}: {words}", context={"charged": False, **UNSENT}
+            )
         except (httpx.InvalidURL, UnicodeError):
-            failure = errors.ConfigurationError(f"{self._name}: the base URL is no valid http or https address")
+            failure = errors.ConfigurationError(
+                f"{self._name}: the base URL is no valid http or https address"
+            )
         except httpx.ConnectError as error:
-            failure = errors.LLMUnavailableError(f"{self._name}: {unreachable.reason(error, self._base_url)}", context=UNSENT)
+            failure = errors.LLMUnavailableError(
+                f"{self._name}: {unreachable.reason(error, self._base_url)}", context=UNSENT
+            )
         except httpx.ProxyError:
-            failure = errors.LLMUnavailableError(f"{self._name}: the proxy makes no connection to the server", context=UNSENT)
+            failure = errors.LLMUnavailableError(
+                f"{self._name}: the proxy makes no connection to the server", context=UNSENT
+            )
         except httpx.DecodingError:
-            failure = errors.LLMUnavailableError(f"{self._name}: the reply is compressed in a way that cannot be read", context=faults.CHARGED)
+            failure = errors.LLMUnavailableError(
+                f"{self._name}: the reply is compressed in a way that cannot be read",
+                context=http_errors.CHARGED,
+            )
         except httpx.HTTPError:
-            failure = errors.LLMUnavailableError(f"{self._name}: the connection broke before the reply was complete", context=faults.CHARGED)
+            failure = errors.LLMUnavailableError(
+                f"{self._name}: the connection broke before the reply was complete",
+                context=http_errors.CHARGED,
+            )
         raise failure
 
-    async def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read) -> Reply:
+    async def _post(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read
+    ) -> Reply:
         content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         headers = {"content-type": "application/json", **headers}
-        async with self._connected().stream("POST", self._base_url + path, content=content, headers=headers) as response:
+        async with self._connected().stream(
+            "POST", self._base_url + path, content=content, headers=headers
+        ) as response:
             data = await read(response)
         return Reply(response.status_code, dict(response.headers), data)
 
     async def _data(self, response: httpx.Response) -> Any:
         if not response.is_success:
             return await asyncio.to_thread(_anything, await _excerpt(response))
-        with faults.billed(Usage()):
-            return await asyncio.to_thread(_object, await _read(response, self._name), self._name)  # it may be long
+        with http_errors.billed(Usage()):
+            return await asyncio.to_thread(
+                _object, await _read(response, self._name), self._name
+            )  # it may be long
 
     async def _put_together(self, response: httpx.Response, parts: Parts) -> dict[str, Any]:
-        with faults.billed(Usage()):
+        with http_errors.billed(Usage()):
             async with contextlib.aclosing(self._events(response)) as events:
                 async for event in events:
-                    if event.data.strip() and parts.take(event.name, await _data_of(event, self._name)):
+                    if event.data.strip() and parts.take(
+                        event.name, await _data_of(event, self._name)
+                    ):
                         break
             body = await asyncio.to_thread(parts.body)
             if body is None:
-                raise errors.LLMUnavailableError(f"{self._name}: the stream ended before the answer did")
+                raise errors.LLMUnavailableError(
+                    f"{self._name}: the stream ended before the answer did"
+                )
             return body
 
     async def _events(self, response: httpx.Response) -> AsyncGenerator[sse.Event, None]:
@@ -202,7 +263,10 @@ class HttpClient:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by `retry-after-ms`, else by `retry-after` as a number or an HTTP date; at most a day. Names are in lower case."""
+    """Seconds to wait by `retry-after-ms`, else by `retry-after` as a number or an HTTP date.
+
+    At most a day. Names are in lower case.
+    """
     wait = _number(headers.get("retry-after-ms"))
     if wait is not None:
         return min(wait / 1000, LONGEST_WAIT_S)
@@ -232,10 +296,13 @@ def _until(value: str | None) -> float | None:
 
 
 def _check_address(url: str, name: str) -> None:
-    """Refuse a base URL that httpx cannot take; not all that is wrong with one ends in an exception of its own.
+    """Refuse a base URL that httpx cannot take.
+
+    Not all that is wrong with one ends in an exception of its own.
 
     Raises:
-        ConfigurationError: It is not an address, or it holds a user name or a password, which would replace the key and be logged by httpx.
+        ConfigurationError: It is not an address, or it holds a user name or a password, which would
+            replace the key and be logged by httpx.
     """
     try:
         parts = urlsplit(url)
@@ -246,7 +313,8 @@ def _check_address(url: str, name: str) -> None:
         raise errors.ConfigurationError(f"{name}: the base URL is no valid http or https address")
     if "@" in parts.netloc:
         raise errors.ConfigurationError(
-            f"{name}: the base URL holds a user name or a password, which would be sent instead of the key; remove it and what is before the @"
+            f"{name}: the base URL holds a user name or a password, which would be sent instead of"
+            " the key; remove it and what is before the @"
         )
 
 
@@ -262,7 +330,8 @@ def _client(name: str) -> httpx.AsyncClient:
         )
     except (ValueError, ImportError, OSError, httpx.InvalidURL):
         failure = errors.ConfigurationError(
-            f"{name}: no HTTP client with these settings; look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR"
+            f"{name}: no HTTP client with these settings; look at HTTP_PROXY, HTTPS_PROXY,"
+            " ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR"
         )
     raise failure
 
@@ -285,15 +354,23 @@ async def _read(response: httpx.Response, name: str) -> bytes:
 
 
 async def _chunks(response: httpx.Response, name: str) -> AsyncGenerator[bytes, None]:
-    """The body, decoded and then counted. One encoding only: with two on top of each other a chunk could grow a millionfold before that."""
+    """The body, decoded and then counted.
+
+    One encoding only: with two on top of each other a chunk could grow a millionfold before that.
+    """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
-        raise errors.LLMUnavailableError(f"{name}: the reply has the content encoding {one_line(encoding, 40)!r}, which was not asked for")
+        raise errors.LLMUnavailableError(
+            f"{name}: the reply has the content encoding {one_line(encoding, 40)!r}, which was not"
+            " asked for"
+        )
     size = 0
     async for chunk in response.aiter_bytes():
         size += len(chunk)
         if size > limits.PROVIDER_BODY_BYTES:
-            raise errors.LLMUnavailableError(f"{name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes")
+            raise errors.LLMUnavailableError(
+                f"{name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes"
+            )
         yield chunk
 
 
@@ -315,7 +392,9 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise errors.LLMUnavailableError(f"{name}: the reply is not UTF-8") from None
     except (ValueError, RecursionError):
-        raise errors.LLMUnavailableError(f"{name}: the reply is no JSON that can be read ({_looks_like(data)})") from None
+        raise errors.LLMUnavailableError(
+            f"{name}: the reply is no JSON that can be read ({_looks_like(data)})"
+        ) from None
     if not isinstance(value, dict):
         raise errors.LLMUnavailableError(f"{name}: the reply is JSON, but not an object")
     return value

@@ -1,11 +1,16 @@
-"""A model that is not a language model: it looks a question up with file tools and quotes the passage that fits best.
+"""A model that is not a language model.
 
-It follows four rules: search for the words of the question, read on from the best match, quote the best paragraphs with their source, and
-say so where there is nothing. It understands neither the question nor the answer. It is here so that a first try needs no key and no
-network, and it goes through the same turn as any other model. The same request always has the same answer. Its tokens are words.
+It looks a question up with file tools and quotes the passage that fits best.
 
-Of the options it keeps the limit of an answer, the stop sequences and the choice of no tool. Temperature changes nothing, for nothing is left to
-chance. It cannot be made to call a tool, and its requests have no body, so a tool choice that demands one and `extra` are refused.
+It follows four rules: search for the words of the question, read on from the best match, quote the
+best paragraphs with their source, and say so where there is nothing. It understands neither the
+question nor the answer. It is here so that a first try needs no key and no network, and it goes
+through the same turn as any other model. The same request always has the same answer. Its tokens
+are words.
+
+Of the options it keeps the limit of an answer, the stop sequences and the choice of no tool.
+Temperature changes nothing, for nothing is left to chance. It cannot be made to call a tool, and
+its requests have no body, so a tool choice that demands one and `extra` are refused.
 """
 
 from __future__ import annotations
@@ -19,13 +24,21 @@ from dataclasses import dataclass
 from pydantic import JsonValue, ValidationError
 
 from perdure import errors
-from perdure.activities.folder import Excerpt, Listing, Matches
-from perdure.activities.models import ModelRequest
-from perdure.activities.passages import Match, keywords, sections, words
-from perdure.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
-from perdure.wire import ModelAnswer
+from perdure.activities.provider import ModelRequest
+from perdure.activities.toolboxes.folder import Excerpt, Listing, Matches
+from perdure.activities.toolboxes.search import Match, keywords, sections, words
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 NAME = "librarian"
 
@@ -40,7 +53,8 @@ class Librarian:
         """The next tool call, or the answer.
 
         Raises:
-            LLMInvalidRequestError: The request names another model, or an option that a librarian cannot keep.
+            LLMInvalidRequestError: The request names another model, or an option that a librarian
+                cannot keep.
         """
         _check(request)
         message, stop = _kept(_Desk.of(request).reply(), request.options)
@@ -53,7 +67,10 @@ class Librarian:
 
 @dataclass(frozen=True, slots=True)
 class _Desk:
-    """What lies before the librarian: the words of the question, the tools, and by tool what came back since the question."""
+    """What lies before the librarian.
+
+    The words of the question, the tools, and by tool what came back since the question.
+    """
 
     wanted: Sequence[str]
     tools: frozenset[str]
@@ -62,13 +79,27 @@ class _Desk:
 
     @classmethod
     def of(cls, request: ModelRequest) -> _Desk:
-        since = max((at for at, message in enumerate(request.messages) if isinstance(message, UserMessage)), default=0)
-        results = [result for message in request.messages[since:] if isinstance(message, ToolMessage) for result in message.results]
+        since = max(
+            (at for at, message in enumerate(request.messages) if isinstance(message, UserMessage)),
+            default=0,
+        )
+        results = [
+            result
+            for message in request.messages[since:]
+            if isinstance(message, ToolMessage)
+            for result in message.results
+        ]
         return cls(
             wanted=keywords(_question(request.messages[since:]))[:_WORDS],
-            tools=frozenset(item.name for item in request.tools if request.options.tool_choice != "none"),
+            tools=frozenset(
+                item.name for item in request.tools if request.options.tool_choice != "none"
+            ),
             results={result.name: result for result in results},
-            calls=sum(len(message.calls) for message in request.messages if isinstance(message, AssistantMessage)),
+            calls=sum(
+                len(message.calls)
+                for message in request.messages
+                if isinstance(message, AssistantMessage)
+            ),
         )
 
     def reply(self) -> AssistantMessage:
@@ -90,50 +121,86 @@ class _Desk:
             return self._nothing(found)
         best = found.matches[0]
         if "read_file" in self.results:
-            return _says(_quoted(Excerpt.model_validate_json(self.results["read_file"].content), best, self.wanted))
+            return _says(
+                _quoted(
+                    Excerpt.model_validate_json(self.results["read_file"].content),
+                    best,
+                    self.wanted,
+                )
+            )
         if "read_file" in self.tools:
             return self._calls("read_file", path=best.path, first_line=best.line, lines=_LINES)
         return _says(_quoted(_as_excerpt(best), best, self.wanted))
 
     def _search(self) -> AssistantMessage:
         if "search_files" not in self.tools:
-            return _says("I am no language model. I can only look things up with the tools search_files and read_file, and I have none here.")
+            return _says(
+                "I am no language model. I can only look things up with the tools search_files and"
+                " read_file, and I have none here."
+            )
         return self._calls("search_files", query=" ".join(self.wanted), limit=_MATCHES)
 
     def _nothing(self, found: Matches) -> AssistantMessage:
         if "list_files" in self.tools and "list_files" not in self.results:
             return self._calls("list_files")
-        lines = [f"I found nothing about this. I searched {found.files} files for: {', '.join(self.wanted)}."]
+        lines = [
+            (
+                f"I found nothing about this. I searched {found.files} files for:"
+                f" {', '.join(self.wanted)}."
+            )
+        ]
         if found.note:
             lines.append(f"The search says: {found.note}.")
         if "list_files" in self.results:
             files = Listing.model_validate_json(self.results["list_files"].content).files
             more = f" and {len(files) - _FILES} more" if len(files) > _FILES else ""
-            lines.append(f"The folder has {', '.join(files[:_FILES])}{more}." if files else "The folder has no files.")
+            lines.append(
+                f"The folder has {', '.join(files[:_FILES])}{more}."
+                if files
+                else "The folder has no files."
+            )
         return _says("\n".join(lines))
 
     def _calls(self, name: str, **arguments: JsonValue) -> AssistantMessage:
-        call = ToolCall(id=f"call_{self.calls + 1}", name=name, arguments=json.dumps(arguments, ensure_ascii=False))
+        call = ToolCall(
+            id=f"call_{self.calls + 1}",
+            name=name,
+            arguments=json.dumps(arguments, ensure_ascii=False),
+        )
         return AssistantMessage(parts=(call,))
 
 
 def _check(request: ModelRequest) -> None:
     if request.model != NAME:
-        raise errors.LLMInvalidRequestError(f"the only model here is {NAME!r}, not {request.model!r}")
+        raise errors.LLMInvalidRequestError(
+            f"the only model here is {NAME!r}, not {request.model!r}"
+        )
     if request.options.extra:
-        raise errors.LLMInvalidRequestError(f"{NAME} has no place for {', '.join(sorted(request.options.extra))}: options.extra is for other models")
+        raise errors.LLMInvalidRequestError(
+            f"{NAME} has no place for {', '.join(sorted(request.options.extra))}: options.extra is"
+            " for other models"
+        )
     if request.tools and request.options.tool_choice not in (None, "auto", "none"):
-        raise errors.LLMInvalidRequestError(f"{NAME} cannot be made to call a tool: options.tool_choice may be auto or none")
+        raise errors.LLMInvalidRequestError(
+            f"{NAME} cannot be made to call a tool: options.tool_choice may be auto or none"
+        )
 
 
-def _kept(message: AssistantMessage, options: RequestOptions) -> tuple[AssistantMessage, StopReason]:
+def _kept(
+    message: AssistantMessage, options: RequestOptions
+) -> tuple[AssistantMessage, StopReason]:
     """What the options leave of an answer, and why it ends there."""
     stop = StopReason.TOOL_CALLS if message.calls else StopReason.END
-    begins = [at for sequence in options.stop_sequences or () if (at := message.text.find(sequence)) >= 0]
+    begins = [
+        at for sequence in options.stop_sequences or () if (at := message.text.find(sequence)) >= 0
+    ]
     if begins:
         message, stop = _says(message.text[: min(begins)]), StopReason.STOP_SEQUENCE
     if options.max_output_tokens is not None and _count(_said(message)) > options.max_output_tokens:
-        message, stop = _says(_first_words(message.text, options.max_output_tokens)), StopReason.MAX_TOKENS
+        message, stop = (
+            _says(_first_words(message.text, options.max_output_tokens)),
+            StopReason.MAX_TOKENS,
+        )
     return message, stop
 
 
@@ -147,14 +214,19 @@ def _says(text: str) -> AssistantMessage:
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """The last text of the user message at the front: the task, which stands after the blocks of a context."""
+    """The last text of the user message at the front.
+
+    The task, which stands after the blocks of a context.
+    """
     parts = messages[0].parts if messages and isinstance(messages[0], UserMessage) else ()
     return next((part.text for part in reversed(parts) if isinstance(part, Text)), "")
 
 
 def _as_excerpt(match: Match) -> Excerpt:
     last = match.line + match.text.count("\n")
-    return Excerpt(path=match.path, first_line=match.line, last_line=last, total_lines=last, text=match.text)
+    return Excerpt(
+        path=match.path, first_line=match.line, last_line=last, total_lines=last, text=match.text
+    )
 
 
 def _quoted(excerpt: Excerpt, match: Match, wanted: Sequence[str]) -> str:
@@ -162,16 +234,28 @@ def _quoted(excerpt: Excerpt, match: Match, wanted: Sequence[str]) -> str:
     begin, text = _best_part(section.lines, wanted)
     there = set(words(f"{text} {match.heading} {match.path}"))
     missing = [word for word in wanted if not there.issuperset(words(word))]
-    doubt = f"Nothing fits well: the closest passage does not have the words {', '.join(missing)}.\n\n" if 2 * len(missing) > len(wanted) else ""
+    doubt = (
+        f"Nothing fits well: the closest passage does not have the words {', '.join(missing)}.\n\n"
+        if 2 * len(missing) > len(wanted)
+        else ""
+    )
     return f"{doubt}{text}\n\nSource: {excerpt.path}:{excerpt.first_line + begin}"
 
 
 def _best_part(lines: Sequence[str], wanted: Sequence[str]) -> tuple[int, str]:
-    """(index of the first line, text): the paragraph that has most of the words, with what fits below it and then above it."""
+    """(index of the first line, text).
+
+    The paragraph that has most of the words, with what fits below it and then above it.
+    """
     blocks = list(_blocks(lines)) or [(0, len(lines))]
-    having = [len(set(words(" ".join(lines[begin:end]))) & set(words(" ".join(wanted)))) for begin, end in blocks]
+    having = [
+        len(set(words(" ".join(lines[begin:end]))) & set(words(" ".join(wanted))))
+        for begin, end in blocks
+    ]
     first = last = having.index(max(having))
-    while last + 1 < len(blocks) and _length(lines[blocks[first][0] : blocks[last + 1][1]]) <= _ANSWER:
+    while (
+        last + 1 < len(blocks) and _length(lines[blocks[first][0] : blocks[last + 1][1]]) <= _ANSWER
+    ):
         last += 1
     while first > 0 and _length(lines[blocks[first - 1][0] : blocks[last][1]]) <= _ANSWER:
         first -= 1
@@ -181,7 +265,9 @@ def _best_part(lines: Sequence[str], wanted: Sequence[str]) -> tuple[int, str]:
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     """(begin, end) of each paragraph; one that is too long for an answer is taken line by line."""
-    for is_text, group in itertools.groupby(range(len(lines)), key=lambda number: bool(lines[number].strip())):
+    for is_text, group in itertools.groupby(
+        range(len(lines)), key=lambda number: bool(lines[number].strip())
+    ):
         numbers = list(group)
         if is_text and _length(lines[numbers[0] : numbers[-1] + 1]) <= _ANSWER:
             yield numbers[0], numbers[-1] + 1

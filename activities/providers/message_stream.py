@@ -1,9 +1,11 @@
 """A streamed answer of the messages API, event by event, as the body of a whole reply.
 
-The answer is whole with `message_stop`, if every call in it has come to its end. Blocks are put together from their deltas: text, thinking and
-its signature, and the JSON of a call's input, which stays text where it is none (an answer that was cut off at its limit may end inside it).
+The answer is whole with `message_stop`, if every call in it has come to its end. Blocks are put
+together from their deltas: text, thinking and its signature, and the JSON of a call's input, which
+stays text where it is none (an answer that was cut off at its limit may end inside it).
 
-`message_start` tells the input and a first count of the output, `message_delta` what it came to. So the output counts as not told before that.
+`message_start` tells the input and a first count of the output, `message_delta` what it came to. So
+the output counts as not told before that.
 """
 
 from __future__ import annotations
@@ -12,15 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perdure import errors
-from perdure.activities.models import Heard
-from perdure.activities.providers.reading import mapping, parsed, text
+from perdure.activities.provider import Heard
+from perdure.activities.providers.lenient_json import mapping, parsed, text
 
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-"""Which field of a delta is appended, by its type. The field of the block has the same name, but for a call's input."""
+"""Which field of a delta is appended, by its type.
+
+The field of the block has the same name, but for a call's input.
+"""
 
 
 class MessageStream:
-    """Puts events together. `heard` is given the words of the answer. `name` is the vendor's, for error texts."""
+    """Puts events together.
+
+    `heard` is given the words of the answer. `name` is the vendor's, for error texts.
+    """
 
     def __init__(self, name: str, heard: Heard) -> None:
         self._name = name
@@ -42,7 +50,11 @@ class MessageStream:
             self._usage = {**mapping(self._message.get("usage")), "output_tokens": None}
         elif kind == "message_delta":
             self._message |= mapping(event.get("delta"))
-            self._usage |= {name: value for name, value in mapping(event.get("usage")).items() if value is not None}
+            self._usage |= {
+                name: value
+                for name, value in mapping(event.get("usage")).items()
+                if value is not None
+            }
         elif kind.startswith("content_block_"):
             self._build(kind, event)
         self._is_over = kind == "message_stop"
@@ -53,7 +65,11 @@ class MessageStream:
         is_whole = self._is_over and not any(block.is_open_call for block in self._blocks.values())
         if not is_whole and self._error is None:
             return None
-        body = {**self._message, "content": [block.whole() for block in self._blocks.values()], "usage": self._usage}
+        body = {
+            **self._message,
+            "content": [block.whole() for block in self._blocks.values()],
+            "usage": self._usage,
+        }
         return {**body, "error": self._error} if self._error is not None else body
 
     def _build(self, kind: str, event: dict[str, Any]) -> None:
@@ -64,7 +80,9 @@ class MessageStream:
             return
         block = self._blocks.get(index)
         if block is None:
-            raise errors.LLMUnavailableError(f"{self._name}: the stream goes on with a block that never began")
+            raise errors.LLMUnavailableError(
+                f"{self._name}: the stream goes on with a block that never began"
+            )
         if kind == "content_block_stop":
             block.is_open = False
         else:

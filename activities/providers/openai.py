@@ -1,4 +1,6 @@
-"""What the two APIs of OpenAI share, and those who speak them: the words of errors, the measure of tokens, the addresses of OpenAI's own models.
+"""What the two APIs of OpenAI share, and those who speak them.
+
+The words of errors, the measure of tokens, the addresses of OpenAI's own models.
 
 What a status means for the caller (`error_of`); what the body says comes before the status:
 
@@ -25,12 +27,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from perdure import errors
-from perdure.activities.providers import faults, reading
+from perdure.activities.providers import http_errors, lenient_json
 from perdure.activities.providers.http import retry_after_s
-from perdure.activities.providers.reading import items, mapping, text
+from perdure.activities.providers.lenient_json import items, mapping, text
 from perdure.errors import LLMError
-from perdure.messages import Media
-from perdure.reports import Usage
+from perdure.values.messages import Media
+from perdure.values.reports import Usage
 
 _OWN = (".api.openai.com", ".openai.azure.com")
 """How the hosts of OpenAI's own models end; before it is a region or a customer's name, or nothing."""
@@ -52,11 +54,18 @@ _BY_CODE_IN_200: dict[str, type[LLMError]] = {
     "invalid_prompt": errors.LLMInvalidRequestError,
     "vector_store_timeout": errors.LLMTimeoutError,
 }
-_BAD_KEY = re.compile(r"api[ _]key (is )?(not valid|invalid|expired)|(invalid|incorrect) api[ _]key", re.IGNORECASE)
-_POLICY = re.compile(
-    r"content (management )?policy|content exists risk|violates usage guidelines|input was flagged|violating our usage policy", re.IGNORECASE
+_BAD_KEY = re.compile(
+    r"api[ _]key (is )?(not valid|invalid|expired)|(invalid|incorrect) api[ _]key", re.IGNORECASE
 )
-_TRY_AGAIN = re.compile(r"(?:try again|retry) in (?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,6}(?:\.\d{1,9})?)(ms|s))?", re.IGNORECASE)
+_POLICY = re.compile(
+    r"content (management )?policy|content exists risk|violates usage guidelines|input was"
+    r" flagged|violating our usage policy",
+    re.IGNORECASE,
+)
+_TRY_AGAIN = re.compile(
+    r"(?:try again|retry) in (?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,6}(?:\.\d{1,9})?)(ms|s))?",
+    re.IGNORECASE,
+)
 _DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 
@@ -70,47 +79,68 @@ def is_own(base_url: str) -> bool:
 
 
 def address_of(media: Media) -> str:
-    """The address of an image or a file, with its data inside where there are some; empty where there is neither."""
+    """The address of an image or a file, with its data inside where there are some.
+
+    Empty where there is neither.
+    """
     return f"data:{media.media_type};base64,{media.data}" if media.data else media.url or ""
 
 
-def usage(*, taken: Any, written: Any, total: Any, cache_read: Sequence[Any], cache_written: Any) -> Usage:
-    """Tokens by one measure: input with cached ones, output with thinking. What is missing or cannot be true is 0, "not told".
+def usage(
+    *, taken: Any, written: Any, total: Any, cache_read: Sequence[Any], cache_written: Any
+) -> Usage:
+    """Tokens by one measure: input with cached ones, output with thinking.
 
-    xAI and Gemini leave thinking out of what was written, but not out of the total. xAI's models on Azure count cached tokens that are not part
-    of what was taken; where there are more of them than that, they are added. Of several numbers of cached tokens the largest counts.
+    What is missing or cannot be true is 0, "not told".
+
+    xAI and Gemini leave thinking out of what was written, but not out of the total. xAI's models on
+    Azure count cached tokens that are not part of what was taken; where there are more of them than
+    that, they are added. Of several numbers of cached tokens the largest counts.
     """
-    prompt, completion = reading.tokens(taken), reading.tokens(written)
+    prompt, completion = lenient_json.tokens(taken), lenient_json.tokens(written)
     read = _most(cache_read)
     is_beside = prompt is not None and read is not None and read > prompt
-    return reading.usage(
+    return lenient_json.usage(
         taken=(prompt, read if read is None or is_beside else 0),
-        written=(completion, _uncounted(prompt, completion, reading.tokens(total, missing=0))),
+        written=(completion, _uncounted(prompt, completion, lenient_json.tokens(total, missing=0))),
         cache_read=read,
-        cache_written=reading.tokens(cache_written, missing=0),
+        cache_written=lenient_json.tokens(cache_written, missing=0),
     )
 
 
-def _most(values: Sequence[Any]) -> reading.Tokens:
-    numbers = [reading.tokens(value, missing=0) for value in values]
+def _most(values: Sequence[Any]) -> lenient_json.Tokens:
+    numbers = [lenient_json.tokens(value, missing=0) for value in values]
     return None if None in numbers else max(number or 0 for number in numbers)
 
 
-def _uncounted(prompt: reading.Tokens, completion: reading.Tokens, total: reading.Tokens) -> reading.Tokens:
+def _uncounted(
+    prompt: lenient_json.Tokens, completion: lenient_json.Tokens, total: lenient_json.Tokens
+) -> lenient_json.Tokens:
     """Output that is in the total alone; None where that cannot be known."""
     if total == 0:
         return 0
-    return None if prompt is None or completion is None or total is None else max(0, total - prompt - completion)
+    return (
+        None
+        if prompt is None or completion is None or total is None
+        else max(0, total - prompt - completion)
+    )
 
 
-def error_of(status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None) -> LLMError:
-    """The error that an answer stands for, by the table of this module. `key` is cut out of the provider's words."""
+def error_of(
+    status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None
+) -> LLMError:
+    """The error that an answer stands for, by the table of this module.
+
+    `key` is cut out of the provider's words.
+    """
     body = body[0] if isinstance(body, list) and body else body
     error = mapping(body).get("error") or body
     status = (_told(error) or 200) if 200 <= status < 300 else status
-    words = faults.quoted(_words(error), key)
+    words = http_errors.quoted(_words(error), key)
     wait_s = retry_after_s(headers) or _wait_in(error, words)
-    return faults.fault(_class(status, _codes(error), words), words, model=model, status=status, wait_s=wait_s)
+    return http_errors.fault(
+        _class(status, _codes(error), words), words, model=model, status=status, wait_s=wait_s
+    )
 
 
 def _class(status: int, codes: Sequence[str], words: str) -> type[LLMError]:
@@ -122,11 +152,14 @@ def _class(status: int, codes: Sequence[str], words: str) -> type[LLMError]:
     if status == 400 and _BAD_KEY.search(words):
         return errors.LLMAuthError
     told = (_in_200(code) for code in codes) if status == 200 else ()
-    return next(filter(None, told), None) or faults.by_status(status)
+    return next(filter(None, told), None) or http_errors.by_status(status)
 
 
 def _in_200(code: str) -> type[LLMError] | None:
-    """The class of an error inside a 200 by its code. Every code with an image in it says that the image cannot be used."""
+    """The class of an error inside a 200 by its code.
+
+    Every code with an image in it says that the image cannot be used.
+    """
     return errors.LLMInvalidRequestError if "image" in code else _BY_CODE_IN_200.get(code)
 
 
@@ -139,12 +172,15 @@ def _codes(error: Any) -> list[str]:
 
 def _words(error: Any) -> str:
     """The provider's own words. OpenRouter quotes those of the server behind it."""
-    words, behind = faults.words_of(error), mapping(mapping(error).get("metadata")).get("raw")
+    words, behind = http_errors.words_of(error), mapping(mapping(error).get("metadata")).get("raw")
     return f"{words}: {behind}" if isinstance(behind, str) else words
 
 
 def _wait_in(error: Any, words: str) -> float | None:
-    """Seconds to wait as the body has them: `retryDelay` (Gemini) or "try again in 1m2.5s" (OpenAI, Groq)."""
+    """Seconds to wait as the body has them.
+
+    `retryDelay` (Gemini) or "try again in 1m2.5s" (OpenAI, Groq).
+    """
     for detail in items(mapping(error).get("details")):
         if delay := _DELAY.fullmatch(text(mapping(detail).get("retryDelay"))):
             return float(delay[1])
@@ -157,6 +193,9 @@ def _wait_in(error: Any, words: str) -> float | None:
 
 
 def _told(error: Any) -> int | None:
-    """The status that an error inside a 200 has in its own words: a `code` (OpenRouter) or `status` (Azure)."""
+    """The status that an error inside a 200 has in its own words.
+
+    A `code` (OpenRouter) or `status` (Azure).
+    """
     told = (mapping(error).get("code"), mapping(error).get("status"))
     return next((value for value in told if isinstance(value, int) and 400 <= value <= 599), None)

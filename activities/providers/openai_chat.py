@@ -1,14 +1,17 @@
-"""The chat completions API of OpenAI, and of those who speak it: Ollama, vLLM, llama.cpp, Groq, Mistral, DeepSeek, OpenRouter, Gemini, xAI.
+"""The chat completions API of OpenAI, and of those who speak it.
 
-What an answer that is none means for the caller is told in `openai`. An error inside a 200 comes after output where the body has a choice or
-tells usage.
+Ollama, vLLM, llama.cpp, Groq, Mistral, DeepSeek, OpenRouter, Gemini, xAI.
 
-The limit of an answer is `max_completion_tokens` for OpenAI itself, whose reasoning models refuse `max_tokens`, and `max_tokens` for all others:
-Ollama ignores the newer name, and Mistral refuses it. Nothing is sent of a tool choice without tools. This API cannot tell a stop sequence from
-a natural end: both are `stop`.
+What an answer that is none means for the caller is told in `openai`. An error inside a 200 comes
+after output where the body has a choice or tells usage.
 
-A stream is asked for its usage by `stream_options`, except of Mistral, which refuses the field and tells the usage anyway. Where a server tells none
-it is not told, as in a whole reply.
+The limit of an answer is `max_completion_tokens` for OpenAI itself, whose reasoning models refuse
+`max_tokens`, and `max_tokens` for all others: Ollama ignores the newer name, and Mistral refuses
+it. Nothing is sent of a tool choice without tools. This API cannot tell a stop sequence from a
+natural end: both are `stop`.
+
+A stream is asked for its usage by `stream_options`, except of Mistral, which refuses the field and
+tells the usage anyway. Where a server tells none it is not told, as in a whole reply.
 """
 
 from __future__ import annotations
@@ -19,19 +22,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from perdure import errors
-from perdure.activities import secrets
-from perdure.activities.models import Heard, ModelRequest, refuse_many_calls
-from perdure.activities.providers import faults, openai, options, reading, schemas
+from perdure.activities.provider import Heard, ModelRequest, refuse_many_calls
+from perdure.activities.providers import http_errors, lenient_json, openai, options, schemas
 from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import HttpClient, Reply
+from perdure.activities.providers.lenient_json import items, joined, mapping, text
 from perdure.activities.providers.openai import error_of
-from perdure.activities.providers.reading import items, joined, mapping, text
-from perdure.definitions import ToolDefinition
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, UserMessage
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
+from perdure.agents.definitions import ToolDefinition
+from perdure.temporal import secrets
 from perdure.text import one_line
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 LimitField = Literal["max_tokens", "max_completion_tokens"]
 
@@ -52,10 +63,12 @@ _MISTRAL = re.compile(r"https?://([^/@]+\.)?mistral\.ai(?=[:/]|$)")
 class OpenAIChat:
     """Asks models through `POST {base_url}/chat/completions`.
 
-    `api_key_env` names the environment variable with the key, which is read when a request is made; None sends no key. `name` is for error
-    texts. `limit_field` is what the server calls the limit of an answer: by default `max_completion_tokens` for OpenAI's own hosts and
-    `max_tokens` for all others. A gateway in front of OpenAI's reasoning models needs the first. `stream_usage` says whether a stream is asked for
-    its usage: by default everywhere but at Mistral. False is for other servers that refuse `stream_options`.
+    `api_key_env` names the environment variable with the key, which is read when a request is made;
+    None sends no key. `name` is for error texts. `limit_field` is what the server calls the limit
+    of an answer: by default `max_completion_tokens` for OpenAI's own hosts and `max_tokens` for all
+    others. A gateway in front of OpenAI's reasoning models needs the first. `stream_usage` says
+    whether a stream is asked for its usage: by default everywhere but at Mistral. False is for
+    other servers that refuse `stream_options`.
     """
 
     def __init__(
@@ -77,12 +90,12 @@ class OpenAIChat:
         """Ask, and wait for the whole answer.
 
         Raises:
-            LLMError: The table of `openai` says which subclass. Its context holds `model`, and `status`, `retry_after_s`, `charged` and
-                `usage` where they apply.
+            LLMError: The table of `openai` says which subclass. Its context holds `model`, and
+                `status`, `retry_after_s`, `charged` and `usage` where they apply.
             ConfigurationError: The key or the base URL cannot work.
         """
         key, headers = self._credentials()
-        with faults.about(request.model):
+        with http_errors.about(request.model):
             reply = await self._http.post_json(_PATH, body_of(request, self._limit_field), headers)
             return await asyncio.to_thread(_read, reply, request, key)
 
@@ -90,11 +103,12 @@ class OpenAIChat:
         """Ask, and give the words of the answer to `heard` as they come.
 
         Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an `LLMUnavailableError`.
+            LLMError: As `complete` does; a stream that ends before the answer is an
+                `LLMUnavailableError`.
             ConfigurationError: The key or the base URL cannot work.
         """
         key, headers = self._credentials()
-        with faults.about(request.model):
+        with http_errors.about(request.model):
             body = {**self._streaming, **body_of(request, self._limit_field), "stream": True}
             reply = await self._http.post_for_stream(_PATH, body, headers, ChatStream(heard))
             return await asyncio.to_thread(_read, reply, request, key)
@@ -125,7 +139,7 @@ def _read(reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
     """
     if not reply.is_success:
         raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-    with faults.billed(_bill(reply.data)):
+    with http_errors.billed(_bill(reply.data)):
         if fault := _error_inside(reply.data):
             raise error_of(reply.status, fault, reply.headers, request.model, key)
         return answer_of(reply.data, request.model)
@@ -143,29 +157,61 @@ def body_of(request: ModelRequest, limit_field: LimitField = "max_tokens") -> di
         LLMInvalidRequestError: A message or an option is one that this API has no place for.
     """
     system = [{"role": "system", "content": request.system}] if request.system else []
-    body = {"model": request.model, "messages": [*system, *(item for message in request.messages for item in _sent(message))]}
-    return options.with_extra({**body, **_tools(request), **_format(request, limit_field), **_settings(request.options, limit_field)}, request)
+    body = {
+        "model": request.model,
+        "messages": [*system, *(item for message in request.messages for item in _sent(message))],
+    }
+    return options.with_extra(
+        {
+            **body,
+            **_tools(request),
+            **_format(request, limit_field),
+            **_settings(request.options, limit_field),
+        },
+        request,
+    )
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:
-    """The tools, and which of them to choose. Some servers refuse an empty list, and OpenAI a choice without tools."""
+    """The tools, and which of them to choose.
+
+    Some servers refuse an empty list, and OpenAI a choice without tools.
+    """
     if not request.tools:
         return {}
     wish = options.choice(request)
-    choice = wish if wish in (None, "auto", "required", "none") else {"type": "function", "function": {"name": wish}}
-    return {"tools": [_function(tool) for tool in request.tools], **({"tool_choice": choice} if choice else {})}
+    choice = (
+        wish
+        if wish in (None, "auto", "required", "none")
+        else {"type": "function", "function": {"name": wish}}
+    )
+    return {
+        "tools": [_function(tool) for tool in request.tools],
+        **({"tool_choice": choice} if choice else {}),
+    }
 
 
 def _format(request: ModelRequest, limit_field: LimitField) -> dict[str, Any]:
-    """The schema that the answer must fit. Beside tools for OpenAI's own models only: elsewhere no call would be written (vllm#39929)."""
+    """The schema that the answer must fit.
+
+    Beside tools for OpenAI's own models only: elsewhere no call would be written (vllm#39929).
+    """
     if request.response_schema is None or (request.tools and limit_field == "max_tokens"):
         return {}
-    schema = {"name": request.response_name, "schema": request.response_schema, "strict": schemas.is_strict(request.response_schema)}
+    schema = {
+        "name": request.response_name,
+        "schema": request.response_schema,
+        "strict": schemas.is_strict(request.response_schema),
+    }
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _settings(given: RequestOptions, limit_field: LimitField) -> dict[str, Any]:
-    settings = {"temperature": given.temperature, limit_field: given.max_output_tokens, "stop": list(given.stop_sequences or ()) or None}
+    settings = {
+        "temperature": given.temperature,
+        limit_field: given.max_output_tokens,
+        "stop": list(given.stop_sequences or ()) or None,
+    }
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -175,20 +221,28 @@ def _sent(message: Message) -> Iterator[dict[str, Any]]:
     elif isinstance(message, AssistantMessage):
         yield _said(message)
     else:
-        yield from ({"role": "tool", "tool_call_id": result.call_id, "content": result.content} for result in message.results)
+        yield from (
+            {"role": "tool", "tool_call_id": result.call_id, "content": result.content}
+            for result in message.results
+        )
 
 
 def _asked(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "".join(texts)
-    return [{"type": "text", "text": part.text} if isinstance(part, Text) else _image(part) for part in parts]
+    return [
+        {"type": "text", "text": part.text} if isinstance(part, Text) else _image(part)
+        for part in parts
+    ]
 
 
 def _image(media: Media) -> dict[str, Any]:
     url = openai.address_of(media)
     if not media.media_type.startswith("image/") or not url:
-        raise errors.LLMInvalidRequestError(f"this API takes images with data or a url, not {one_line(media.media_type, 80)!r}")
+        raise errors.LLMInvalidRequestError(
+            f"this API takes images with data or a url, not {one_line(media.media_type, 80)!r}"
+        )
     return {"type": "image_url", "image_url": {"url": url}}
 
 
@@ -196,12 +250,26 @@ def _said(message: AssistantMessage) -> dict[str, Any]:
     """An answer as it goes back, without its thinking: this API has no field for it."""
     if not message.calls:
         return {"role": "assistant", "content": message.text}
-    calls = [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}} for call in message.calls]
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments or "{}"},
+        }
+        for call in message.calls
+    ]
     return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
 
 
 def _function(tool: ToolDefinition) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}}
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+        },
+    }
 
 
 def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
@@ -222,10 +290,16 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
     asked = items(message.get("tool_calls"))
     refuse_many_calls(len(asked), model)
     calls = tuple(_call(mapping(item), model) for item in asked)
-    parts = (*_thoughts(message), *([Text(text=refusal)] if refusal else _content(message.get("content"))), *calls)
+    parts = (
+        *_thoughts(message),
+        *([Text(text=refusal)] if refusal else _content(message.get("content"))),
+        *calls,
+    )
     return ModelAnswer(
         message=AssistantMessage(parts=parts),
-        stop=StopReason.REFUSED if refusal else reading.stop(_STOPS, reason, has_calls=bool(calls)),
+        stop=StopReason.REFUSED
+        if refusal
+        else lenient_json.stop(_STOPS, reason, has_calls=bool(calls)),
         usage=usage_of(body.get("usage")),
         model=text(body.get("model")) or model,
     )
@@ -253,7 +327,9 @@ def _thoughts(message: Mapping[str, Any]) -> list[Thinking]:
 
 def _content(content: Any) -> Iterator[Text | Thinking]:
     """Words: a string, or a list of chunks (Mistral) of which some are thinking."""
-    for chunk in map(mapping, content if isinstance(content, list) else [{"type": "text", "text": content}]):
+    for chunk in map(
+        mapping, content if isinstance(content, list) else [{"type": "text", "text": content}]
+    ):
         if words := joined(chunk.get("text")):
             yield Text(text=words)
         elif words := joined(chunk.get("thinking")):
@@ -265,7 +341,11 @@ def _call(item: Mapping[str, Any], model: str) -> ToolCall:
     name = text(function.get("name"))
     if not name:
         raise errors.LLMUnavailableError(f"{model}: the reply holds a tool call without a name")
-    return ToolCall(id=text(item.get("id")), name=name, arguments=reading.arguments(function.get("arguments")))
+    return ToolCall(
+        id=text(item.get("id")),
+        name=name,
+        arguments=lenient_json.arguments(function.get("arguments")),
+    )
 
 
 def usage_of(usage: Any) -> Usage:
@@ -276,6 +356,10 @@ def usage_of(usage: Any) -> Usage:
         taken=usage.get("prompt_tokens"),
         written=usage.get("completion_tokens"),
         total=usage.get("total_tokens"),
-        cache_read=(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("num_cached_tokens")),
+        cache_read=(
+            details.get("cached_tokens"),
+            usage.get("prompt_cache_hit_tokens"),
+            usage.get("num_cached_tokens"),
+        ),
         cache_written=details.get("cache_write_tokens"),
     )

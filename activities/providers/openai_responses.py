@@ -1,19 +1,27 @@
-"""The responses API of OpenAI, and of those who speak it: Azure, xAI, OpenRouter, vLLM, llama.cpp, Ollama.
+"""The responses API of OpenAI, and of those who speak it.
 
-Nothing is stored at the provider: every request has the whole transcript. Reasoning comes encrypted and goes back as it came, in the place where
-it stood (`reasoning`). The API wants the call or the words that it led to behind it, so reasoning at the end of an answer stays out, as does that
-of another vendor. OpenAI's models that do not reason refuse to be asked for it; `extra={"include": []}` asks nobody for it.
+Azure, xAI, OpenRouter, vLLM, llama.cpp, Ollama.
 
-What an answer that is none means for the caller is told in `openai`. A 200 with the status `failed` is an error. It comes after output where the
-body has output or tells usage. One that is not finished (`queued`, `in_progress`) is no answer.
+Nothing is stored at the provider: every request has the whole transcript. Reasoning comes encrypted
+and goes back as it came, in the place where it stood (`reasoning`). The API wants the call or the
+words that it led to behind it, so reasoning at the end of an answer stays out, as does that of
+another vendor. OpenAI's models that do not reason refuse to be asked for it;
+`extra={"include": []}` asks nobody for it.
 
-This API has no stop sequences: a request that names some is refused, for its answer would not end where the caller says. What else is read and
-sent in a way of its own:
+What an answer that is none means for the caller is told in `openai`. A 200 with the status `failed`
+is an error. It comes after output where the body has output or tells usage. One that is not
+finished (`queued`, `in_progress`) is no answer.
+
+This API has no stop sequences: a request that names some is refused, for its answer would not end
+where the caller says. What else is read and sent in a way of its own:
 
 - tools as not strict, which they would be here by default: then every property is required
-- an answer that must fit a schema; beside tools for OpenAI's own models only: elsewhere no call would be written (vllm#39929)
-- messages of a model as `output_text` with an empty list of annotations, which vLLM and llama.cpp ask for
-- items of tools that the vendor runs itself stay out of the answer, and the reasoning that led to them does not go back
+- an answer that must fit a schema; beside tools for OpenAI's own models only: elsewhere no call
+  would be written (vllm#39929)
+- messages of a model as `output_text` with an empty list of annotations, which vLLM and llama.cpp
+  ask for
+- items of tools that the vendor runs itself stay out of the answer, and the reasoning that led to
+  them does not go back
 """
 
 from __future__ import annotations
@@ -25,19 +33,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure import errors
-from perdure.activities import secrets
-from perdure.activities.models import Heard, ModelRequest, refuse_many_calls
-from perdure.activities.providers import faults, openai, options, reading, reasoning, schemas
+from perdure.activities.provider import Heard, ModelRequest, refuse_many_calls
+from perdure.activities.providers import (
+    http_errors,
+    lenient_json,
+    openai,
+    options,
+    reasoning,
+    schemas,
+)
 from perdure.activities.providers.http import HttpClient, Reply
+from perdure.activities.providers.lenient_json import items, mapping, text
 from perdure.activities.providers.openai import error_of
-from perdure.activities.providers.reading import items, mapping, text
 from perdure.activities.providers.response_stream import ResponseStream
-from perdure.definitions import ToolDefinition
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, UserMessage
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
+from perdure.agents.definitions import ToolDefinition
+from perdure.temporal import secrets
 from perdure.text import one_line
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 _PATH = "/responses"
 
@@ -58,11 +81,17 @@ _UNREAD = re.compile(r"(audio|video)/")
 class OpenAIResponses:
     """Asks models through `POST {base_url}/responses`.
 
-    `api_key_env` names the environment variable with the key, which is read when a request is made; None sends no key. `name` is for error
-    texts.
+    `api_key_env` names the environment variable with the key, which is read when a request is made;
+    None sends no key. `name` is for error texts.
     """
 
-    def __init__(self, *, base_url: str, api_key_env: str | None = "OPENAI_API_KEY", name: str = "openai-responses") -> None:
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key_env: str | None = "OPENAI_API_KEY",
+        name: str = "openai-responses",
+    ) -> None:
         self._http = HttpClient(name, base_url)
         self._api_key_env = api_key_env
         self._is_own = openai.is_own(base_url)
@@ -71,24 +100,27 @@ class OpenAIResponses:
         """Ask, and wait for the whole answer.
 
         Raises:
-            LLMError: The table of `openai` says which subclass. Its context holds `model`, and `status`, `retry_after_s`, `charged` and
-                `usage` where they apply.
+            LLMError: The table of `openai` says which subclass. Its context holds `model`, and
+                `status`, `retry_after_s`, `charged` and `usage` where they apply.
             ConfigurationError: The key or the base URL cannot work.
         """
         key, headers = self._credentials()
-        with faults.about(request.model):
-            reply = await self._http.post_json(_PATH, body_of(request, is_own=self._is_own), headers)
+        with http_errors.about(request.model):
+            reply = await self._http.post_json(
+                _PATH, body_of(request, is_own=self._is_own), headers
+            )
             return await asyncio.to_thread(self._read, reply, request, key)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
         """Ask, and give the words of the answer to `heard` as they come.
 
         Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an `LLMUnavailableError`.
+            LLMError: As `complete` does; a stream that ends before the answer is an
+                `LLMUnavailableError`.
             ConfigurationError: The key or the base URL cannot work.
         """
         key, headers = self._credentials()
-        with faults.about(request.model):
+        with http_errors.about(request.model):
             body = {**body_of(request, is_own=self._is_own), "stream": True}
             reply = await self._http.post_for_stream(_PATH, body, headers, ResponseStream(heard))
             return await asyncio.to_thread(self._read, reply, request, key)
@@ -118,10 +150,14 @@ class OpenAIResponses:
         """
         if not reply.is_success:
             raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-        with faults.billed(_bill(reply.data)):
+        with http_errors.billed(_bill(reply.data)):
             if reply.data.get("error"):
                 raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-            return answer_of(reply.data, request.model, None if self._is_own else request.options.max_output_tokens)
+            return answer_of(
+                reply.data,
+                request.model,
+                None if self._is_own else request.options.max_output_tokens,
+            )
 
 
 def body_of(request: ModelRequest, *, is_own: bool = False) -> dict[str, Any]:
@@ -131,11 +167,31 @@ def body_of(request: ModelRequest, *, is_own: bool = False) -> dict[str, Any]:
         LLMInvalidRequestError: A message or an option is one that this API has no place for.
     """
     if request.options.extra.get("background"):
-        raise errors.LLMInvalidRequestError("options.extra asks for an answer in the background; answers are waited for")
+        raise errors.LLMInvalidRequestError(
+            "options.extra asks for an answer in the background; answers are waited for"
+        )
     system = {"instructions": request.system} if request.system else {}
-    body = {"model": request.model, **system, "input": [item for message in request.messages for item in _sent(message)], "store": False}
-    shown = {} if _WITHOUT_REASONING.match(request.model) else {"include": ["reasoning.encrypted_content"]}
-    return options.with_extra({**body, **shown, **_tools(request), **_format(request, is_own), **_settings(request.options)}, request)
+    body = {
+        "model": request.model,
+        **system,
+        "input": [item for message in request.messages for item in _sent(message)],
+        "store": False,
+    }
+    shown = (
+        {}
+        if _WITHOUT_REASONING.match(request.model)
+        else {"include": ["reasoning.encrypted_content"]}
+    )
+    return options.with_extra(
+        {
+            **body,
+            **shown,
+            **_tools(request),
+            **_format(request, is_own),
+            **_settings(request.options),
+        },
+        request,
+    )
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:
@@ -143,25 +199,42 @@ def _tools(request: ModelRequest) -> dict[str, Any]:
     if not request.tools:
         return {}
     wish = options.choice(request)
-    choice = wish if wish in (None, "auto", "required", "none") else {"type": "function", "name": wish}
-    return {"tools": [_function(tool) for tool in request.tools], **({"tool_choice": choice} if choice else {})}
+    choice = (
+        wish if wish in (None, "auto", "required", "none") else {"type": "function", "name": wish}
+    )
+    return {
+        "tools": [_function(tool) for tool in request.tools],
+        **({"tool_choice": choice} if choice else {}),
+    }
 
 
 def _function(tool: ToolDefinition) -> dict[str, Any]:
-    return {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters, "strict": False}
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": False,
+    }
 
 
 def _format(request: ModelRequest, is_own: bool) -> dict[str, Any]:
     """The schema that the answer must fit."""
     if request.response_schema is None or (request.tools and not is_own):
         return {}
-    schema = {"name": request.response_name, "schema": request.response_schema, "strict": schemas.is_strict(request.response_schema)}
+    schema = {
+        "name": request.response_name,
+        "schema": request.response_schema,
+        "strict": schemas.is_strict(request.response_schema),
+    }
     return {"text": {"format": {"type": "json_schema", **schema}}}
 
 
 def _settings(given: RequestOptions) -> dict[str, Any]:
     if given.stop_sequences:
-        raise errors.LLMInvalidRequestError("this API has no stop sequences; RequestOptions(stop_sequences=()) sends none")
+        raise errors.LLMInvalidRequestError(
+            "this API has no stop sequences; RequestOptions(stop_sequences=()) sends none"
+        )
     settings = {"temperature": given.temperature, "max_output_tokens": given.max_output_tokens}
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -172,26 +245,39 @@ def _sent(message: Message) -> Iterator[dict[str, Any]]:
     elif isinstance(message, AssistantMessage):
         yield from _said(message)
     else:
-        yield from ({"type": "function_call_output", "call_id": result.call_id, "output": result.content} for result in message.results)
+        yield from (
+            {"type": "function_call_output", "call_id": result.call_id, "output": result.content}
+            for result in message.results
+        )
 
 
 def _asked(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "".join(texts)
-    return [{"type": "input_text", "text": part.text} if isinstance(part, Text) else _media(part) for part in parts]
+    return [
+        {"type": "input_text", "text": part.text} if isinstance(part, Text) else _media(part)
+        for part in parts
+    ]
 
 
 def _media(media: Media) -> dict[str, Any]:
     """An image, or a file, whose data need a name: the API tells kinds of files by its end."""
     address = openai.address_of(media)
     if _UNREAD.match(media.media_type) or not address:
-        raise errors.LLMInvalidRequestError(f"this API takes images and files with data or a url, not {one_line(media.media_type, 80)!r}")
+        raise errors.LLMInvalidRequestError(
+            "this API takes images and files with data or a url, not"
+            f" {one_line(media.media_type, 80)!r}"
+        )
     if media.media_type.startswith("image/"):
         return {"type": "input_image", "image_url": address, "detail": "auto"}
     if not media.data:
         return {"type": "input_file", "file_url": address}
-    return {"type": "input_file", "filename": f"file{mimetypes.guess_extension(media.media_type) or ''}", "file_data": address}
+    return {
+        "type": "input_file",
+        "filename": f"file{mimetypes.guess_extension(media.media_type) or ''}",
+        "file_data": address,
+    }
 
 
 def _said(message: AssistantMessage) -> list[dict[str, Any]]:
@@ -207,16 +293,26 @@ def _item(part: Text | Thinking | ToolCall) -> dict[str, Any] | None:
         case Thinking():
             return reasoning.item_of(part)
         case ToolCall():
-            return {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": part.arguments or "{}"}
+            return {
+                "type": "function_call",
+                "call_id": part.id,
+                "name": part.name,
+                "arguments": part.arguments or "{}",
+            }
         case Text():
             words = {"type": "output_text", "text": part.text, "annotations": []}
-            return {"type": "message", "role": "assistant", "content": [words]} if part.text else None
+            return (
+                {"type": "message", "role": "assistant", "content": [words]} if part.text else None
+            )
 
 
 def answer_of(body: Mapping[str, Any], model: str, limit: int | None = None) -> ModelAnswer:
-    """The answer in the body of a 200, or in the last event of a stream. What a transcript has no place for is left out.
+    """The answer in the body of a 200, or in the last event of a stream.
 
-    `limit` is that of the answer, for a server that calls one completed which reached it (llama.cpp).
+    What a transcript has no place for is left out.
+
+    `limit` is that of the answer, for a server that calls one completed which reached it
+    (llama.cpp).
 
     Raises:
         LLMUnavailableError: The body holds no whole answer.
@@ -231,12 +327,14 @@ def answer_of(body: Mapping[str, Any], model: str, limit: int | None = None) -> 
     message = AssistantMessage(parts=tuple(_said_in(output, model)))
     usage = usage_of(body.get("usage"))
     reason = text(mapping(body.get("incomplete_details")).get("reason")) or status
-    stop = reading.stop(_STOPS, reason, has_calls=bool(message.calls))
+    stop = lenient_json.stop(_STOPS, reason, has_calls=bool(message.calls))
     if limit is not None and usage.output_tokens >= limit:
         stop = StopReason.MAX_TOKENS
     if any(map(_is_refused, output)):
         stop = StopReason.REFUSED
-    return ModelAnswer(message=message, stop=stop, usage=usage, model=text(body.get("model")) or model)
+    return ModelAnswer(
+        message=message, stop=stop, usage=usage, model=text(body.get("model")) or model
+    )
 
 
 def _said_in(output: Sequence[Any], model: str) -> list[Text | Thinking | ToolCall]:
@@ -269,14 +367,20 @@ def _words(part: Mapping[str, Any]) -> str:
 
 
 def _is_refused(item: Any) -> bool:
-    return mapping(item).get("type") == "message" and any(text(part.get("refusal")) for part in _content(item))
+    return mapping(item).get("type") == "message" and any(
+        text(part.get("refusal")) for part in _content(item)
+    )
 
 
 def _call(item: Mapping[str, Any], model: str) -> ToolCall:
     name = text(item.get("name"))
     if not name:
         raise errors.LLMUnavailableError(f"{model}: the reply holds a tool call without a name")
-    return ToolCall(id=text(item.get("call_id")), name=name, arguments=reading.arguments(item.get("arguments")))
+    return ToolCall(
+        id=text(item.get("call_id")),
+        name=name,
+        arguments=lenient_json.arguments(item.get("arguments")),
+    )
 
 
 def _bill(body: Mapping[str, Any]) -> Usage | None:

@@ -1,8 +1,12 @@
-"""The models that pydantic-ai knows, by its adapters: Gemini, Bedrock, Groq, Mistral, Cohere and others. Needs the extra `pydantic-ai`.
+"""The models that pydantic-ai knows, by its adapters.
 
-Its direct requests are used, and nothing of its agents. The vendor's library is told not to try again where it can be told: the turn decides that.
-What a request and an answer become is said in `pydantic_ai_messages`, what an exception means in `pydantic_ai_errors`. Both stay unloaded until the
-first request, and are loaded in a thread: the library takes a second, and some vendors' take more.
+Gemini, Bedrock, Groq, Mistral, Cohere and others. Needs the extra `pydantic-ai`.
+
+Its direct requests are used, and nothing of its agents. The vendor's library is told not to try
+again where it can be told: the turn decides that. What a request and an answer become is said in
+`pydantic_ai_messages`, what an exception means in `pydantic_ai_errors`. Both stay unloaded until
+the first request, and are loaded in a thread: the library takes a second, and some vendors' take
+more.
 """
 
 from __future__ import annotations
@@ -13,21 +17,25 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from perdure import errors
-from perdure.activities.models import Heard, ModelRequest
-from perdure.wire import ModelAnswer
+from perdure.activities.provider import Heard, ModelRequest
+from perdure.values.answers import ModelAnswer
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-INSTALL = 'pydantic-ai is not installed; pip install "perdure[pydantic-ai]", and what it needs for your vendor, as in "pydantic-ai-slim[google]"'
+INSTALL = (
+    'pydantic-ai is not installed; pip install "perdure[pydantic-ai]", and what it needs for your'
+    ' vendor, as in "pydantic-ai-slim[google]"'
+)
 
 
 class PydanticAI:
     """Asks models through pydantic-ai.
 
-    `models` is what stands before the colon in pydantic-ai's own names: with `providers={"gemini": PydanticAI("google")}`, our
-    `gemini:gemini-2.5-flash` is its `google:gemini-2.5-flash`. Keys and addresses come from the environment, as its documentation says. Or it is a
-    model object of yours, which answers whatever name is asked for.
+    `models` is what stands before the colon in pydantic-ai's own names: with
+    `providers={"gemini": PydanticAI("google")}`, our `gemini:gemini-2.5-flash` is its
+    `google:gemini-2.5-flash`. Keys and addresses come from the environment, as its documentation
+    says. Or it is a model object of yours, which answers whatever name is asked for.
 
     Raises:
         ConfigurationError: pydantic-ai is not installed.
@@ -45,17 +53,21 @@ class PydanticAI:
         """Ask, and wait for the whole answer.
 
         Raises:
-            LLMError: The table of `pydantic_ai_errors` says which subclass. Its context holds `model`, and `status`, `retry_after_s`, `charged` and
-                `usage` where they apply.
-            ConfigurationError: pydantic-ai does not know the model, or lacks a key, a setting or the vendor's library.
+            LLMError: The table of `pydantic_ai_errors` says which subclass. Its context holds
+                `model`, and `status`, `retry_after_s`, `charged` and `usage` where they apply.
+            ConfigurationError: pydantic-ai does not know the model, or lacks a key, a setting or
+                the vendor's library.
         """
         return await self._ask(request, None)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """Ask, and give the words of the answer to `heard` as they come. A model that cannot stream is asked for a whole answer.
+        """Ask, and give the words of the answer to `heard` as they come.
+
+        A model that cannot stream is asked for a whole answer.
 
         Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an `LLMUnavailableError`.
+            LLMError: As `complete` does; a stream that ends before the answer is an
+                `LLMUnavailableError`.
             ConfigurationError: As `complete` does.
         """
         return await self._ask(request, heard)

@@ -13,8 +13,9 @@
 | `UserError`, `NotImplementedError`: the adapter cannot say it | `LLMInvalidRequestError` | no |
 | anything else | `LLMUnavailableError` | maybe |
 
-A vendor's words are quoted for a status alone, and not for one about the key. What the environment holds as a key, a token, a secret or a password is
-cut out of them. Exceptions of transports quote headers, so their texts are never shown, and neither are those of exceptions that nobody knows.
+A vendor's words are quoted for a status alone, and not for one about the key. What the environment
+holds as a key, a token, a secret or a password is cut out of them. Exceptions of transports quote
+headers, so their texts are never shown, and neither are those of exceptions that nobody knows.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from typing import Any
 from pydantic_ai import exceptions as theirs
 
 from perdure import errors
-from perdure.activities import secrets
-from perdure.activities.providers import faults, openai
+from perdure.activities.providers import http_errors, openai
 from perdure.activities.providers.http import LONGEST_WAIT_S
-from perdure.activities.providers.reading import mapping, parsed, text
+from perdure.activities.providers.lenient_json import mapping, parsed, text
 from perdure.activities.providers.unreachable import UNSENT
 from perdure.errors import LLMError
+from perdure.temporal import secrets
 
 _BY_CATEGORY: tuple[tuple[type[theirs.ModelAPIError], type[LLMError]], ...] = (
     (theirs.ModelQuotaExceededError, errors.LLMAuthError),
@@ -57,16 +58,28 @@ def _fault(error: Exception, model: str) -> LLMError:
         case theirs.ModelConnectionError():
             return _of_connection(error, model)
         case theirs.ModelRequestTimeout():
-            return errors.LLMTimeoutError(f"{model}: no answer in the time that its settings give", context=faults.CHARGED)
+            return errors.LLMTimeoutError(
+                f"{model}: no answer in the time that its settings give",
+                context=http_errors.CHARGED,
+            )
         case theirs.ContentFilterError():
-            return errors.LLMRefusedError(f"{model}: a content filter refuses it", context=faults.CHARGED)
+            return errors.LLMRefusedError(
+                f"{model}: a content filter refuses it", context=http_errors.CHARGED
+            )
         case theirs.ModelAPIError() | theirs.UnexpectedModelBehavior():
-            return errors.LLMUnavailableError(f"{model}: the reply cannot be read", context=faults.CHARGED)
+            return errors.LLMUnavailableError(
+                f"{model}: the reply cannot be read", context=http_errors.CHARGED
+            )
         case theirs.UserError() | NotImplementedError():
             return errors.LLMInvalidRequestError(f"{model}: {without_secrets(str(error))}")
     if any(_CREDENTIALS.search(cls.__name__) for cls in type(error).__mro__):
-        return errors.LLMAuthError(f"{model}: the vendor's library finds no credentials ({type(error).__name__})")
-    return errors.LLMUnavailableError(f"{model}: the vendor's library failed ({type(error).__name__})", context=faults.CHARGED)
+        return errors.LLMAuthError(
+            f"{model}: the vendor's library finds no credentials ({type(error).__name__})"
+        )
+    return errors.LLMUnavailableError(
+        f"{model}: the vendor's library failed ({type(error).__name__})",
+        context=http_errors.CHARGED,
+    )
 
 
 def _of_status(error: theirs.ModelHTTPError, model: str) -> LLMError:
@@ -75,11 +88,25 @@ def _of_status(error: theirs.ModelHTTPError, model: str) -> LLMError:
     cls = next((ours for category, ours in _BY_CATEGORY if isinstance(error, category)), type(told))
     if isinstance(told, errors.LLMRefusedError):
         cls = errors.LLMRefusedError
-    words = "the key or the account is not accepted" if cls is errors.LLMAuthError else without_secrets(_words(body))
-    wait_s = told.context.get("retry_after_s") if error.retry_after is None else min(error.retry_after, LONGEST_WAIT_S)
-    failure = faults.fault(cls, words, model=model, status=error.status_code, wait_s=wait_s if isinstance(wait_s, float) else None)
+    words = (
+        "the key or the account is not accepted"
+        if cls is errors.LLMAuthError
+        else without_secrets(_words(body))
+    )
+    wait_s = (
+        told.context.get("retry_after_s")
+        if error.retry_after is None
+        else min(error.retry_after, LONGEST_WAIT_S)
+    )
+    failure = http_errors.fault(
+        cls,
+        words,
+        model=model,
+        status=error.status_code,
+        wait_s=wait_s if isinstance(wait_s, float) else None,
+    )
     if error.in_stream:
-        failure.context.update(faults.CHARGED)
+        failure.context.update(http_errors.CHARGED)
     return failure
 
 
@@ -94,23 +121,27 @@ def _parsed(body: Any) -> Any:
 def _words(body: Any) -> str:
     """A vendor's own words. AWS writes its fields large."""
     error = mapping(body).get("error") or mapping(body).get("Error") or body
-    return faults.words_of(error) or text(mapping(error).get("Message"))
+    return http_errors.words_of(error) or text(mapping(error).get("Message"))
 
 
 def _of_connection(error: theirs.ModelConnectionError, model: str) -> LLMError:
     is_unsent = error.phase in _UNSENT
     if isinstance(error, theirs.ModelTimeoutError):
         words, unsent = ("no connection", UNSENT) if is_unsent else ("no answer", {})
-        return errors.LLMTimeoutError(f"{model}: {words} in time", context={"charged": not is_unsent, **unsent})
+        return errors.LLMTimeoutError(
+            f"{model}: {words} in time", context={"charged": not is_unsent, **unsent}
+        )
     if is_unsent:
         return errors.LLMUnavailableError(f"{model}: the server cannot be reached", context=UNSENT)
-    return errors.LLMUnavailableError(f"{model}: the connection broke before the reply was complete", context=faults.CHARGED)
+    return errors.LLMUnavailableError(
+        f"{model}: the connection broke before the reply was complete", context=http_errors.CHARGED
+    )
 
 
 def without_secrets(words: str) -> str:
     """One line of words, without what the environment holds as a secret."""
     for name, value in os.environ.items():
         for secret in value.split() if _SECRET.search(name) else ():
-            if len(secret) >= faults.SECRET_CHARACTERS:
+            if len(secret) >= http_errors.SECRET_CHARACTERS:
                 words = secrets.without(words, {"key": secret})
-    return faults.quoted(words, None)
+    return http_errors.quoted(words, None)

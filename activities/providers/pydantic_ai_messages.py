@@ -1,13 +1,16 @@
 """A transcript as messages of pydantic-ai, and its answers as ours.
 
-What a vendor gave beside words and calls goes back to it unchanged: ids, signatures and details of the parts, and whose they are. Gemini thinks
-worse without them. In the transcript they stand in one last thought without words, whose signature is JSON:
+What a vendor gave beside words and calls goes back to it unchanged: ids, signatures and details of
+the parts, and whose they are. Gemini thinks worse without them. In the transcript they stand in one
+last thought without words, whose signature is JSON:
 
     {"response": {"provider_name": "google", …}, "parts": [{"kind": "thinking", "signature": "EqM…"}, {"kind": "tool-call"}]}
 
-Words and calls are not repeated there. Where those of the message are not the ones it is about any more, it stays out.
+Words and calls are not repeated there. Where those of the message are not the ones it is about any
+more, it stays out.
 
-A response of pydantic-ai may hold parts that a transcript has no place for: files, and what tools of the vendor's own did. They are left out.
+A response of pydantic-ai may hold parts that a transcript has no place for: files, and what tools
+of the vendor's own did. They are left out.
 """
 
 from __future__ import annotations
@@ -22,13 +25,23 @@ from typing import Any
 from pydantic_ai import messages as theirs
 
 from perdure import errors
-from perdure.activities.models import refuse_many_calls
-from perdure.activities.providers import faults, reading
-from perdure.activities.providers.reading import items, mapping
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.reports import StopReason, Usage
+from perdure.activities.provider import refuse_many_calls
+from perdure.activities.providers import http_errors, lenient_json
+from perdure.activities.providers.lenient_json import items, mapping
 from perdure.text import clean
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.reports import StopReason, Usage
 
 _STOPS = {
     "stop": StopReason.END,
@@ -44,8 +57,12 @@ Said = theirs.TextPart | theirs.ThinkingPart | theirs.ToolCallPart
 Fit = Callable[[str], str]
 
 
-def messages_of(messages: Iterable[Message], id_length: int | None = None) -> list[theirs.ModelMessage]:
-    """A transcript as pydantic-ai has it: what users and tools say in a row is one request. Ids of calls get `id_length` characters, if it is given.
+def messages_of(
+    messages: Iterable[Message], id_length: int | None = None
+) -> list[theirs.ModelMessage]:
+    """A transcript as pydantic-ai has it: what users and tools say in a row is one request.
+
+    Ids of calls get `id_length` characters, if it is given.
 
     Raises:
         LLMInvalidRequestError: A message holds what cannot be sent.
@@ -55,16 +72,29 @@ def messages_of(messages: Iterable[Message], id_length: int | None = None) -> li
         return call_id if id_length is None else _of_length(call_id, id_length)
 
     said: list[theirs.ModelMessage] = []
-    for is_answer, group in groupby(messages, key=lambda message: isinstance(message, AssistantMessage)):
+    for is_answer, group in groupby(
+        messages, key=lambda message: isinstance(message, AssistantMessage)
+    ):
         if is_answer:
-            said += [_response(message, fit) for message in group if isinstance(message, AssistantMessage)]
+            said += [
+                _response(message, fit)
+                for message in group
+                if isinstance(message, AssistantMessage)
+            ]
         else:
-            said.append(theirs.ModelRequest(parts=[part for message in group for part in _asked(message, fit)]))
+            said.append(
+                theirs.ModelRequest(
+                    parts=[part for message in group for part in _asked(message, fit)]
+                )
+            )
     return said
 
 
 def _of_length(call_id: str, length: int) -> str:
-    """The id, or one made from it that has so many letters and digits: always the same for the same id."""
+    """The id, or one made from it that has so many letters and digits.
+
+    Always the same for the same id.
+    """
     if len(call_id) == length and call_id.isascii() and call_id.isalnum():
         return call_id
     return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:length]
@@ -74,23 +104,40 @@ def _asked(message: Message, fit: Fit) -> Iterator[theirs.ModelRequestPart]:
     if isinstance(message, ToolMessage):
         yield from (_result(result, fit) for result in message.results)
     elif isinstance(message, UserMessage):
-        content = [part.text if isinstance(part, Text) else _media(part) for part in message.parts if not isinstance(part, Text) or part.text.strip()]
-        yield theirs.UserPromptPart(content=content[0] if len(content) == 1 and isinstance(content[0], str) else content)
+        content = [
+            part.text if isinstance(part, Text) else _media(part)
+            for part in message.parts
+            if not isinstance(part, Text) or part.text.strip()
+        ]
+        yield theirs.UserPromptPart(
+            content=content[0] if len(content) == 1 and isinstance(content[0], str) else content
+        )
 
 
 def _result(result: ToolResult, fit: Fit) -> theirs.ToolReturnPart:
     outcome: Any = "failed" if result.is_error else "success"
-    return theirs.ToolReturnPart(tool_name=result.name, content=result.content, tool_call_id=fit(result.call_id), outcome=outcome)
+    return theirs.ToolReturnPart(
+        tool_name=result.name,
+        content=result.content,
+        tool_call_id=fit(result.call_id),
+        outcome=outcome,
+    )
 
 
 def _media(media: Media) -> theirs.UserContent:
     if media.data:
         try:
-            return theirs.BinaryContent(data=base64.b64decode(media.data, validate=True), media_type=media.media_type)
+            return theirs.BinaryContent(
+                data=base64.b64decode(media.data, validate=True), media_type=media.media_type
+            )
         except ValueError:
-            raise errors.LLMInvalidRequestError("an image or a file of the request is no base64") from None
+            raise errors.LLMInvalidRequestError(
+                "an image or a file of the request is no base64"
+            ) from None
     if not media.url:
-        raise errors.LLMInvalidRequestError("an image or a file of the request has neither data nor a url")
+        raise errors.LLMInvalidRequestError(
+            "an image or a file of the request has neither data nor a url"
+        )
     match media.media_type.partition("/")[0]:
         case "image":
             return theirs.ImageUrl(url=media.url, media_type=media.media_type)
@@ -106,7 +153,11 @@ def _response(message: AssistantMessage, fit: Fit) -> theirs.ModelResponse:
     """An answer as it was, by what its last thought holds; else its words and calls alone."""
     kept = _kept_in(message)
     parts = message.parts[:-1] if kept else message.parts
-    said = [_said(part, fit) for part in parts if kept or not isinstance(part, Text) or part.text.strip()]
+    said = [
+        _said(part, fit)
+        for part in parts
+        if kept or not isinstance(part, Text) or part.text.strip()
+    ]
     told = [mapping(part) for part in items(kept.get("parts"))]
     response = theirs.ModelResponse(parts=said)
     if [part.get("kind") for part in told] != [part.part_kind for part in said]:
@@ -117,7 +168,9 @@ def _response(message: AssistantMessage, fit: Fit) -> theirs.ModelResponse:
     return response
 
 
-def _restore(one: theirs.ModelResponse | Said, names: Sequence[str], fields: dict[str, Any]) -> None:
+def _restore(
+    one: theirs.ModelResponse | Said, names: Sequence[str], fields: dict[str, Any]
+) -> None:
     for name in names:
         if name in fields:
             setattr(one, name, fields[name])
@@ -140,7 +193,9 @@ def _said(part: Text | Thinking | ToolCall, fit: Fit) -> Said:
         case Thinking():
             return theirs.ThinkingPart(content=part.text)
         case ToolCall():
-            return theirs.ToolCallPart(tool_name=part.name, args=part.arguments, tool_call_id=fit(part.id))
+            return theirs.ToolCallPart(
+                tool_name=part.name, args=part.arguments, tool_call_id=fit(part.id)
+            )
 
 
 def answer_of(response: theirs.ModelResponse, model: str) -> ModelAnswer:
@@ -150,25 +205,44 @@ def answer_of(response: theirs.ModelResponse, model: str) -> ModelAnswer:
         LLMUnavailableError: It holds no whole answer.
     """
     usage, details = usage_of(response), response.provider_details or {}
-    reason = "stop_sequence" if details.get("finish_reason") == "stop_sequence" else response.finish_reason or ""
-    with faults.billed(usage):
+    reason = (
+        "stop_sequence"
+        if details.get("finish_reason") == "stop_sequence"
+        else response.finish_reason or ""
+    )
+    with http_errors.billed(usage):
         if response.state != "complete" or reason == "error":
             raise errors.LLMUnavailableError(f"{model}: the answer was broken off")
-        refuse_many_calls(sum(isinstance(part, theirs.ToolCallPart) for part in response.parts), model)
+        refuse_many_calls(
+            sum(isinstance(part, theirs.ToolCallPart) for part in response.parts), model
+        )
         message = AssistantMessage(parts=tuple(_parts(response, model)))
-    stop = reading.stop(_STOPS, reason, has_calls=bool(message.calls))
+    stop = lenient_json.stop(_STOPS, reason, has_calls=bool(message.calls))
     return ModelAnswer(message=message, stop=stop, usage=usage, model=response.model_name or model)
 
 
 def _parts(response: theirs.ModelResponse, model: str) -> Iterator[Text | Thinking | ToolCall]:
     """Words, thoughts and calls in their order, and then what else there is to keep of them."""
-    said = [(part, _part(part, model), _to_keep(part)) for part in response.parts if isinstance(part, Said)]
-    said = [(theirs_, ours, kept) for theirs_, ours, kept in said if kept or isinstance(ours, ToolCall) or ours.text]
+    said = [
+        (part, _part(part, model), _to_keep(part))
+        for part in response.parts
+        if isinstance(part, Said)
+    ]
+    said = [
+        (theirs_, ours, kept)
+        for theirs_, ours, kept in said
+        if kept or isinstance(ours, ToolCall) or ours.text
+    ]
     yield from (ours for _, ours, _ in said)
     if any(kept for _, _, kept in said):
         parts = [{"kind": part.part_kind, **kept} for part, _, kept in said]
         kept_whole = {"response": _fields(response, _OF_RESPONSE), "parts": parts}
-        yield Thinking(text="", signature=clean(json.dumps(kept_whole, ensure_ascii=False, separators=(",", ":"), default=str)))
+        yield Thinking(
+            text="",
+            signature=clean(
+                json.dumps(kept_whole, ensure_ascii=False, separators=(",", ":"), default=str)
+            ),
+        )
 
 
 def _part(part: Said, model: str) -> Text | Thinking | ToolCall:
@@ -179,8 +253,14 @@ def _part(part: Said, model: str) -> Text | Thinking | ToolCall:
             return Thinking(text=clean(part.content))
         case _:
             if not part.tool_name:
-                raise errors.LLMUnavailableError(f"{model}: the reply holds a tool call without a name")
-            return ToolCall(id=clean(part.tool_call_id), name=clean(part.tool_name), arguments=clean(reading.arguments(part.args)))
+                raise errors.LLMUnavailableError(
+                    f"{model}: the reply holds a tool call without a name"
+                )
+            return ToolCall(
+                id=clean(part.tool_call_id),
+                name=clean(part.tool_name),
+                arguments=clean(lenient_json.arguments(part.args)),
+            )
 
 
 def _to_keep(part: Said) -> dict[str, Any]:
@@ -194,11 +274,14 @@ def _fields(one: theirs.ModelResponse | Said, names: Sequence[str]) -> dict[str,
 
 
 def usage_of(response: theirs.ModelResponse) -> Usage:
-    """Tokens by one measure, which is pydantic-ai's too; what is missing or cannot be true is 0, "not told"."""
+    """Tokens by one measure, which is pydantic-ai's too.
+
+    What is missing or cannot be true is 0, "not told".
+    """
     told = response.usage
-    return reading.usage(
-        taken=(reading.tokens(told.input_tokens),),
-        written=(reading.tokens(told.output_tokens),),
-        cache_read=reading.tokens(told.cache_read_tokens),
-        cache_written=reading.tokens(told.cache_write_tokens),
+    return lenient_json.usage(
+        taken=(lenient_json.tokens(told.input_tokens),),
+        written=(lenient_json.tokens(told.output_tokens),),
+        cache_read=lenient_json.tokens(told.cache_read_tokens),
+        cache_written=lenient_json.tokens(told.cache_write_tokens),
     )

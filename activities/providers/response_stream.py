@@ -1,15 +1,16 @@
 """A streamed answer of the responses API, event by event, as the body of a whole reply.
 
-The last event holds that body: `response.completed`, `response.incomplete` or `response.failed`. What came before it is the words as they are
-written, and the items, which some servers leave out of the last event. An event `error` comes without a body.
+The last event holds that body: `response.completed`, `response.incomplete` or `response.failed`.
+What came before it is the words as they are written, and the items, which some servers leave out of
+the last event. An event `error` comes without a body.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from perdure.activities.models import Heard
-from perdure.activities.providers.reading import mapping, text
+from perdure.activities.provider import Heard
+from perdure.activities.providers.lenient_json import mapping, text
 
 _LAST = ("response.completed", "response.incomplete", "response.failed")
 _WORDS = ("response.output_text.delta", "response.refusal.delta")
@@ -45,4 +46,7 @@ class ResponseStream:
             return {"error": self._error, "output": list(self._items.values())}
         if self._response is None:
             return None
-        return {**self._response, "output": self._response.get("output") or list(self._items.values())}
+        return {
+            **self._response,
+            "output": self._response.get("output") or list(self._items.values()),
+        }

@@ -1,9 +1,10 @@
 """An answer that must fit a schema, as far as an API makes a model keep to one.
 
-OpenAI's own servers keep to a schema strictly only where it has no optional fields, no open objects and no choice at its top; for all others
-strictness must not be asked for, or the request is refused. Servers that write by a grammar (vLLM, llama.cpp, Ollama) keep to it either way.
-Anthropic's API has a form of its own for it, which takes few schemas; a tool that the model must choose takes nearly all, but for a choice at the
-top, which is therefore put one level down.
+OpenAI's own servers keep to a schema strictly only where it has no optional fields, no open objects
+and no choice at its top; for all others strictness must not be asked for, or the request is
+refused. Servers that write by a grammar (vLLM, llama.cpp, Ollama) keep to it either way.
+Anthropic's API has a form of its own for it, which takes few schemas; a tool that the model must
+choose takes nearly all, but for a choice at the top, which is therefore put one level down.
 """
 
 from __future__ import annotations
@@ -12,29 +13,50 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perdure.activities.models import ModelRequest
-from perdure.activities.providers.reading import mapping
-from perdure.messages import AssistantMessage, Text, Thinking, ToolCall
-from perdure.reports import StopReason
-from perdure.wire import ModelAnswer
+from perdure.activities.provider import ModelRequest
+from perdure.activities.providers.lenient_json import mapping
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall
+from perdure.values.reports import StopReason
 
 INSIDE = "reply"
 """The field that a schema is put into where it may not stand at the top."""
 
 _CHOICES = ("anyOf", "oneOf", "allOf")
-_LOOSE = frozenset({"oneOf", "allOf", "not", "if", "then", "else", "default", "patternProperties", "dependentRequired", "dependentSchemas"})
+_LOOSE = frozenset(
+    {
+        "oneOf",
+        "allOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "default",
+        "patternProperties",
+        "dependentRequired",
+        "dependentSchemas",
+    }
+)
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
     """Whether OpenAI's strict mode takes this schema."""
-    return schema.get("type") == "object" and "anyOf" not in schema and all(map(_is_closed, _parts(schema)))
+    return (
+        schema.get("type") == "object"
+        and "anyOf" not in schema
+        and all(map(_is_closed, _parts(schema)))
+    )
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
     """A schema and all the schemas inside it."""
     schema = mapping(schema)
     yield schema
-    inside = [*mapping(schema.get("properties")).values(), *mapping(schema.get("$defs")).values(), *(schema.get("anyOf") or ())]
+    inside = [
+        *mapping(schema.get("properties")).values(),
+        *mapping(schema.get("$defs")).values(),
+        *(schema.get("anyOf") or ()),
+    ]
     for part in [*inside, *([schema["items"]] if "items" in schema else [])]:
         yield from _parts(part)
 
@@ -47,7 +69,9 @@ def _is_closed(schema: Mapping[str, Any]) -> bool:
         return "items" in schema
     if schema.get("type") != "object":
         return True
-    return schema.get("additionalProperties") is False and {*schema.get("required", ())} == {*mapping(schema.get("properties"))}
+    return schema.get("additionalProperties") is False and {*schema.get("required", ())} == {
+        *mapping(schema.get("properties"))
+    }
 
 
 def tool_of(request: ModelRequest) -> dict[str, Any]:
@@ -55,8 +79,18 @@ def tool_of(request: ModelRequest) -> dict[str, Any]:
     schema = dict(request.response_schema or {})
     if _has_choice(schema):
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
-        schema = {"type": "object", "properties": {INSIDE: schema}, "required": [INSIDE], "additionalProperties": False, **definitions}
-    return {"name": request.response_name, "description": "Gives your reply.", "input_schema": schema}
+        schema = {
+            "type": "object",
+            "properties": {INSIDE: schema},
+            "required": [INSIDE],
+            "additionalProperties": False,
+            **definitions,
+        }
+    return {
+        "name": request.response_name,
+        "description": "Gives your reply.",
+        "input_schema": schema,
+    }
 
 
 def is_asked_as_tool(request: ModelRequest) -> bool:
@@ -66,9 +100,13 @@ def is_asked_as_tool(request: ModelRequest) -> bool:
 
 def as_text(answer: ModelAnswer, request: ModelRequest) -> ModelAnswer:
     """An answer that was given as the arguments of `tool_of`, as the text that it stands for."""
-    if not is_asked_as_tool(request) or request.response_name not in [call.name for call in answer.message.calls]:
+    if not is_asked_as_tool(request) or request.response_name not in [
+        call.name for call in answer.message.calls
+    ]:
         return answer
-    parts = tuple(_said(part, request) for part in answer.message.parts if not isinstance(part, Text))
+    parts = tuple(
+        _said(part, request) for part in answer.message.parts if not isinstance(part, Text)
+    )
     stop = StopReason.END if answer.stop is StopReason.TOOL_CALLS else answer.stop
     return answer.model_copy(update={"message": AssistantMessage(parts=parts), "stop": stop})
 
@@ -82,7 +120,11 @@ def _said(part: Thinking | ToolCall, request: ModelRequest) -> Thinking | ToolCa
         given = json.loads(part.arguments)
     except ValueError:
         return Text(text=part.arguments)
-    return Text(text=json.dumps(given[INSIDE], ensure_ascii=False) if isinstance(given, dict) and INSIDE in given else part.arguments)
+    return Text(
+        text=json.dumps(given[INSIDE], ensure_ascii=False)
+        if isinstance(given, dict) and INSIDE in given
+        else part.arguments
+    )
 
 
 def _has_choice(schema: Mapping[str, Any]) -> bool:

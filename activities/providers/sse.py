@@ -1,9 +1,11 @@
 """Server-sent events out of bytes that come in any pieces, by the rules of the WHATWG (html.spec.whatwg.org, "Interpreting an event stream").
 
-Lines end with LF, CR or CRLF, and a piece may end anywhere: inside a character, or between CR and LF. An event counts once the blank line behind
-it has come; what is left at the end of a stream is half an event and none. Comments, ids and times to reconnect are left out.
+Lines end with LF, CR or CRLF, and a piece may end anywhere: inside a character, or between CR and
+LF. An event counts once the blank line behind it has come; what is left at the end of a stream is
+half an event and none. Comments, ids and times to reconnect are left out.
 
-In one place it is stricter than the rules: bytes that are no UTF-8 are an error, as they are in the body of a whole reply.
+In one place it is stricter than the rules: bytes that are no UTF-8 are an error, as they are in the
+body of a whole reply.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ _MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. `name` is `message` where the stream names none; several lines of data are joined by LF."""
+    """One event.
+
+    `name` is `message` where the stream names none; several lines of data are joined by LF.
+    """
 
     name: str
     data: str
@@ -68,7 +73,10 @@ class Reader:
 
     def _check(self, size: int) -> None:
         if size > limits.STREAM_LINE_BYTES:
-            raise errors.LLMUnavailableError(f"{self._vendor}: the stream has a line of more than {limits.STREAM_LINE_BYTES} bytes")
+            raise errors.LLMUnavailableError(
+                f"{self._vendor}: the stream has a line of more than {limits.STREAM_LINE_BYTES}"
+                " bytes"
+            )
 
     def _take(self, line: bytes) -> Event | None:
         """One line; the event that it ends, if there is one."""

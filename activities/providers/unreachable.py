@@ -1,4 +1,7 @@
-"""Why a server cannot be reached, in words of ours: what the libraries say may quote a header, and so a key."""
+"""Why a server cannot be reached, in words of ours.
+
+What the libraries say may quote a header, and so a key.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""Which IP addresses are out on the internet, and which are inside: the machine, its networks, its cloud.
+"""Which IP addresses are out on the internet, and which are inside.
 
-The networks are those of IANA's registries of special-purpose addresses (RFC 6890), multicast, and one address of Azure that is public by its number
-and inside by its use. They stand here because `ipaddress.is_global` means other networks in each version of Python.
+The machine, its networks, its cloud.
 
-An IPv6 address that only wraps an IPv4 address is judged by that one: mapped (::ffff:0:0/96), and NAT64 (64:ff9b::/96, RFC 6052), through which
-networks without IPv4 reach the rest. The local prefix of NAT64 (64:ff9b:1::/48), 6to4 and Teredo are never public, whatever they wrap.
+The networks are those of IANA's registries of special-purpose addresses (RFC 6890), multicast, and
+one address of Azure that is public by its number and inside by its use. They stand here because
+`ipaddress.is_global` means other networks in each version of Python.
+
+An IPv6 address that only wraps an IPv4 address is judged by that one: mapped (::ffff:0:0/96), and
+NAT64 (64:ff9b::/96, RFC 6052), through which networks without IPv4 reach the rest. The local prefix
+of NAT64 (64:ff9b:1::/48), 6to4 and Teredo are never public, whatever they wrap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Arithmetic without `eval`: the expression is parsed, and its tree is walked, with what stands in a table and nothing else.
+"""Arithmetic without `eval`.
 
-Numbers are decimal, so that 0.1 + 0.2 is 0.3. Every step has at most 100 digits and an exponent of at most 9,999, so no expression can ask for more
-memory or time than that; a result that had to be rounded says so and has 20 digits.
+The expression is parsed, and its tree is walked, with what stands in a table and nothing else.
+
+Numbers are decimal, so that 0.1 + 0.2 is 0.3. Every step has at most 100 digits and an exponent of
+at most 9,999, so no expression can ask for more memory or time than that; a result that had to be
+rounded says so and has 20 digits.
 """
 
 from __future__ import annotations
@@ -12,16 +15,21 @@ import operator
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 
+from perdure.agents.tools import Toolbox, tool
+from perdure.base import Value
 from perdure.text import one_line
-from perdure.tools import Toolbox, tool
-from perdure.values import Value
 
 _CHARACTERS, _DEPTH = 1_000, 50
 _DIGITS, _SHOWN_DIGITS, _EXPONENT = 100, 20, 9_999
 _PI = "3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679821480865132823066"
-_UNDEFINED = f"this is not defined, such as 0 / 0, 5 % 0 or sqrt(-1), or has more than {_DIGITS} digits before the point"
+_UNDEFINED = (
+    f"this is not defined, such as 0 / 0, 5 % 0 or sqrt(-1), or has more than {_DIGITS} digits"
+    " before the point"
+)
 _TRAPS = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
-_SPELLINGS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\n": " ", "\r": " ", "\t": " "})
+_SPELLINGS = str.maketrans(
+    {"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "\n": " ", "\r": " ", "\t": " "}
+)
 
 _Number = Callable[..., Decimal]
 
@@ -43,10 +51,12 @@ def calculate(expression: str) -> Result:
     """Calculate exactly. Use it for every calculation instead of doing it in your head.
 
     Args:
-        expression: Such as (1200 * 0.19) ** 2. There are + - * / // % **, parentheses, pi, e, and abs, round(x, digits), floor, ceil, sqrt, exp, ln,
-            log10, min, max.
+        expression: Such as (1200 * 0.19) ** 2. There are + - * / // % **, parentheses, pi, e, and
+            abs, round(x, digits), floor, ceil, sqrt, exp, ln, log10, min, max.
     """
-    with decimal.localcontext(Context(prec=_DIGITS, Emax=_EXPONENT, Emin=-_EXPONENT, traps=_TRAPS)) as context:
+    with decimal.localcontext(
+        Context(prec=_DIGITS, Emax=_EXPONENT, Emin=-_EXPONENT, traps=_TRAPS)
+    ) as context:
         try:
             value = _Evaluator(_readable(expression)).result()
         except decimal.DivisionByZero:
@@ -63,14 +73,21 @@ def calculate(expression: str) -> Result:
 def _readable(expression: str) -> str:
     text = expression.translate(_SPELLINGS).strip()
     if len(text) > _CHARACTERS:
-        raise ValueError(f"the expression has {len(text)} characters, and the limit is {_CHARACTERS}; calculate parts of it")
+        raise ValueError(
+            f"the expression has {len(text)} characters, and the limit is {_CHARACTERS}; calculate"
+            " parts of it"
+        )
     if not text.isascii() or set("\0#") & set(text):
         raise ValueError("an expression has numbers, operators and names in plain ASCII")
     return text
 
 
 class _Evaluator:
-    """Walks the tree of one expression. Its text is kept for the numbers, as they were written and not as the floats that Python makes of them."""
+    """Walks the tree of one expression.
+
+    Its text is kept for the numbers, as they were written and not as the floats that Python makes
+    of them.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -84,9 +101,14 @@ class _Evaluator:
         return self._value(tree.body, 0)
 
     def _value(self, node: ast.expr, depth: int) -> Decimal:
-        """The value of a tree. A long sum leans to the left, so its left side is a loop and not a recursion."""
+        """The value of a tree.
+
+        A long sum leans to the left, so its left side is a loop and not a recursion.
+        """
         if depth > _DEPTH:
-            raise ValueError(f"the expression is nested more than {_DEPTH} deep; calculate parts of it")
+            raise ValueError(
+                f"the expression is nested more than {_DEPTH} deep; calculate parts of it"
+            )
         pending = []
         while isinstance(node, ast.BinOp):
             pending.append((_operator(node.op), node.right))
@@ -110,7 +132,10 @@ class _Evaluator:
                 return self._called(node, depth)
             case ast.Tuple():
                 raise ValueError("numbers are written without commas: 1000000, not 1,000,000")
-        raise ValueError(f"{self._written(node)} cannot be calculated here; there are {', '.join([*_CONSTANTS, *_FUNCTIONS])}")
+        raise ValueError(
+            f"{self._written(node)} cannot be calculated here; there are"
+            f" {', '.join([*_CONSTANTS, *_FUNCTIONS])}"
+        )
 
     def _number(self, node: ast.Constant) -> Decimal:
         if type(node.value) is int:
@@ -122,10 +147,16 @@ class _Evaluator:
     def _called(self, node: ast.Call, depth: int) -> Decimal:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _FUNCTIONS or node.keywords:
-            raise ValueError(f"{self._written(node.func)} cannot be called like this; there are {', '.join(_FUNCTIONS)}")
+            raise ValueError(
+                f"{self._written(node.func)} cannot be called like this; there are"
+                f" {', '.join(_FUNCTIONS)}"
+            )
         least, most, function = _FUNCTIONS[name]
         if not least <= len(node.args) <= most:
-            raise ValueError(f"{name} takes {least}{'' if least == most else f' to {most}'} numbers, not {len(node.args)}")
+            raise ValueError(
+                f"{name} takes {least}{'' if least == most else f' to {most}'} numbers, not"
+                f" {len(node.args)}"
+            )
         return function(*(self._value(argument, depth) for argument in node.args))
 
     def _written(self, node: ast.expr) -> str:
@@ -153,7 +184,9 @@ def _rounded(value: Decimal, digits: Decimal = Decimal(0)) -> Decimal:
     if digits != digits.to_integral_value() or abs(digits) > _DIGITS:
         raise ValueError(f"round takes a whole number of digits, at most {_DIGITS}")
     with decimal.localcontext() as inner:  # what is asked to be rounded is an exact answer
-        return value.quantize(Decimal(1).scaleb(-int(digits)), rounding=ROUND_HALF_UP, context=inner)
+        return value.quantize(
+            Decimal(1).scaleb(-int(digits)), rounding=ROUND_HALF_UP, context=inner
+        )
 
 
 def _shown(value: Decimal, exact: bool) -> str:

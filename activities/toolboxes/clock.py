@@ -8,9 +8,9 @@ from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, available_timezones
 
 from perdure import errors
+from perdure.agents.tools import Toolbox, tool
+from perdure.base import Value
 from perdure.text import one_line
-from perdure.tools import Toolbox, tool
-from perdure.values import Value
 
 
 class Moment(Value):
@@ -26,7 +26,9 @@ def _utc_now() -> datetime:
 
 
 def clock(zone: str = "UTC", *, now: Callable[[], datetime] = _utc_now) -> Toolbox:
-    """The tool `now`, in a toolbox named "clock". A model may ask for another time zone than `zone`.
+    """The tool `now`, in a toolbox named "clock".
+
+    A model may ask for another time zone than `zone`.
 
     `now` tells the time, with its zone.
 
@@ -46,7 +48,9 @@ def clock(zone: str = "UTC", *, now: Callable[[], datetime] = _utc_now) -> Toolb
             time_zone: A name of the IANA database, such as Europe/Berlin.
         """
         moment = now().astimezone(_zone(time_zone))
-        return Moment(time=moment.isoformat(timespec="seconds"), weekday=f"{moment:%A}", zone=time_zone)
+        return Moment(
+            time=moment.isoformat(timespec="seconds"), weekday=f"{moment:%A}", zone=time_zone
+        )
 
     return Toolbox("clock", [tell])
 
@@ -55,7 +59,10 @@ def _zone(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
     if name not in _names():
-        raise ValueError(f"there is no time zone {one_line(name, 60)!r}; use a name such as Europe/Berlin, America/New_York or UTC")
+        raise ValueError(
+            f"there is no time zone {one_line(name, 60)!r}; use a name such as Europe/Berlin,"
+            " America/New_York or UTC"
+        )
     return ZoneInfo(name)
 
 

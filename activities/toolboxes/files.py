@@ -1,7 +1,10 @@
-"""A folder as a toolbox: what `perdure.activities.folder` reads, and one tool more that writes.
+"""A folder as a toolbox.
 
-A file is written beside its place, under a name that nobody can guess, and then renamed into it: a reader sees the old text or the new one. Every
-folder on the way is opened from the one above it and no link is followed, so there is no moment in which a link could be put in between.
+What `perdure.activities.toolboxes.folder` reads, and one tool more that writes.
+
+A file is written beside its place, under a name that nobody can guess, and then renamed into it: a
+reader sees the old text or the new one. Every folder on the way is opened from the one above it and
+no link is followed, so there is no moment in which a link could be put in between.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from perdure.activities import folder as reading
+from perdure.activities.toolboxes import folder as reading
+from perdure.agents.tools import Tool, Toolbox, tool
+from perdure.base import Value
 from perdure.text import size
-from perdure.tools import Tool, Toolbox, tool
-from perdure.values import Value
 
 _DEPTH = 32
 
@@ -30,7 +33,9 @@ class Written(Value):
 
 
 def files(folder: Path | str, *, write: bool = False) -> Toolbox:
-    """`list_files`, `search_files` and `read_file` of a folder, in a toolbox named "files"; with `write` also `write_file`.
+    """`list_files`, `search_files` and `read_file` of a folder, in a toolbox named "files".
+
+    With `write` also `write_file`.
 
     Each call of `write_file` waits until somebody approves it.
 
@@ -50,7 +55,9 @@ class Writer:
 
     @tool(idempotent=True, requires_approval=True)
     def write_file(self, path: str, text: str) -> Written:
-        """Write a text file of the folder: a new one, or all of an old one. Folders on the way are made.
+        """Write a text file of the folder: a new one, or all of an old one.
+
+        Folders on the way are made.
 
         Args:
             path: Relative to the folder.
@@ -58,15 +65,25 @@ class Writer:
         """
         parts = _parts(path)
         if (length := size(text)) > reading.FILE_BYTES:
-            raise ValueError(f"the text is too large: it has {length} bytes, and the limit is {reading.FILE_BYTES}")
+            raise ValueError(
+                f"the text is too large: it has {length} bytes, and the limit is"
+                f" {reading.FILE_BYTES}"
+            )
         if "\0" in text:
             raise ValueError("a text cannot hold a NUL character")
         try:
             with _opened(self._root, parts[:-1]) as inner:
                 old = _regular(path, parts[-1], inner)
-                _put(parts[-1], text.encode(), inner, None if old is None else stat.S_IMODE(old.st_mode) & 0o777)
+                _put(
+                    parts[-1],
+                    text.encode(),
+                    inner,
+                    None if old is None else stat.S_IMODE(old.st_mode) & 0o777,
+                )
         except OSError as error:
-            raise ValueError(f"{reading.quoted(path)} cannot be written: {error.strerror}") from None
+            raise ValueError(
+                f"{reading.quoted(path)} cannot be written: {error.strerror}"
+            ) from None
         return Written(path="/".join(parts), bytes=length, replaced=old is not None)
 
 
@@ -98,7 +115,10 @@ def _opened(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
 
 
 def _regular(path: str, name: str, folder: int) -> os.stat_result | None:
-    """What stands in the place; None where nothing does. A rename would replace a link, a FIFO or a device, but nobody meant that."""
+    """What stands in the place; None where nothing does.
+
+    A rename would replace a link, a FIFO or a device, but nobody meant that.
+    """
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

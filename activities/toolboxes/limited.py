@@ -1,7 +1,10 @@
-"""Sets the limits of this process and becomes a command: `python -I -S limited.py LIMITS PROGRAM ARGUMENT…`, with the limits as JSON.
+"""Sets the limits of this process and becomes a command.
 
-They are hard limits, so neither the command nor what it starts can raise them. Each is of one process, except the number of processes, which the
-system counts by user: the command may have this many more than the user has already.
+`python -I -S limited.py LIMITS PROGRAM ARGUMENT…`, with the limits as JSON.
+
+They are hard limits, so neither the command nor what it starts can raise them. Each is of one
+process, except the number of processes, which the system counts by user: the command may have this
+many more than the user has already.
 """
 
 import json

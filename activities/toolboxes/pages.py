@@ -1,7 +1,10 @@
-"""Readable text out of HTML: paragraphs, headings, lists, links as Markdown; scripts and styles left out.
+"""Readable text out of HTML: paragraphs, headings, lists, links as Markdown.
 
-Pages come from anybody, so this reads each letter a bounded number of times. `html.parser` of the standard library does not: 50 KB of `<!--` take it
-seconds, 50 KB of `<a ` minutes. Where a tag, a comment or a script is not closed, the text ends there, as in a browser.
+Scripts and styles left out.
+
+Pages come from anybody, so this reads each letter a bounded number of times. `html.parser` of the
+standard library does not: 50 KB of `<!--` take it seconds, 50 KB of `<a ` minutes. Where a tag, a
+comment or a script is not closed, the text ends there, as in a browser.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ _BEGINNING = re.compile(r"<(?:!--|[a-zA-Z!?]|/[a-zA-Z])")
 _HREF = re.compile(r"""\shref\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)
 _ZEROS = re.compile(r"(&#[xX]?)0++(?=[0-9a-fA-F])")
 _NO_CHARACTER = re.compile(r"&#(?:[0-9]{8,}+|[xX][0-9a-fA-F]{8,}+);?")
-_ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style", "textarea", "title", "iframe", "noscript")}
+_ENDS = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("script", "style", "textarea", "title", "iframe", "noscript")
+}
 _SILENT = frozenset({"script", "style", "textarea", "iframe", "noscript"})
 _BLOCK_NAMES = """
 address article aside blockquote body br dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre
@@ -91,7 +97,10 @@ class _Page:
 
 
 def readable(page: str, base: str) -> Readable:
-    """The title and the text of an HTML page. Links become absolute by `base`, the page's address."""
+    """The title and the text of an HTML page.
+
+    Links become absolute by `base`, the page's address.
+    """
     found = _Page(base)
     for text, closes, name, attributes in _parts(page):
         if name == "title" and not closes:
@@ -107,7 +116,10 @@ def readable(page: str, base: str) -> Readable:
 
 
 def _parts(page: str) -> Iterator[tuple[str, bool, str, str]]:
-    """(text before it, whether it closes, name, attributes) of each tag, the last text with no tag; for a title its own text."""
+    """(text before it, whether it closes, name, attributes) of each tag, the last text with no tag.
+
+    For a title its own text.
+    """
     at = 0
     while found := _BEGINNING.search(page, at):
         text = page[at : found.start()]
@@ -137,14 +149,30 @@ def _behind_remark(page: str, begin: int) -> int:
 
 
 def _unescaped(text: str) -> str:
-    """`text` with characters for its entities. Python reads no number of more than 4,300 digits, and raises."""
-    return html.unescape(_NO_CHARACTER.sub("\ufffd", _ZEROS.sub(r"\1", text)) if "&#" in text else text)
+    """`text` with characters for its entities.
+
+    Python reads no number of more than 4,300 digits, and raises.
+    """
+    return html.unescape(
+        _NO_CHARACTER.sub("\ufffd", _ZEROS.sub(r"\1", text)) if "&#" in text else text
+    )
 
 
 def _target(base: str, attributes: str) -> str:
     found = _HREF.search(attributes)
     try:
-        link = urljoin(base, _unescaped(found[1] or found[2] or found[3] or "").strip()) if found else ""
-        return link if urlsplit(link).scheme in ("http", "https") and len(link) <= _LINK and link.isprintable() and " " not in link else ""
+        link = (
+            urljoin(base, _unescaped(found[1] or found[2] or found[3] or "").strip())
+            if found
+            else ""
+        )
+        return (
+            link
+            if urlsplit(link).scheme in ("http", "https")
+            and len(link) <= _LINK
+            and link.isprintable()
+            and " " not in link
+            else ""
+        )
     except ValueError:
         return ""

@@ -1,12 +1,14 @@
 """A command as a group of processes that ends as a whole.
 
-The command leads a session of its own, so signals reach what it has started too. On a cancel and at its timeout the group gets SIGTERM, and SIGKILL
-half a second later. When the command itself ends, what it left in the background is killed at once: a turn leaves nothing running.
+The command leads a session of its own, so signals reach what it has started too. On a cancel and at
+its timeout the group gets SIGTERM, and SIGKILL half a second later. When the command itself ends,
+what it left in the background is killed at once: a turn leaves nothing running.
 
-Output is read while the command runs and kept up to a limit, its beginning and its end; the middle of more is dropped, so that a command never
-waits for a reader, nor fills memory.
+Output is read while the command runs and kept up to a limit, its beginning and its end; the middle
+of more is dropped, so that a command never waits for a reader, nor fills memory.
 
-Its limits are set by a process of Python that then becomes the command (`limited`), because a `preexec_fn` would run in a process full of threads.
+Its limits are set by a process of Python that then becomes the command (`limited`), because a
+`preexec_fn` would run in a process full of threads.
 """
 
 from __future__ import annotations
@@ -60,16 +62,28 @@ class Output:
         left_out = self._bytes - len(self._head) - len(self._tail)
         if not left_out:
             return (self._head + self._tail).decode("utf-8", "replace")
-        return f"{self._head.decode('utf-8', 'replace')}\n[{left_out} bytes are left out here]\n{self._tail.decode('utf-8', 'replace')}"
+        return (
+            f"{self._head.decode('utf-8', 'replace')}\n[{left_out} bytes are left out"
+            f" here]\n{self._tail.decode('utf-8', 'replace')}"
+        )
 
 
-async def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float, output: Output) -> int | None:
-    """Run a command without input, with its output and errors in `output`. The exit code, as of `subprocess`; None where time was over.
+async def run(
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    output: Output,
+) -> int | None:
+    """Run a command without input, with its output and errors in `output`.
+
+    The exit code, as of `subprocess`; None where time was over.
 
     Raises:
         OSError: It cannot be started.
     """
-    # A process that leaves the group escapes the timeout, and not this: as much as all processors could give it until then.
+    # A process that leaves the group escapes the timeout, and not this: as much as all processors
+    # could give it until then.
     limits = {**_LIMITS, "CPU": math.ceil(timeout_s) * (os.cpu_count() or 1) + 1}
     process = subprocess.Popen(  # noqa: S603, ASYNC220 - what is run is decided by `shell`; starting takes milliseconds, and a cancel cannot fall into it
         [sys.executable, "-I", "-S", str(_LIMITED), json.dumps(limits), *arguments],
@@ -114,7 +128,10 @@ async def _terminate(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Whether there was anybody in the group to be signalled. macOS answers with a lack of permission where only zombies are left."""
+    """Whether there was anybody in the group to be signalled.
+
+    macOS answers with a lack of permission where only zombies are left.
+    """
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):

@@ -1,7 +1,10 @@
-"""Commands in a folder: programs that are named, or a shell where a shell is asked for. Each call waits for an approval.
+"""Commands in a folder: programs that are named, or a shell where a shell is asked for.
 
-A command gets PATH and LANG and nothing else of the worker's environment, no input, and a group of its own (`processes`). It is not locked in: it
-runs as the worker's user, and may read and write whatever that one may.
+Each call waits for an approval.
+
+A command gets PATH and LANG and nothing else of the worker's environment, no input, and a group of
+its own (`processes`). It is not locked in: it runs as the worker's user, and may read and write
+whatever that one may.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from perdure import errors, kinds
+from perdure import errors, validation
 from perdure.activities.toolboxes import processes
+from perdure.agents.tools import Toolbox, tool
 from perdure.text import one_line
-from perdure.tools import Toolbox, tool
 
 _SLACK = timedelta(seconds=5)
 _ARGUMENTS = 256
@@ -34,8 +37,9 @@ def shell(
 
     Args:
         folder: Where they begin.
-        allow: The programs, by name or absolute path: the tool is `run_program`, which takes one of them and its arguments, without a shell.
-            "anything": the tool is `run_command`, which gives a line to /bin/sh.
+        allow: The programs, by name or absolute path: the tool is `run_program`, which takes one of
+            them and its arguments, without a shell. "anything": the tool is `run_command`, which
+            gives a line to /bin/sh.
         timeout: After this a command is stopped, and what it wrote is told.
         requires_approval: Each call waits until somebody approves it.
 
@@ -45,18 +49,23 @@ def shell(
     root = Path(folder)
     if not root.is_dir():
         raise errors.ConfigurationError(f"{root} is not a folder")
-    kinds.check("shell", {"timeout": timeout}, {"timeout": kinds.TIME})
+    validation.check("shell", {"timeout": timeout}, {"timeout": validation.TIME})
     made = tool(timeout=timeout + _SLACK, requires_approval=requires_approval)
     commands = Commands(root.resolve(), timeout)
     if allow == "anything":
         return Toolbox("shell", [made(commands.run_command)])
     if isinstance(allow, str) or not allow:
-        raise errors.ConfigurationError('shell: allow is a list of programs, such as ["git", "wc"], or "anything"')
+        raise errors.ConfigurationError(
+            'shell: allow is a list of programs, such as ["git", "wc"], or "anything"'
+        )
     programs = Programs(commands, {name: _found(name) for name in allow})
     run_program = tool(
         timeout=timeout + _SLACK,
         requires_approval=requires_approval,
-        description=f"Run a program in the folder, without a shell, and tell what it wrote. There are: {', '.join(sorted(allow))}.",
+        description=(
+            "Run a program in the folder, without a shell, and tell what it wrote. There are:"
+            f" {', '.join(sorted(allow))}."
+        ),
     )
     return Toolbox("shell", [run_program(programs.run_program)])
 
@@ -69,7 +78,9 @@ class Commands:
         self._timeout_s = timeout.total_seconds()
 
     async def run_command(self, command: str) -> str:
-        """Run a command of /bin/sh in the folder and tell what it wrote. There is no input, and nothing goes on in the background afterwards.
+        """Run a command of /bin/sh in the folder and tell what it wrote.
+
+        There is no input, and nothing goes on in the background afterwards.
 
         Args:
             command: A line for the shell.
@@ -86,7 +97,9 @@ class Commands:
             raise ValueError("a command cannot hold a NUL character")
         output = processes.Output()
         try:
-            code = await processes.run(arguments, self._folder, _environment(), self._timeout_s, output)
+            code = await processes.run(
+                arguments, self._folder, _environment(), self._timeout_s, output
+            )
         except OSError as error:
             raise ValueError(f"the command cannot be started: {error.strerror}") from None
         return f"{output.text()}\n[{self._ending(code)}]".lstrip("\n")
@@ -112,16 +125,23 @@ class Programs:
             arguments: What it is given, one by one, as they are.
         """
         if program not in self._paths:
-            raise ValueError(f"{one_line(program, 60)!r} is not allowed here; there are {', '.join(sorted(self._paths))}")
+            raise ValueError(
+                f"{one_line(program, 60)!r} is not allowed here; there are"
+                f" {', '.join(sorted(self._paths))}"
+            )
         if len(arguments) > _ARGUMENTS:
-            raise ValueError(f"a program takes at most {_ARGUMENTS} arguments here, not {len(arguments)}")
+            raise ValueError(
+                f"a program takes at most {_ARGUMENTS} arguments here, not {len(arguments)}"
+            )
         return await self._commands.run([self._paths[program], *arguments])
 
 
 def _found(program: str) -> str:
     path = shutil.which(program)
     if path is None:
-        raise errors.ConfigurationError(f"shell: there is no program {program!r} on the PATH of this worker")
+        raise errors.ConfigurationError(
+            f"shell: there is no program {program!r} on the PATH of this worker"
+        )
     return os.path.abspath(path)  # noqa: PTH100 - links stay: a program may be called by many names
 
 

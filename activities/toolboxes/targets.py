@@ -1,7 +1,7 @@
 """Where a URL leads: what is refused by its words, and to which addresses it is allowed to lead.
 
-Names are resolved here and once for each request; what was checked is what is connected to. So a name that changes what it means between the check
-and the connection changes nothing.
+Names are resolved here and once for each request; what was checked is what is connected to. So a
+name that changes what it means between the check and the connection changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A checked URL. `host` is a name or an IP address; `addresses` are those that may be connected to, in order."""
+    """A checked URL.
+
+    `host` is a name or an IP address; `addresses` are those that may be connected to, in order.
+    """
 
     url: httpx.URL
     host: str
@@ -41,7 +44,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What may be reached. A host of None is any; one that begins with `*.` is every host below it."""
+    """What may be reached.
+
+    A host of None is any; one that begins with `*.` is every host below it.
+    """
 
     hosts: frozenset[str] | None
     ports: frozenset[int]
@@ -52,17 +58,22 @@ class Rules:
         """Where `url` leads.
 
         Raises:
-            ValueError: It may not be read; the message is written for the model, and names no address that the URL does not.
+            ValueError: It may not be read; the message is written for the model, and names no
+                address that the URL does not.
         """
         parsed = parse(url)
         host = parsed.raw_host.decode("ascii").lower().rstrip(".")
         port = parsed.port or _PORTS[parsed.scheme]
         self._check_host(host)
         if port not in self.ports:
-            raise ValueError(f"port {port} is not allowed; allowed: {', '.join(map(str, sorted(self.ports)))}")
+            raise ValueError(
+                f"port {port} is not allowed; allowed: {', '.join(map(str, sorted(self.ports)))}"
+            )
         addresses = [host] if _is_address(host) else await self._resolved(host, port)
         if not addresses or not all(may_connect(address, self.networks) for address in addresses):
-            raise ValueError(f"{_shown(host)} is not on the public internet, or not only there; it is not read")
+            raise ValueError(
+                f"{_shown(host)} is not on the public internet, or not only there; it is not read"
+            )
         return Target(parsed, host, addresses[:_ADDRESSES])
 
     def _check_host(self, host: str) -> None:
@@ -70,9 +81,17 @@ class Rules:
             if len(host) > _HOST_CHARACTERS or not _HOST.fullmatch(host):
                 raise ValueError(f"{_shown(host)} is no name of a host")
             if _NUMBER.fullmatch(host.rpartition(".")[2]):
-                raise ValueError(f"{_shown(host)} is an IP address in an unusual form; write four decimal numbers")
-        if self.hosts is not None and not any(host == name or (name[:2] == "*." and host.endswith(name[1:])) for name in self.hosts):
-            raise ValueError(f"the host {_shown(host)} is not allowed; allowed: {one_line(', '.join(sorted(self.hosts)), 300)}")
+                raise ValueError(
+                    f"{_shown(host)} is an IP address in an unusual form; write four decimal"
+                    " numbers"
+                )
+        if self.hosts is not None and not any(
+            host == name or (name[:2] == "*." and host.endswith(name[1:])) for name in self.hosts
+        ):
+            raise ValueError(
+                f"the host {_shown(host)} is not allowed; allowed:"
+                f" {one_line(', '.join(sorted(self.hosts)), 300)}"
+            )
 
     async def _resolved(self, host: str, port: int) -> Sequence[str]:
         try:

@@ -1,4 +1,6 @@
-"""A tool that can be seen to run: where `JOB_TOOL_S` is set, it writes a line with the time, and takes so many seconds."""
+"""A tool that can be seen to run: where `JOB_TOOL_S` is set, it writes a line with the time, and
+takes so many seconds.
+"""
 
 from __future__ import annotations
 

@@ -2,12 +2,14 @@
 
 `.venv-peers/bin/python -m benchmarks.peers.kills`, after `make bench-peers` has set it up.
 
-Another process of the same kind is at hand when the first is killed. What happens by itself is waited for: ten seconds with a library, for whose
-processes nobody watches, and as long as it takes on Temporal. Then the killed process is started again, and where that is not enough, somebody
-continues the turn as the documentation says. A DBOS workflow is also resumed by hand, without starting the killed process.
+Another process of the same kind is at hand when the first is killed. What happens by itself is
+waited for: ten seconds with a library, for whose processes nobody watches, and as long as it takes
+on Temporal. Then the killed process is started again, and where that is not enough, somebody
+continues the turn as the documentation says. A DBOS workflow is also resumed by hand, without
+starting the killed process.
 
-Defaults everywhere. Processes start one story after the other, and the stories go on at the same time, since nearly all of it is waiting; so the
-seconds are good to about half a second.
+Defaults everywhere. Processes start one story after the other, and the stories go on at the same
+time, since nearly all of it is waiting; so the seconds are good to about half a second.
 """
 
 from __future__ import annotations
@@ -35,11 +37,23 @@ from perdure.worker.dev_server import DevServer
 PATIENCE, LONGEST = 10.0, 400.0
 IN_MODEL, IN_TOOL = "model call", "tool call"
 CASES = {IN_MODEL: ("2 5000 8", "0", "asked", 2), IN_TOOL: ("2 5000 0", "8", "ran", 1)}
-"""The task, how long a tool takes, and in which line the kill comes: the second model call, or the first tool call."""
+"""The task, how long a tool takes, and in which line the kill comes: the second model call, or the
+first tool call.
+"""
 
 ON_TEMPORAL = (
-    Kind("perdure", "benchmarks.peers.with_perdure_effect", "AgentTurn", lambda task: {"agent": "job", "task": task}),
-    Kind("perdure, read_only", "benchmarks.peers.with_perdure_effect", "AgentTurn", lambda task: {"agent": "job-read-only", "task": task}),
+    Kind(
+        "perdure",
+        "benchmarks.peers.with_perdure_effect",
+        "AgentTurn",
+        lambda task: {"agent": "job", "task": task},
+    ),
+    Kind(
+        "perdure, read_only",
+        "benchmarks.peers.with_perdure_effect",
+        "AgentTurn",
+        lambda task: {"agent": "job-read-only", "task": task},
+    ),
     Kind("pydantic-ai", "benchmarks.peers.with_pydantic_ai", "Job"),
     Kind("openai-agents", "benchmarks.peers.with_openai_agents", "Job"),
 )
@@ -93,7 +107,9 @@ async def telling(*arguments: str, **environment: str) -> AsyncIterator[Told]:
     """A process, ended with the block."""
     pipe, quiet = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     command = (sys.executable, "-m", *arguments)
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=quiet, env={**os.environ, **environment})
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=pipe, stdout=pipe, stderr=quiet, env={**os.environ, **environment}
+    )
     told = Told(process)
     reader = asyncio.create_task(told.read())
     try:
@@ -106,40 +122,82 @@ async def telling(*arguments: str, **environment: str) -> AsyncIterator[Told]:
 
 
 def story(name: str, case: str, processes: list[Told], **facts: Any) -> dict[str, Any]:
-    """What was seen: model calls of a turn that needs three, runs of the tool call that was cut off, and runs of its two calls."""
+    """What was seen: model calls of a turn that needs three, runs of the tool call that was cut
+    off, and runs of its two calls.
+    """
     ran = [line[1] for told in processes for line in told.of("ran")]
     asked = sum(len(told.of("asked")) for told in processes)
-    return {"name": name, "killed in": case, **facts, "model calls": asked, "runs of call 0": ran.count("0"), "runs of call 1": ran.count("1")}
+    return {
+        "name": name,
+        "killed in": case,
+        **facts,
+        "model calls": asked,
+        "runs of call 0": ran.count("0"),
+        "runs of call 1": ran.count("1"),
+    }
 
 
-async def on_temporal(address: str, kind: Kind, case: str, starting: asyncio.Lock) -> dict[str, Any]:
+async def on_temporal(
+    address: str, kind: Kind, case: str, starting: asyncio.Lock
+) -> dict[str, Any]:
     """Of a turn whose worker is killed while another polls the same queue."""
     task, tool_s, word, count = CASES[case]
     queue = f"{kind.name}-{case}".replace(" ", "-")
     client = await Client.connect(address)
     async with contextlib.AsyncExitStack() as stack:
         async with starting:
-            first = await stack.enter_async_context(telling("benchmarks.job", kind.module, address, queue, JOB_TOOL_S=tool_s))
-            handle = await client.start_workflow(kind.workflow, kind.start(task), id=queue, task_queue=queue)
+            first = await stack.enter_async_context(
+                telling("benchmarks.job", kind.module, address, queue, JOB_TOOL_S=tool_s)
+            )
+            handle = await client.start_workflow(
+                kind.workflow, kind.start(task), id=queue, task_queue=queue
+            )
             await first.until(word, count)
-            second = await stack.enter_async_context(telling("benchmarks.job", kind.module, address, queue, JOB_TOOL_S=tool_s))
+            second = await stack.enter_async_context(
+                telling("benchmarks.job", kind.module, address, queue, JOB_TOOL_S=tool_s)
+            )
             await polled_by_two(client, queue)
-            assert len(first.of(word)) == count, "the call was over before the other worker was there"
+            assert len(first.of(word)) == count, (
+                "the call was over before the other worker was there"
+            )
             killed = time.time()
             first.process.kill()
         await handle.result()
-        return story(kind.name, case, [first, second], **{"by itself, s": round(await second.next_call() - killed, 1)})
+        return story(
+            kind.name,
+            case,
+            [first, second],
+            **{"by itself, s": round(await second.next_call() - killed, 1)},
+        )
 
 
 async def polled_by_two(client: Client, queue: str) -> None:
     """Wait until both workers are there."""
     kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-    request = DescribeTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue), task_queue_type=kind)
-    while len({poller.identity for poller in (await client.workflow_service.describe_task_queue(request)).pollers}) < 2:  # noqa: ASYNC110 - the server does not tell
+    request = DescribeTaskQueueRequest(
+        namespace="default", task_queue=TaskQueue(name=queue), task_queue_type=kind
+    )
+    while (  # noqa: ASYNC110 - the server does not tell
+        len(
+            {
+                poller.identity
+                for poller in (await client.workflow_service.describe_task_queue(request)).pollers
+            }
+        )
+        < 2
+    ):
         await asyncio.sleep(0.1)
 
 
-async def with_library(folder: Path, name: str, module: str, case: str, starting: asyncio.Lock, *, by_hand: bool = False) -> dict[str, Any]:
+async def with_library(
+    folder: Path,
+    name: str,
+    module: str,
+    case: str,
+    starting: asyncio.Lock,
+    *,
+    by_hand: bool = False,
+) -> dict[str, Any]:
     """Of a turn whose process is killed while another one uses the same database."""
     task, tool_s, word, count = CASES[case]
     turn_id = f"{name}-{case}".replace(" ", "-").replace(",", "")
@@ -147,7 +205,12 @@ async def with_library(folder: Path, name: str, module: str, case: str, starting
     job = ("benchmarks.peers.library_job", f"{module}:sqlite", url)
     async with contextlib.AsyncExitStack() as stack:
         async with starting:
-            first, other = [await stack.enter_async_context(telling(*job, JOB_TOOL_S=tool_s, JOB_EXECUTOR=executor)) for executor in "ab"]
+            first, other = [
+                await stack.enter_async_context(
+                    telling(*job, JOB_TOOL_S=tool_s, JOB_EXECUTOR=executor)
+                )
+                for executor in "ab"
+            ]
             await other.until("ready")
             await first.until("ready")
             await first.say(f"run {turn_id} {task}")
@@ -194,7 +257,10 @@ async def everything(folder: Path) -> list[dict[str, Any]]:
             group.create_task(asyncio.wait_for(story, LONGEST))
             for case in CASES
             for story in (
-                *(on_temporal(server.address.address, kind, case, starting) for kind in ON_TEMPORAL),
+                *(
+                    on_temporal(server.address.address, kind, case, starting)
+                    for kind in ON_TEMPORAL
+                ),
                 with_library(folder, "langgraph", LANGGRAPH, case, starting),
                 with_library(folder, "dbos", DBOS, case, starting),
                 with_library(folder, "dbos, by hand", DBOS, case, starting, by_hand=True),
@@ -204,7 +270,9 @@ async def everything(folder: Path) -> list[dict[str, Any]]:
 
 
 def line(seen: dict[str, Any]) -> str:
-    facts = ", ".join(f"{name} {value}" for name, value in seen.items() if name not in ("name", "killed in"))
+    facts = ", ".join(
+        f"{name} {value}" for name, value in seen.items() if name not in ("name", "killed in")
+    )
     return f"{seen['name']:<20} {seen['killed in']:<11} {facts}"
 
 

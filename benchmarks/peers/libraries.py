@@ -1,4 +1,6 @@
-"""Processes of libraries beside the workers of a bench, so that the measures of `benchmarks.measures` take them like any other kind."""
+"""Processes of libraries beside the workers of a bench, so that the measures of
+`benchmarks.measures` take them like any other kind.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from benchmarks.peers import stores
 
 @dataclass(frozen=True)
 class Library(Kind):
-    """A way to do the job without a server for workflows: `module` is `MODULE:VARIANT:DATABASE`, `workflow` is `sqlite` or `postgres`."""
+    """A way to do the job without a server for workflows: `module` is `MODULE:VARIANT:DATABASE`,
+    `workflow` is `sqlite` or `postgres`.
+    """
 
 
 @dataclass
@@ -132,28 +136,46 @@ class Mixed(Bench):
 
 @contextlib.asynccontextmanager
 async def mixed(bench: Bench, libraries: Sequence[Library], folder: Path) -> AsyncIterator[Mixed]:
-    """The bench with libraries that have each run once. Where there is no PostgreSQL, those that want it are left out."""
+    """The bench with libraries that have each run once.
+
+    Where there is no PostgreSQL, those that want it are left out.
+    """
     async with contextlib.AsyncExitStack() as stack:
-        address = await stack.enter_async_context(stores.postgres(folder / "postgres")) if stores.binaries() else None
+        address = (
+            await stack.enter_async_context(stores.postgres(folder / "postgres"))
+            if stores.binaries()
+            else None
+        )
         both = Mixed(bench.address, bench.client, dict(bench.workers))
         for number, kind in enumerate(libraries):
             if kind.workflow == "postgres" and address is None:
                 continue
             name = f"store_{number}"
-            url = stores.create(address, name) if address and kind.workflow == "postgres" else f"sqlite:///{folder / name}.db"
+            url = (
+                stores.create(address, name)
+                if address and kind.workflow == "postgres"
+                else f"sqlite:///{folder / name}.db"
+            )
             both.workers[kind.module] = await stack.enter_async_context(living(kind.module, url))
             await both.turn(kind, 5, 100)
         yield both
 
 
 def cpu_s_below(program: str) -> float:
-    """CPU seconds of the processes of a program that descend from this one. Linux only; elsewhere 0."""
+    """CPU seconds of the processes of a program that descend from this one.
+
+    Linux only; elsewhere 0.
+    """
     found = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             name, _, rest = entry.read_text(encoding="utf-8").partition("(")[2].rpartition(")")
             found[int(entry.parent.name)] = (name, rest.split())
-    ticks = (int(rest[11]) + int(rest[12]) for pid, (name, rest) in found.items() if name == program and _descends(pid, found))
+    ticks = (
+        int(rest[11]) + int(rest[12])
+        for pid, (name, rest) in found.items()
+        if name == program and _descends(pid, found)
+    )
     return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 

@@ -1,7 +1,9 @@
-"""The process that does the job with a library and a database: `python -m benchmarks.peers.library_job MODULE:VARIANT URL`.
+"""The process that does the job with a library and a database:
+`python -m benchmarks.peers.library_job MODULE:VARIANT URL`.
 
-It takes lines: `run ID STEPS BYTES DELAY`, `again ID` for what a person does after a crash, and `cpu`. It writes `ready`, a line for each model call
-with the time, `done ID`, and CPU seconds. All turns share one process and one event loop.
+It takes lines: `run ID STEPS BYTES DELAY`, `again ID` for what a person does after a crash, and
+`cpu`. It writes `ready`, a line for each model call with the time, `done ID`, and CPU seconds. All
+turns share one process and one event loop.
 """
 
 from __future__ import annotations

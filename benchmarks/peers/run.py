@@ -1,7 +1,10 @@
-"""Perdure, a hand-written loop and four others, interleaved: `make bench-peers`. It takes half an hour.
+"""Perdure, a hand-written loop and four others, interleaved: `make bench-peers`.
 
-Two agent frameworks run on the embedded Temporal server, as Perdure does. LangGraph and DBOS have a database each, SQLite or a PostgreSQL that is
-started here where it is installed. `benchmarks/out/peers.json` holds the figures, and what the scripts of `STORIES` printed.
+It takes half an hour.
+
+Two agent frameworks run on the embedded Temporal server, as Perdure does. LangGraph and DBOS have a
+database each, SQLite or a PostgreSQL that is started here where it is installed.
+`benchmarks/out/peers.json` holds the figures, and what the scripts of `STORIES` printed.
 """
 
 from __future__ import annotations
@@ -97,21 +100,32 @@ async def weight(bench: Mixed) -> dict[str, Any]:
     for kind in present(bench, LIBRARIES):
         for steps in (10, 50, 100):
             weights[f"history_bytes_{steps}"][kind.name] = await bench.stored(kind, steps)
-    replay = {kind.name: round(await measures.replay_ms(kind, histories[kind.name]) / 100, 1) for kind in KINDS}
+    replay = {
+        kind.name: round(await measures.replay_ms(kind, histories[kind.name]) / 100, 1)
+        for kind in KINDS
+    }
     return {**weights, "replay_ms_per_step": replay}
 
 
 async def length(bench: Mixed) -> dict[str, Any]:
-    """After which step the server terminates a turn of 250; and how a turn of 1,000 grows where there is no such end."""
+    """After which step the server terminates a turn of 250; and how a turn of 1,000 grows where
+    there is no such end.
+    """
     figures: dict[str, dict[str, Any]] = {f"terminated_of_{LONG}": {}}
     for kind in (*KINDS, BY_INSTRUCTIONS):
         figures[f"terminated_of_{LONG}"][kind.name] = await measures.last_step(bench, kind, LONG)
     for steps in (LONG, LONGEST):
-        figures |= {f"ms_per_step_of_{steps}": {}, f"last_100_over_first_of_{steps}": {}, f"stored_bytes_{steps}": {}}
+        figures |= {
+            f"ms_per_step_of_{steps}": {},
+            f"last_100_over_first_of_{steps}": {},
+            f"stored_bytes_{steps}": {},
+        }
         for kind in (PERDURE, *(present(bench, (LANGGRAPH, DBOS, DELTA)) or ON_SQLITE)):
             seconds, stored, asked = await bench.followed(kind, steps)
             figures[f"ms_per_step_of_{steps}"][kind.name] = round(1000 * seconds / steps, 1)
-            figures[f"last_100_over_first_of_{steps}"][kind.name] = round((asked[-1] - asked[-101]) / (asked[101] - asked[1]), 2)
+            figures[f"last_100_over_first_of_{steps}"][kind.name] = round(
+                (asked[-1] - asked[-101]) / (asked[101] - asked[1]), 2
+            )
             figures[f"stored_bytes_{steps}"][kind.name] = stored
     return figures
 
@@ -123,7 +137,9 @@ async def servers(bench: Mixed) -> dict[str, Any]:
         for kind in (*KINDS, *present(bench, (LANGGRAPH, DBOS))):
             before = server_cpu_s(kind)
             await bench.turn(kind, measures.STEPS)
-            used.setdefault(kind.name, []).append(1000 * (server_cpu_s(kind) - before) / measures.STEPS)
+            used.setdefault(kind.name, []).append(
+                1000 * (server_cpu_s(kind) - before) / measures.STEPS
+            )
     return {"server_cpu_ms_per_step": medians(used)}
 
 
@@ -133,15 +149,22 @@ def server_cpu_s(kind: Kind) -> float:
 
 async def told(story: str) -> list[str]:
     """What a script prints."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", f"benchmarks.peers.{story}", stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", f"benchmarks.peers.{story}", stdout=asyncio.subprocess.PIPE
+    )
     written, _ = await process.communicate()
     return written.decode().splitlines()
 
 
 async def starts(bench: Bench) -> dict[str, Any]:
     """After a kill, and after nothing."""
-    recovered = {kind.name: round(await measures.recovery_s(bench, kind), 1) for kind in HEARTBEATING}
-    return {"recovery_s": recovered, "worker_ready_s": medians(await measures.readiness(bench, KINDS), 2)}
+    recovered = {
+        kind.name: round(await measures.recovery_s(bench, kind), 1) for kind in HEARTBEATING
+    }
+    return {
+        "recovery_s": recovered,
+        "worker_ready_s": medians(await measures.readiness(bench, KINDS), 2),
+    }
 
 
 def by_perdure(figures: Figures) -> dict[str, float]:
@@ -150,14 +173,22 @@ def by_perdure(figures: Figures) -> dict[str, float]:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """A line for each figure, a column for each kind; what only a variant has stands in lines of its own."""
+    """A line for each figure, a column for each kind; what only a variant has stands in lines of
+    its own.
+    """
     columns = (*KINDS, LANGGRAPH, DBOS)
     lines = [f"{'':26}" + "".join(f"{kind.name:>15}" for kind in columns)]
     for name, measured in figures.items():
         if name not in ("date", "versions", "stories"):
-            lines.append(f"{name:26}" + "".join(f"{measured.get(kind.name, '')!s:>15}" for kind in columns))
-            lines += [f"    {variant}: {figure}" for variant, figure in measured.items() if "," in variant]
-    stories = [line for story, printed in figures["stories"].items() for line in ("", story, *printed)]
+            lines.append(
+                f"{name:26}" + "".join(f"{measured.get(kind.name, '')!s:>15}" for kind in columns)
+            )
+            lines += [
+                f"    {variant}: {figure}" for variant, figure in measured.items() if "," in variant
+            ]
+    stories = [
+        line for story, printed in figures["stories"].items() for line in ("", story, *printed)
+    ]
     return "\n".join([*lines, f"{figures['date']}  {figures['versions']}", *stories])
 
 
@@ -169,7 +200,9 @@ async def main() -> None:
     figures: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "versions": versions(*PACKAGES)}
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
-        on_temporal = await stack.enter_async_context(opened((*KINDS, *UNSANDBOXED, BY_INSTRUCTIONS)))
+        on_temporal = await stack.enter_async_context(
+            opened((*KINDS, *UNSANDBOXED, BY_INSTRUCTIONS))
+        )
         bench = await stack.enter_async_context(mixed(on_temporal, LIBRARIES, folder))
         for measure in MEASURES:
             figures |= await measure(bench)

@@ -1,4 +1,6 @@
-"""Databases for libraries: a file of SQLite each, or a database each of a PostgreSQL that lives with the benchmark."""
+"""Databases for libraries: a file of SQLite each, or a database each of a PostgreSQL that lives
+with the benchmark.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ import psycopg
 
 DEBIANS = Path("/usr/lib/postgresql")
 _SQLITE_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
-_POSTGRES_COLUMNS = "SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns WHERE table_schema IN ('public', 'dbos')"
+_POSTGRES_COLUMNS = (
+    "SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns WHERE"
+    " table_schema IN ('public', 'dbos')"
+)
 
 
 def binaries() -> Path | None:
@@ -27,13 +32,34 @@ def binaries() -> Path | None:
 
 @contextlib.asynccontextmanager
 async def postgres(folder: Path) -> AsyncIterator[str]:
-    """A server on loopback, with its defaults; its address, to which the name of a database is added. It refuses to run as root."""
+    """A server on loopback, with its defaults; its address, to which the name of a database is
+    added. It refuses to run as root.
+    """
     found, port, user = binaries(), _free_port(), "postgres" if os.geteuid() == 0 else None
     assert found is not None
     _prepare(folder, user)
-    await _run(found / "initdb", "-D", folder, "-U", "bench", "--auth=trust", "--no-instructions", user=user)
+    await _run(
+        found / "initdb",
+        "-D",
+        folder,
+        "-U",
+        "bench",
+        "--auth=trust",
+        "--no-instructions",
+        user=user,
+    )
     with (folder.parent / "postgres.log").open("wb") as log:
-        command = (found / "postgres", "-D", folder, "-p", str(port), "-h", "127.0.0.1", "-k", folder)
+        command = (
+            found / "postgres",
+            "-D",
+            folder,
+            "-p",
+            str(port),
+            "-h",
+            "127.0.0.1",
+            "-k",
+            folder,
+        )
         server = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, user=user)
     try:
         yield await _answering(f"postgresql://bench@127.0.0.1:{port}/")
@@ -58,7 +84,9 @@ async def _answering(address: str) -> str:
 
 
 async def _run(*command: str | Path, user: str | None) -> None:
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL, user=user)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, user=user
+    )
     assert await process.wait() == 0, command
 
 
@@ -77,14 +105,27 @@ def create(address: str, name: str) -> str:
 
 def stored_bytes(url: str) -> int:
     """The bytes of all values in all tables, before compression and without indexes."""
-    return _stored_in_postgres(url) if url.startswith("postgres") else _stored_in_sqlite(url.removeprefix("sqlite:///"))
+    return (
+        _stored_in_postgres(url)
+        if url.startswith("postgres")
+        else _stored_in_sqlite(url.removeprefix("sqlite:///"))
+    )
 
 
 def _stored_in_sqlite(file: str) -> int:
     with contextlib.closing(sqlite3.connect(file)) as connection:
         tables = [name for (name,) in connection.execute(_SQLITE_TABLES)]
-        columns = [(table, row[1]) for table in tables for row in connection.execute(f'PRAGMA table_info("{table}")')]
-        sums = (connection.execute(f'SELECT sum(length(CAST("{column}" AS BLOB))) FROM "{table}"').fetchone()[0] for table, column in columns)
+        columns = [
+            (table, row[1])
+            for table in tables
+            for row in connection.execute(f'PRAGMA table_info("{table}")')
+        ]
+        sums = (
+            connection.execute(
+                f'SELECT sum(length(CAST("{column}" AS BLOB))) FROM "{table}"'
+            ).fetchone()[0]
+            for table, column in columns
+        )
         return sum(found or 0 for found in sums)
 
 
@@ -93,6 +134,8 @@ def _stored_in_postgres(url: str) -> int:
         total = 0
         for schema, table, column, kind in connection.execute(_POSTGRES_COLUMNS).fetchall():
             value = f'"{column}"' if kind == "bytea" else f'"{column}"::text'
-            row = connection.execute(f'SELECT sum(octet_length({value})) FROM "{schema}"."{table}"').fetchone()  # type: ignore[call-overload,unused-ignore]
+            row = connection.execute(
+                f'SELECT sum(octet_length({value})) FROM "{schema}"."{table}"'
+            ).fetchone()  # type: ignore[call-overload,unused-ignore]
             total += int(row[0] or 0) if row else 0
         return total

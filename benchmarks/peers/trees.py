@@ -1,9 +1,12 @@
-"""The case of `benchmarks.trees` on pydantic-ai: a run limited to five requests and 3,000 tokens, a delegate that would make twenty requests.
+"""The case of `benchmarks.trees` on pydantic-ai: a run limited to five requests and 3,000 tokens, a
+delegate that would make twenty requests.
 
-`.venv-peers/bin/python -m benchmarks.peers.trees`, after `make bench-peers` has set it up. The delegate is called from a tool, and given `ctx.usage`
-or not, as in the documentation's example of agent delegation; the limits are those of the run. On Temporal, by `TemporalDurability`, tools run in
-activities by default; a tool may be run in the workflow instead. Giving the delegate the limits too is what a careful reader would add. The model
-counts what it bills by itself; what the run counted stands beside it. Attempts of activities are those of Temporal's default, which has no end.
+`.venv-peers/bin/python -m benchmarks.peers.trees`, after `make bench-peers` has set it up. The
+delegate is called from a tool, and given `ctx.usage` or not, as in the documentation's example of
+agent delegation; the limits are those of the run. On Temporal, by `TemporalDurability`, tools run
+in activities by default; a tool may be run in the workflow instead. Giving the delegate the limits
+too is what a careful reader would add. The model counts what it bills by itself; what the run
+counted stands beside it. Attempts of activities are those of Temporal's default, which has no end.
 """
 
 from __future__ import annotations
@@ -14,7 +17,11 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic_ai import Agent, RunContext, Tool, UsageLimits
-from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, PydanticAIWorkflow, TemporalDurability
+from pydantic_ai.durable_exec.temporal import (
+    PydanticAIPlugin,
+    PydanticAIWorkflow,
+    TemporalDurability,
+)
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -41,10 +48,17 @@ class Billing(Model):
         super().__init__()
         self._tool, self._times, self._arguments = tool, times, arguments
 
-    async def request(self, messages: list[ModelMessage], model_settings: ModelSettings | None, parameters: ModelRequestParameters) -> ModelResponse:
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> ModelResponse:
         BILLS.append(TOKENS)
         asked = sum(isinstance(message, ModelResponse) for message in messages)
-        part = ToolCallPart(self._tool, self._arguments) if asked < self._times else TextPart("done")
+        part = (
+            ToolCallPart(self._tool, self._arguments) if asked < self._times else TextPart("done")
+        )
         return ModelResponse(parts=[part], model_name="billing", usage=TOKENS)
 
     @property
@@ -76,9 +90,16 @@ async def with_limits(ctx: RunContext[None], task: str) -> str:
     return str((await WORKER.run(task, usage=ctx.usage, usage_limits=LIMITS)).output)
 
 
-WORKER = Agent(Billing("look", WOULD_MAKE - 1), name="worker", tools=[look], capabilities=[TemporalDurability()])
+WORKER = Agent(
+    Billing("look", WOULD_MAKE - 1),
+    name="worker",
+    tools=[look],
+    capabilities=[TemporalDurability()],
+)
 TOOLS = (with_usage, without_usage, with_limits)
-PLAIN = {tool.__name__: Agent(Billing(tool.__name__, 1, task="work"), tools=[tool]) for tool in TOOLS}
+PLAIN = {
+    tool.__name__: Agent(Billing(tool.__name__, 1, task="work"), tools=[tool]) for tool in TOOLS
+}
 IN_WORKFLOW = {"temporal": False}
 DURABLE = {
     f"{tool.__name__}, in {place}": Agent(
@@ -100,7 +121,10 @@ async def counted(agent: Agent) -> str:
     except UsageLimitExceeded as error:
         ended = str(error).partition(". ")[0]
     except ActivityError:
-        ended = f"the tool failed at the limit and was tried again, billed each time, until {LONGEST.total_seconds():g} s were over"
+        ended = (
+            "the tool failed at the limit and was tried again, billed each time, until"
+            f" {LONGEST.total_seconds():g} s were over"
+        )
     return f"{usage.requests:>7} {usage.total_tokens:>7}  {ended}"
 
 
@@ -125,7 +149,12 @@ async def main() -> None:
         client = await Client.connect(server.address.address, plugins=[PydanticAIPlugin()])
         async with Worker(client, task_queue="trees", workflows=[Run]):
             for name in DURABLE:
-                _print(name, await client.execute_workflow(Run.run, name, id=name, task_queue="trees", execution_timeout=LONGEST))
+                _print(
+                    name,
+                    await client.execute_workflow(
+                        Run.run, name, id=name, task_queue="trees", execution_timeout=LONGEST
+                    ),
+                )
 
 
 def _print(name: str, ended: str) -> None:

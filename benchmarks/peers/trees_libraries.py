@@ -1,9 +1,11 @@
-"""The case of `benchmarks.trees` on LangGraph and on DBOS: `.venv-peers/bin/python -m benchmarks.peers.trees_libraries`, a few seconds.
+"""The case of `benchmarks.trees` on LangGraph and on DBOS:
+`.venv-peers/bin/python -m benchmarks.peers.trees_libraries`, a few seconds.
 
-A parent limited to five model calls and 3,000 tokens, a delegate that would make twenty calls. On DBOS the agents are pydantic-ai's, with its limits,
-as in `benchmarks.peers.trees`; the delegate runs in the parent's workflow. On LangGraph the delegate is an agent called from a tool, as its
-documentation on subagents shows; the limits are `ModelCallLimitMiddleware` and `recursion_limit`, and there is none of tokens. What is billed is
-counted by the models.
+A parent limited to five model calls and 3,000 tokens, a delegate that would make twenty calls. On
+DBOS the agents are pydantic-ai's, with its limits, as in `benchmarks.peers.trees`; the delegate
+runs in the parent's workflow. On LangGraph the delegate is an agent called from a tool, as its
+documentation on subagents shows; the limits are `ModelCallLimitMiddleware` and `recursion_limit`,
+and there is none of tokens. What is billed is counted by the models.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -42,8 +44,16 @@ class BillingChat(BaseChatModel):
     async def _agenerate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         BILLS.append(TOKENS)
         asked = sum(message.type == "ai" for message in messages)
-        calls = [{"name": self.tool, "args": self.arguments, "id": f"call_{asked}"}] if asked < self.times else []
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("" if calls else "done", tool_calls=calls))])
+        calls = (
+            [{"name": self.tool, "args": self.arguments, "id": f"call_{asked}"}]
+            if asked < self.times
+            else []
+        )
+        return ChatResult(
+            generations=[
+                ChatGeneration(message=AIMessage("" if calls else "done", tool_calls=calls))
+            ]
+        )
 
     def _generate(self, *_: Any, **__: Any) -> ChatResult:
         raise NotImplementedError
@@ -81,10 +91,16 @@ async def on_langgraph(agent: Any, **config: Any) -> str:
         state = await agent.ainvoke(given, {"configurable": {"thread_id": "1"}, **config})
     except GraphRecursionError as error:
         return f"GraphRecursionError: {str(error).partition('. ')[0].splitlines()[0][:90]}"
-    return "; ".join(f"{message.type}: {message.content}" for message in state["messages"] if message.content and message.type != "human")
+    return "; ".join(
+        f"{message.type}: {message.content}"
+        for message in state["messages"]
+        if message.content and message.type != "human"
+    )
 
 
-WORKER = Agent(Billing("look", WOULD_MAKE - 1), name="worker", tools=[look], capabilities=[DBOSDurability()])
+WORKER = Agent(
+    Billing("look", WOULD_MAKE - 1), name="worker", tools=[look], capabilities=[DBOSDurability()]
+)
 
 
 async def with_usage(ctx: RunContext[None], task: str) -> str:
@@ -103,7 +119,12 @@ async def with_limits(ctx: RunContext[None], task: str) -> str:
 
 
 def parent(tool: Callable[..., Any]) -> Agent[None, str]:
-    return Agent(Billing(tool.__name__, 1, task="work"), name=tool.__name__, tools=[tool], capabilities=[DBOSDurability()])
+    return Agent(
+        Billing(tool.__name__, 1, task="work"),
+        name=tool.__name__,
+        tools=[tool],
+        capabilities=[DBOSDurability()],
+    )
 
 
 PARENTS = {tool.__name__: parent(tool) for tool in (with_usage, without_usage, with_limits)}
@@ -125,9 +146,18 @@ async def main() -> None:
     print(f"{'':<44} {'billed':>7} {'tokens':>7}  end")
     _print("langgraph, limit of the parent", await on_langgraph(graph([])))
     _print("langgraph, limit of each", await on_langgraph(graph([limit()])))
-    _print("langgraph, recursion_limit 10 of the parent", await on_langgraph(graph([]), recursion_limit=2 * CALLS))
+    _print(
+        "langgraph, recursion_limit 10 of the parent",
+        await on_langgraph(graph([]), recursion_limit=2 * CALLS),
+    )
     with tempfile.TemporaryDirectory() as folder:
-        DBOS(config=DBOSConfig(name="trees", system_database_url=f"sqlite:///{folder}/trees.db", log_level="CRITICAL"))
+        DBOS(
+            config=DBOSConfig(
+                name="trees",
+                system_database_url=f"sqlite:///{folder}/trees.db",
+                log_level="CRITICAL",
+            )
+        )
         DBOS.launch()
         for name in PARENTS:
             _print(f"dbos with pydantic-ai, {name}", await run(name, LIMITS))

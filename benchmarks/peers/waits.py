@@ -1,9 +1,12 @@
-"""A person approves a refund after a `kill -9`, and then approves it once more: `.venv-peers/bin/python -m benchmarks.peers.waits`, a minute.
+"""A person approves a refund after a `kill -9`, and then approves it once more:
+`.venv-peers/bin/python -m benchmarks.peers.waits`, a minute.
 
-The model asks for a refund of 300, and when that is done for one of 900. Each phase is a process of its own on one SQLite file; that of `begin` is
-killed while it waits. `look` says what another process sees, `approve` sends the answer to the first refund, and `again` sends the same answer a
-second time, while the second refund waits. LangGraph waits by `HumanInTheLoopMiddleware`, with answers by position, as by default, or by id; DBOS by
-`DBOS.recv` around pydantic-ai's deferred tools, and Perdure on a Temporal server that lives on.
+The model asks for a refund of 300, and when that is done for one of 900. Each phase is a process of
+its own on one SQLite file; that of `begin` is killed while it waits. `look` says what another
+process sees, `approve` sends the answer to the first refund, and `again` sends the same answer a
+second time, while the second refund waits. LangGraph waits by `HumanInTheLoopMiddleware`, with
+answers by position, as by default, or by id; DBOS by `DBOS.recv` around pydantic-ai's deferred
+tools, and Perdure on a Temporal server that lives on.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -45,27 +48,53 @@ class Refunds(BillingChat):
 
     async def _agenerate(self, messages: list[Any], *_: Any, **__: Any) -> ChatResult:
         asked = sum(message.type == "ai" for message in messages)
-        calls = [{"name": "refund", "args": {"euros": EUROS[asked]}, "id": f"call_{asked}"}] if asked < len(EUROS) else []
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("" if calls else "done", tool_calls=calls))])
+        calls = (
+            [{"name": "refund", "args": {"euros": EUROS[asked]}, "id": f"call_{asked}"}]
+            if asked < len(EUROS)
+            else []
+        )
+        return ChatResult(
+            generations=[
+                ChatGeneration(message=AIMessage("" if calls else "done", tool_calls=calls))
+            ]
+        )
 
 
 async def langgraph(phase: str, folder: str, *, by_id: bool = False) -> None:
-    """One phase on LangGraph; the answer is by position, as by default, or by the id of what was asked."""
+    """One phase on LangGraph; the answer is by position, as by default, or by the id of what was
+    asked.
+    """
     config, asked = {"configurable": {"thread_id": "ticket-1"}}, Path(folder) / "asked"
     async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph-{by_id}.db") as saver:
-        gate = HumanInTheLoopMiddleware({"refund": True}, interrupt_mode="per_call" if by_id else "batched")
-        graph: Any = create_agent(Refunds(tool="refund", times=2), [refund], middleware=[gate], checkpointer=saver)
+        gate = HumanInTheLoopMiddleware(
+            {"refund": True}, interrupt_mode="per_call" if by_id else "batched"
+        )
+        graph: Any = create_agent(
+            Refunds(tool="refund", times=2), [refund], middleware=[gate], checkpointer=saver
+        )
         if phase == "begin":
-            await graph.ainvoke({"messages": [{"role": "user", "content": "go"}]}, config, durability="sync")
+            await graph.ainvoke(
+                {"messages": [{"role": "user", "content": "go"}]}, config, durability="sync"
+            )
             asked.write_text((await graph.aget_state(config)).interrupts[0].id, encoding="utf-8")
             print("waits", flush=True)
             await asyncio.sleep(60)
         if phase in ("approve", "again"):
-            answer: Any = {asked.read_text(encoding="utf-8"): {"type": "approve"}} if by_id else {"decisions": [{"type": "approve"}]}
+            answer: Any = (
+                {asked.read_text(encoding="utf-8"): {"type": "approve"}}
+                if by_id
+                else {"decisions": [{"type": "approve"}]}
+            )
             await graph.ainvoke(Command(resume=answer), config, durability="sync")
         state = await graph.aget_state(config)
-        waiting = [value.get("args") or value["action_requests"][0]["args"] for value in (interrupt.value for interrupt in state.interrupts)]
-        print(f"next {state.next}, waits for {waiting}, {len(state.values['messages'])} messages", flush=True)
+        waiting = [
+            value.get("args") or value["action_requests"][0]["args"]
+            for value in (interrupt.value for interrupt in state.interrupts)
+        ]
+        print(
+            f"next {state.next}, waits for {waiting}, {len(state.values['messages'])} messages",
+            flush=True,
+        )
 
 
 async def langgraph_by_id(phase: str, folder: str) -> None:
@@ -78,7 +107,11 @@ class RefundModel(JobModel):
 
     async def request(self, messages: list[ModelMessage], *_: Any) -> ModelResponse:
         asked = sum(isinstance(message, ModelResponse) for message in messages)
-        part = ToolCallPart("refund", {"euros": EUROS[asked]}, tool_call_id=f"call_{asked}") if asked < len(EUROS) else TextPart("done")
+        part = (
+            ToolCallPart("refund", {"euros": EUROS[asked]}, tool_call_id=f"call_{asked}")
+            if asked < len(EUROS)
+            else TextPart("done")
+        )
         return ModelResponse(parts=[part], model_name="refunds")
 
 
@@ -101,7 +134,9 @@ async def ticket(task: str) -> str:
         if approvals is None:
             return "nobody answered"
         answer = DeferredToolResults(approvals=approvals)
-        result = await AGENT.run(message_history=result.all_messages(), deferred_tool_results=answer)
+        result = await AGENT.run(
+            message_history=result.all_messages(), deferred_tool_results=answer
+        )
     return str(result.output)
 
 
@@ -123,11 +158,18 @@ async def with_dbos(phase: str, folder: str) -> None:
     [found] = await client.list_workflows_async()
     steps = await client.list_workflow_steps_async(found.workflow_id)
     waiting = await client.get_event_async(found.workflow_id, "waits for", 0)
-    print(f"{found.status}, {len(steps)} steps, waits for {waiting}, error {found.error}", flush=True)
+    print(
+        f"{found.status}, {len(steps)} steps, waits for {waiting}, error {found.error}", flush=True
+    )
     DBOS.destroy(workflow_completion_timeout_sec=0)
 
 
-WITH = {"langgraph": langgraph, "langgraph-by-id": langgraph_by_id, "dbos": with_dbos, "perdure": perdure}
+WITH = {
+    "langgraph": langgraph,
+    "langgraph-by-id": langgraph_by_id,
+    "dbos": with_dbos,
+    "perdure": perdure,
+}
 
 
 async def phase(name: str, part: str, folder: str) -> None:
@@ -150,7 +192,9 @@ async def main() -> None:
 
 async def waits(folder: str) -> None:
     async with DevServer(folder=None, port=0, ui=False) as server:
-        await asyncio.to_thread((Path(folder) / "address").write_text, server.address.address, encoding="utf-8")
+        await asyncio.to_thread(
+            (Path(folder) / "address").write_text, server.address.address, encoding="utf-8"
+        )
         for name in WITH:
             for part in PHASES:
                 await asyncio.wait_for(phase(name, part, folder), 60)

@@ -9,10 +9,10 @@ from temporalio.client import Client
 
 from benchmarks.job import PROMPT
 from perdure import Agent, AssistantMessage, Text, ToolCall, errors, tool
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient
-from perdure.reports import StopReason
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 
 EUROS = (300, 900)
@@ -31,9 +31,15 @@ class RefundModel:
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         asked = sum(message.role == "assistant" for message in request.messages)
         if asked == len(EUROS):
-            return ModelAnswer(message=AssistantMessage(parts=(Text(text="done"),)), stop=StopReason.END, model="job")
+            return ModelAnswer(
+                message=AssistantMessage(parts=(Text(text="done"),)),
+                stop=StopReason.END,
+                model="job",
+            )
         call = ToolCall(id=f"call_{asked}", name="refund", arguments=f'{{"euros": {EUROS[asked]}}}')
-        return ModelAnswer(message=AssistantMessage(parts=(call,)), stop=StopReason.TOOL_CALLS, model="job")
+        return ModelAnswer(
+            message=AssistantMessage(parts=(call,)), stop=StopReason.TOOL_CALLS, model="job"
+        )
 
     async def close(self) -> None:
         pass
@@ -44,7 +50,9 @@ async def perdure(phase: str, folder: str) -> None:
     address = (Path(folder) / "address").read_text(encoding="utf-8")
     client = await AgentClient.connect(address)
     agent = Agent(name="refunds", model="job:job", instructions=PROMPT, tools=[refund])
-    worker = AgentWorker([agent], providers={"job": RefundModel()}).build(await Client.connect(address))
+    worker = AgentWorker([agent], providers={"job": RefundModel()}).build(
+        await Client.connect(address)
+    )
     if phase == "look":
         await tell(client)
         return
@@ -65,5 +73,7 @@ async def perdure(phase: str, folder: str) -> None:
 
 async def tell(client: AgentClient) -> None:
     """What waits."""
-    waiting = [(pending.call_id, pending.arguments) async for _, pending in client.pending_approvals()]
+    waiting = [
+        (pending.call_id, pending.arguments) async for _, pending in client.pending_approvals()
+    ]
     print(f"waits for {waiting}", flush=True)

@@ -1,9 +1,13 @@
-"""The job on DBOS: pydantic-ai's agent with its capability `DBOSDurability`, run in a DBOS workflow.
+"""The job on DBOS: pydantic-ai's agent with its capability `DBOSDurability`, run in a DBOS
+workflow.
 
-- Model calls become steps; a tool with effects is made one by `@DBOS.step()`, as both documentations show.
-- The database is PostgreSQL, which its documentation names for production, or SQLite, which is the default.
+- Model calls become steps; a tool with effects is made one by `@DBOS.step()`, as both
+  documentations show.
+- The database is PostgreSQL, which its documentation names for production, or SQLite, which is the
+  default.
 - The variant `plain` is the loop by hand, of DBOS steps alone: what DBOS itself costs.
-- `executor_id` is set where a test runs two processes on one database, as its documentation asks for.
+- `executor_id` is set where a test runs two processes on one database, as its documentation asks
+  for.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -30,7 +34,9 @@ async def fetch(number: int, size: int) -> str:
     return effect(number, size)
 
 
-AGENT = Agent(JobModel(), name="job", system_prompt=PROMPT, tools=[fetch], capabilities=[DBOSDurability()])
+AGENT = Agent(
+    JobModel(), name="job", system_prompt=PROMPT, tools=[fetch], capabilities=[DBOSDurability()]
+)
 
 
 @DBOS.workflow()
@@ -45,18 +51,31 @@ async def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
     arguments = await next_call(str(messages[1]["content"]), asked)
     if arguments is None:
         return {"role": "assistant", "content": "done"}
-    return {"role": "assistant", "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": arguments}]}
+    return {
+        "role": "assistant",
+        "calls": [{"id": f"call_{asked}", "name": "fetch", "arguments": arguments}],
+    }
 
 
 @DBOS.workflow()
 async def plain(task: str) -> str:
     """The same by hand."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": PROMPT}, {"role": "user", "content": task}]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": PROMPT},
+        {"role": "user", "content": task},
+    ]
     while True:
         messages.append(answer := await ask(messages))
         if not answer.get("calls"):
             return str(answer["content"])
-        messages += [{"role": "tool", "call_id": call["id"], "content": await fetch(**json.loads(call["arguments"]))} for call in answer["calls"]]
+        messages += [
+            {
+                "role": "tool",
+                "call_id": call["id"],
+                "content": await fetch(**json.loads(call["arguments"])),
+            }
+            for call in answer["calls"]
+        ]
 
 
 class Turns:

@@ -1,4 +1,6 @@
-"""What a person does with DBOS workflows from outside, by `DBOSClient`, as `dbos workflow resume` does too."""
+"""What a person does with DBOS workflows from outside, by `DBOSClient`, as `dbos workflow resume`
+does too.
+"""
 
 from __future__ import annotations
 

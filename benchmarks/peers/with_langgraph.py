@@ -1,11 +1,14 @@
-"""The job on LangGraph: an agent of `langchain.agents.create_agent`, which is a graph, with a checkpointer.
+"""The job on LangGraph: an agent of `langchain.agents.create_agent`, which is a graph, with a
+checkpointer.
 
 - Each model call and each tool call is a node; the checkpointer saves the state after each.
-- `durability="sync"` saves a step before the next one starts. The default, `"async"`, saves it meanwhile: its documentation names a small risk that
-  a checkpoint is missing after a crash. `JOB` is the first, the variant `async` the second.
-- The checkpointer is PostgreSQL's, which its documentation names for production, or SQLite's, which it names for work on one's own machine. Each is
-  made by `from_conn_string`, as in the examples.
-- The variant `delta` keeps the messages in a `DeltaChannel`, which stores what is new and is marked as beta.
+- `durability="sync"` saves a step before the next one starts. The default, `"async"`, saves it
+  meanwhile: its documentation names a small risk that a checkpoint is missing after a crash. `JOB`
+      is the first, the variant `async` the second.
+- The checkpointer is PostgreSQL's, which its documentation names for production, or SQLite's, which
+  it names for work on one's own machine. Each is made by `from_conn_string`, as in the examples.
+- The variant `delta` keeps the messages in a `DeltaChannel`, which stores what is new and is marked
+  as beta.
 - The prompt is not part of the state, so it is not stored.
 """
 
@@ -36,8 +39,16 @@ class JobModel(BaseChatModel):
         task = next(str(message.content) for message in messages if message.type == "human")
         asked = sum(message.type == "ai" for message in messages)
         arguments = await next_call(task, asked)
-        calls = [] if arguments is None else [{"name": "fetch", "args": json.loads(arguments), "id": f"call_{asked}"}]
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("" if calls else "done", tool_calls=calls))])
+        calls = (
+            []
+            if arguments is None
+            else [{"name": "fetch", "args": json.loads(arguments), "id": f"call_{asked}"}]
+        )
+        return ChatResult(
+            generations=[
+                ChatGeneration(message=AIMessage("" if calls else "done", tool_calls=calls))
+            ]
+        )
 
     def _generate(self, *_: Any, **__: Any) -> ChatResult:
         raise NotImplementedError
@@ -75,11 +86,15 @@ class Turns:
         return await self._invoke(turn_id, None)
 
     async def _invoke(self, turn_id: str, given: Any) -> object:
-        return await self._graph.ainvoke(given, {"configurable": {"thread_id": turn_id}}, durability=self._durability)
+        return await self._graph.ainvoke(
+            given, {"configurable": {"thread_id": turn_id}}, durability=self._durability
+        )
 
 
 def saver(url: str) -> Any:
-    return (AsyncPostgresSaver if url.startswith("postgres") else AsyncSqliteSaver).from_conn_string(url.removeprefix("sqlite:///"))
+    return (
+        AsyncPostgresSaver if url.startswith("postgres") else AsyncSqliteSaver
+    ).from_conn_string(url.removeprefix("sqlite:///"))
 
 
 @asynccontextmanager
@@ -88,5 +103,11 @@ async def opened(url: str, variant: str) -> AsyncIterator[Turns]:
     async with saver(url) as checkpointer:
         await checkpointer.setup()
         schema = DeltaState if variant == "delta" else None
-        graph = create_agent(JobModel(), [fetch], system_prompt=PROMPT, checkpointer=checkpointer, state_schema=schema)
+        graph = create_agent(
+            JobModel(),
+            [fetch],
+            system_prompt=PROMPT,
+            checkpointer=checkpointer,
+            state_schema=schema,
+        )
         yield Turns(graph, "async" if variant == "async" else "sync")

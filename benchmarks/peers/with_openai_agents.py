@@ -1,6 +1,7 @@
 """The job on the OpenAI Agents SDK, by Temporal's plugin `temporalio-openai-agents`.
 
-- The worker follows the plugin's own documentation: the agent in the workflow, its tool an activity by `activity_as_tool`, the plugin in the client.
+- The worker follows the plugin's own documentation: the agent in the workflow, its tool an activity
+  by `activity_as_tool`, the plugin in the client.
 - Tracing is off: it would send to a service that is not reached here.
 - Workflows run in the sandbox, as by default; `JobUnsandboxed` shows what that costs.
 - `max_turns` is 10 by default, and lifted.
@@ -13,7 +14,11 @@ from datetime import timedelta
 from typing import Any
 
 from agents import Agent, Model, ModelProvider, ModelResponse, RunConfig, Runner, Usage
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.openai_agents import OpenAIAgentsPlugin
@@ -32,7 +37,11 @@ class JobModel(Model):
         items = [{"content": given}] if isinstance(given, str) else given
         asked = sum(item.get("type") == "function_call" for item in items)
         arguments = await next_call(items[0]["content"], asked)
-        return ModelResponse(output=[said() if arguments is None else called(asked, arguments)], usage=Usage(), response_id=None)
+        return ModelResponse(
+            output=[said() if arguments is None else called(asked, arguments)],
+            usage=Usage(),
+            response_id=None,
+        )
 
     def stream_response(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
@@ -40,12 +49,19 @@ class JobModel(Model):
 
 def said() -> ResponseOutputMessage:
     text = ResponseOutputText(text="done", annotations=[], type="output_text")
-    return ResponseOutputMessage(id="msg", content=[text], role="assistant", status="completed", type="message")
+    return ResponseOutputMessage(
+        id="msg", content=[text], role="assistant", status="completed", type="message"
+    )
 
 
 def called(asked: int, arguments: str) -> ResponseFunctionToolCall:
     return ResponseFunctionToolCall(
-        id=f"fc_{asked}", call_id=f"call_{asked}", name="fetch", arguments=arguments, type="function_call", status="completed"
+        id=f"fc_{asked}",
+        call_id=f"call_{asked}",
+        name="fetch",
+        arguments=arguments,
+        type="function_call",
+        status="completed",
     )
 
 
@@ -65,7 +81,13 @@ def fetch(number: int, size: int) -> str:
 async def answer(task: str) -> str:
     tools = [activity_as_tool(fetch, start_to_close_timeout=timedelta(minutes=1))]
     agent = Agent(name="job", instructions=PROMPT, tools=tools)
-    return str((await Runner.run(agent, task, max_turns=None, run_config=RunConfig(tracing_disabled=True))).final_output)
+    return str(
+        (
+            await Runner.run(
+                agent, task, max_turns=None, run_config=RunConfig(tracing_disabled=True)
+            )
+        ).final_output
+    )
 
 
 @workflow.defn
@@ -95,7 +117,13 @@ async def connect(address: str) -> Client:
 
 
 def worker(client: Client, queue: str) -> Worker:
-    return Worker(client, task_queue=queue, workflows=[Job, JobUnsandboxed], activities=[fetch], activity_executor=ThreadPoolExecutor(100))
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=[Job, JobUnsandboxed],
+        activities=[fetch],
+        activity_executor=ThreadPoolExecutor(100),
+    )
 
 
 def replayer() -> Replayer:

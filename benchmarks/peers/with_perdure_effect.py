@@ -1,4 +1,6 @@
-"""The job on Perdure with tools that can be seen to run: that of `job` does not say that it may run again, that of `job-read-only` does."""
+"""The job on Perdure with tools that can be seen to run: that of `job` does not say that it may run
+again, that of `job-read-only` does.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,13 @@ def fetch_again(number: int, size: int) -> str:
 
 
 def agent(name: str, function: Any) -> Agent[str]:
-    return Agent(name=name, model="job:job", instructions=PROMPT, tools=[function], max_iterations="unlimited")
+    return Agent(
+        name=name,
+        model="job:job",
+        instructions=PROMPT,
+        tools=[function],
+        max_iterations="unlimited",
+    )
 
 
 AGENTS = (agent("job", fetch), agent("job-read-only", fetch_again))

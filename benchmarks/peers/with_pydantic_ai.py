@@ -1,18 +1,26 @@
 """The job on pydantic-ai, by its capability `TemporalDurability` and its plugin.
 
-- Its worker follows the first example of its documentation on Temporal: agent and workflow in one file, the plugin in the client. To import the
-  agent from a module that passes through the sandbox makes no turn cheaper.
-- The prompt is a `system_prompt`, which stands in the first message. Given as `instructions`, as the documentation prefers, it stands in every
-  message of the transcript; `JobByInstructions` shows what that weighs.
-- The model is a `Model` of our own: `FunctionModel` would count the words of the whole transcript in each call.
+- Its worker follows the first example of its documentation on Temporal: agent and workflow in one
+  file, the plugin in the client. To import the agent from a module that passes through the sandbox
+  makes no turn cheaper.
+- The prompt is a `system_prompt`, which stands in the first message. Given as `instructions`, as
+  the documentation prefers, it stands in every message of the transcript; `JobByInstructions` shows
+  what that weighs.
+- The model is a `Model` of our own: `FunctionModel` would count the words of the whole transcript
+  in each call.
 - Workflows run in the sandbox, as by default; `JobUnsandboxed` shows what that costs.
-- There is a documented way on from a long history that is not taken here: `TemporalDurability(continue_as_new=…)` with a function of one's own.
+- There is a documented way on from a long history that is not taken here:
+  `TemporalDurability(continue_as_new=…)` with a function of one's own.
 """
 
 from __future__ import annotations
 
 from pydantic_ai import Agent, UsageLimits
-from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, PydanticAIWorkflow, TemporalDurability
+from pydantic_ai.durable_exec.temporal import (
+    PydanticAIPlugin,
+    PydanticAIWorkflow,
+    TemporalDurability,
+)
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
@@ -27,11 +35,20 @@ from benchmarks.peers.effects import effect
 class JobModel(Model):
     """Asks for the tool as often as the task says, then answers."""
 
-    async def request(self, messages: list[ModelMessage], model_settings: ModelSettings | None, parameters: ModelRequestParameters) -> ModelResponse:
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> ModelResponse:
         task = next(part.content for part in messages[0].parts if isinstance(part, UserPromptPart))
         asked = sum(isinstance(message, ModelResponse) for message in messages)
         arguments = await next_call(str(task), asked)
-        part = TextPart("done") if arguments is None else ToolCallPart("fetch", arguments, tool_call_id=f"call_{asked}")
+        part = (
+            TextPart("done")
+            if arguments is None
+            else ToolCallPart("fetch", arguments, tool_call_id=f"call_{asked}")
+        )
         return ModelResponse(parts=[part], model_name="job")
 
     @property
@@ -49,8 +66,16 @@ def fetch(number: int, size: int) -> str:
 
 
 NO_LIMIT = UsageLimits(request_limit=None)
-AGENT = Agent(JobModel(), name="job", system_prompt=PROMPT, tools=[fetch], capabilities=[TemporalDurability()])
-BY_INSTRUCTIONS = Agent(JobModel(), name="job_by_instructions", instructions=PROMPT, tools=[fetch], capabilities=[TemporalDurability()])
+AGENT = Agent(
+    JobModel(), name="job", system_prompt=PROMPT, tools=[fetch], capabilities=[TemporalDurability()]
+)
+BY_INSTRUCTIONS = Agent(
+    JobModel(),
+    name="job_by_instructions",
+    instructions=PROMPT,
+    tools=[fetch],
+    capabilities=[TemporalDurability()],
+)
 
 
 @workflow.defn

@@ -29,16 +29,23 @@ EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples")
 BEHIND = ("decisions/", "acceptance.md", "changelog.md", "contributing.md", "examples.md")
 """What the search shows after the rest."""
 
-_PLACES = {source: page for page, source in SOURCES.items()} | {name: f"examples.md#{path.stem}" for name, path in EXAMPLES.items()}
+_PLACES = {source: page for page, source in SOURCES.items()} | {
+    name: f"examples.md#{path.stem}" for name, path in EXAMPLES.items()
+}
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)[^)#\s]+")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Write out what the navigation says with a `*`: all pages of that folder, in order."""
-    for item in (item for section in config.nav or [] for items in section.values() for item in items):
+    for item in (
+        item for section in config.nav or [] for items in section.values() for item in items
+    ):
         for title, place in item.items():
             if place.endswith("/*"):
-                item[title] = [f"{place[:-1]}{page.name}" for page in sorted((ROOT / "docs" / place[:-2]).glob("*.md"))]
+                item[title] = [
+                    f"{place[:-1]}{page.name}"
+                    for page in sorted((ROOT / "docs" / place[:-2]).glob("*.md"))
+                ]
     return config
 
 
@@ -47,13 +54,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File
 
     for page, source in SOURCES.items():
-        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+        files.append(
+            File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8"))
+        )
     files.append(File.generated(config, "examples.md", content=examples()))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The text of a page with links as the site needs them; in the tree they are as a forge needs them."""
+    """The text of a page with links as the site needs them.
+
+    In the tree they are as a forge needs them.
+    """
     if page.file.src_uri.startswith(BEHIND):
         page.meta["search"] = {"boost": 0.3}
     return _LINK.sub(lambda link: link_on_site(link[0], page.file.src_uri), markdown)
@@ -63,13 +75,18 @@ def link_on_site(link: str, uri: str) -> str:
     """A relative link of the page at this place of the site, from where it leads in the tree to where that stands on the site."""
     in_tree = SOURCES.get(uri) or f"docs/{uri}"
     target = posixpath.normpath(posixpath.join(posixpath.dirname(in_tree), link))
-    place = _PLACES.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}")
+    place = _PLACES.get(target) or (
+        target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}"
+    )
     return posixpath.relpath(place, posixpath.dirname(uri) or ".")
 
 
 def examples() -> str:
     """One page with all programs to copy from."""
-    intro = "Programs to copy from, as they stand in `examples/`. With a scripted model, and so without a key: `python -m examples.NAME`.\n"
+    intro = (
+        "Programs to copy from, as they stand in `examples/`. With a scripted model, and so without"
+        " a key: `python -m examples.NAME`.\n"
+    )
     return "\n".join(["# Examples\n", intro, *(example(path) for path in EXAMPLES.values())])
 
 
@@ -78,4 +95,7 @@ def example(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     module = ast.parse(text)
     code = "\n".join(text.splitlines()[module.body[0].end_lineno :]).strip()
-    return f"## {path.name} {{#{path.stem}}}\n\n{ast.get_docstring(module)}\n\n```python\n{code}\n```\n"
+    return (
+        f"## {path.name}"
+        f" {{#{path.stem}}}\n\n{ast.get_docstring(module)}\n\n```python\n{code}\n```\n"
+    )

@@ -1,7 +1,8 @@
 """Arguments of a call from what a model wrote for them.
 
-Models without tool calls write JSON, JSON in a fence, JSON with line breaks in its strings, a Python dict, or only the words that they mean. What
-cannot be understood stays as it is: the tool then says what is wrong with it, and the model reads that.
+Models without tool calls write JSON, JSON in a fence, JSON with line breaks in its strings, a
+Python dict, or only the words that they mean. What cannot be understood stays as it is: the tool
+then says what is wrong with it, and the model reads that.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import re
 import warnings
 from typing import Any
 
-from perdure.definitions import ToolDefinition
+from perdure.agents.definitions import ToolDefinition
 from perdure.text import clean
 
 _FENCE = re.compile(r"\s*+(?P<ticks>`{3,}+|~{3,}+)[^\n`]*+\n")
 _FENCE_BEGINS = re.compile(
-    r"\s*+(?:(?:`{3,}+|~{3,}+)[ \t]*+(?:[A-Za-z0-9_+-]*+[ \t]*+\n|(?:json|python)?+[ \t]*+(?=\{))\s*+|`(?=\{)|)", re.IGNORECASE
+    r"\s*+(?:(?:`{3,}+|~{3,}+)[ \t]*+(?:[A-Za-z0-9_+-]*+[ \t]*+\n|(?:json|python)?+["
+    r" \t]*+(?=\{))\s*+|`(?=\{)|)",
+    re.IGNORECASE,
 )
 _NAMES = ("name", "tool", "action", "tool_name", "function")
 _INPUTS = ("arguments", "args", "parameters", "action_input", "input", "tool_input")
@@ -30,7 +33,8 @@ _LENIENT = json.JSONDecoder(strict=False)
 def arguments_of(written: str, text: str, begin: int, tool: ToolDefinition | None) -> str:
     """JSON text for the arguments that stand in `written`.
 
-    `text` has `written` at `begin`, and whatever follows, for a JSON object that itself holds what looks like the end.
+    `text` has `written` at `begin`, and whatever follows, for a JSON object that itself holds what
+    looks like the end.
     """
     whole = object_in(text, begin)
     if whole is not None:
@@ -40,7 +44,9 @@ def arguments_of(written: str, text: str, begin: int, tool: ToolDefinition | Non
     if literal is not None:
         return literal
     fields = _fields(tool)
-    if tool is not None and (not fields or (words.lower() in _NOTHING and not tool.parameters.get("required"))):
+    if tool is not None and (
+        not fields or (words.lower() in _NOTHING and not tool.parameters.get("required"))
+    ):
         return "{}"
     only = _only_field(tool, fields)
     if only is not None:
@@ -50,7 +56,10 @@ def arguments_of(written: str, text: str, begin: int, tool: ToolDefinition | Non
 
 
 def object_in(text: str, begin: int = 0) -> tuple[str, dict[str, Any]] | None:
-    """The JSON object that stands at `begin`, fenced or not, as JSON text and as a value; None where none does."""
+    """The JSON object that stands at `begin`, fenced or not, as JSON text and as a value.
+
+    None where none does.
+    """
     fence = _FENCE_BEGINS.match(text, begin)
     begin = fence.end() if fence else begin
     if not text.startswith("{", begin):
@@ -63,8 +72,14 @@ def object_in(text: str, begin: int = 0) -> tuple[str, dict[str, Any]] | None:
 
 
 def call_in(value: dict[str, Any]) -> tuple[str, str] | None:
-    """The tool that a JSON object names, and its arguments as they are written there; None where it names none."""
-    name = next((value[key] for key in _NAMES if isinstance(value.get(key), str) and value[key].strip()), None)
+    """The tool that a JSON object names, and its arguments as they are written there.
+
+    None where it names none.
+    """
+    name = next(
+        (value[key] for key in _NAMES if isinstance(value.get(key), str) and value[key].strip()),
+        None,
+    )
     if name is None:
         return None
     given: Any = next((value[key] for key in _INPUTS if value.get(key) is not None), {})
@@ -119,11 +134,17 @@ def _only_field(tool: ToolDefinition | None, fields: dict[str, Any]) -> str | No
 
 
 def _value(words: str, field: Any) -> Any:
-    """The words as a value of this field: what JSON makes of them, but of a text only what is in quotes."""
+    """The words as a value of this field.
+
+    What JSON makes of them, but of a text only what is in quotes.
+    """
     try:
         value = json.loads(words)
         dumped(value)
-    except (ValueError, RecursionError):  # reading and writing reach Python's limit at different depths
+    except (
+        ValueError,
+        RecursionError,
+    ):  # reading and writing reach Python's limit at different depths
         return words[1:-1] if len(words) > 1 and words[0] == words[-1] == "'" else words
     return words if _is_text(field) and not isinstance(value, str) else value
 

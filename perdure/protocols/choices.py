@@ -1,6 +1,7 @@
 """The schema of a choice: one of these tools with its own arguments, or an answer.
 
-The definitions of each part come up to the top under names of their own, because a `$ref` is looked up from there.
+The definitions of each part come up to the top under names of their own, because a `$ref` is looked
+up from there.
 """
 
 from __future__ import annotations
@@ -10,26 +11,40 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from perdure.definitions import ToolDefinition
+from perdure.agents.definitions import ToolDefinition
 
 _DEFINITIONS = ("$defs", "definitions")
 
 
-def schema_of(tools: Sequence[ToolDefinition], answer: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
+def schema_of(
+    tools: Sequence[ToolDefinition], answer: Mapping[str, JsonValue] | None
+) -> dict[str, JsonValue]:
     """The schema of a reply; `answer` is the schema of an answer, None where there may be none."""
     found: dict[str, JsonValue] = {}
     parts = [_call(tool, found) for tool in tools]
     parts += [_object({"answer": _lifted(answer, "answer", found)})] if answer is not None else []
-    whole: dict[str, JsonValue] = parts[0] if len(parts) == 1 else {"type": "object", "anyOf": [*parts]}
+    whole: dict[str, JsonValue] = (
+        parts[0] if len(parts) == 1 else {"type": "object", "anyOf": [*parts]}
+    )
     return {**whole, "$defs": found} if found else whole
 
 
 def _call(tool: ToolDefinition, found: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return _object({"name": {"type": "string", "enum": [tool.name]}, "arguments": _lifted(tool.parameters, tool.name, found)})
+    return _object(
+        {
+            "name": {"type": "string", "enum": [tool.name]},
+            "arguments": _lifted(tool.parameters, tool.name, found),
+        }
+    )
 
 
 def _object(properties: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
 
 
 def _lifted(schema: Mapping[str, JsonValue], owner: str, found: dict[str, JsonValue]) -> JsonValue:
@@ -38,7 +53,9 @@ def _lifted(schema: Mapping[str, JsonValue], owner: str, found: dict[str, JsonVa
         definitions = schema.get(kind)
         for name, definition in definitions.items() if isinstance(definitions, dict) else ():
             found[f"{owner}.{name}"] = _renamed(definition, owner)
-    lifted: JsonValue = _renamed({key: value for key, value in schema.items() if key not in _DEFINITIONS}, owner)
+    lifted: JsonValue = _renamed(
+        {key: value for key, value in schema.items() if key not in _DEFINITIONS}, owner
+    )
     return lifted
 
 
@@ -48,7 +65,12 @@ def _renamed(value: Any, owner: str) -> Any:
         return [_renamed(item, owner) for item in value]
     if not isinstance(value, dict):
         return value
-    return {key: _reference(item, owner) if key == "$ref" and isinstance(item, str) else _renamed(item, owner) for key, item in value.items()}
+    return {
+        key: _reference(item, owner)
+        if key == "$ref" and isinstance(item, str)
+        else _renamed(item, owner)
+        for key, item in value.items()
+    }
 
 
 def _reference(target: str, owner: str) -> str:

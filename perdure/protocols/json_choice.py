@@ -1,7 +1,11 @@
-"""The JSON protocol: every reply is an object that names a tool and its arguments, or is the answer. A schema leaves no other choice.
+"""The JSON protocol.
 
-For small models on servers that keep to a schema while they write (vLLM, llama.cpp, Ollama): what they write is then always a call that can be
-read. Where a server does not, the model is told what was wrong.
+Every reply is an object that names a tool and its arguments, or is the answer. A schema leaves no
+other choice.
+
+For small models on servers that keep to a schema while they write (vLLM, llama.cpp, Ollama): what
+they write is then always a call that can be read. Where a server does not, the model is told what
+was wrong.
 """
 
 from __future__ import annotations
@@ -12,13 +16,13 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from perdure.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult
 from perdure.protocols.arguments import call_in, dumped, object_in
 from perdure.protocols.choices import schema_of
 from perdure.protocols.prompt import Prompt, described
 from perdure.protocols.spoken import Words, in_words, reasoning
-from perdure.reports import StopReason
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult
+from perdure.values.reports import StopReason
 
 NAME = "reply"
 """What the schema is called where an API asks for a name."""
@@ -34,12 +38,20 @@ You have these tools:
 Reply with one JSON object and nothing else. To use a tool: {{"name": "the tool", "arguments": {{…}}}}. You will be given its result, and then
 reply again, as often as you need. To answer, when you know enough: {{"answer": {answer}}}."""
 _ANSWER = """You have no tools now. Reply with one JSON object and nothing else: {{"answer": {answer}}}."""
-_NEITHER = "Your reply is no JSON object with a tool's name and arguments, and none with an answer, so nothing was done."
-_OBJECTION = f'{_NEITHER} Reply again, with {{"name": "the tool", "arguments": {{…}}}} or {{"answer": "…"}} and nothing else.'
+_NEITHER = (
+    "Your reply is no JSON object with a tool's name and arguments, and none with an answer, so"
+    " nothing was done."
+)
+_OBJECTION = (
+    f'{_NEITHER} Reply again, with {{"name": "the tool", "arguments": {{…}}}} or {{"answer": "…"}}'
+    " and nothing else."
+)
 
 
 def ask(prompt: Prompt) -> Prompt:
-    """The prompt without tools: they are described, and the choice between them and the answer is the schema of the reply.
+    """The prompt without tools.
+
+    They are described, and the choice between them and the answer is the schema of the reply.
 
     Raises:
         LLMInvalidRequestError: The options demand a tool that is not there.
@@ -48,10 +60,16 @@ def ask(prompt: Prompt) -> Prompt:
     return replace(
         prompt,
         system=f"{prompt.system}\n\n{_forms(prompt)}" if prompt.system.strip() else _forms(prompt),
-        messages=in_words(prompt.messages, Words(_call, _typed_answer if prompt.response_schema else _answer, _result, _NEITHER)),
+        messages=in_words(
+            prompt.messages,
+            Words(_call, _typed_answer if prompt.response_schema else _answer, _result, _NEITHER),
+        ),
         tools=(),
         options=prompt.options.model_copy(update={"tool_choice": None}),
-        response_schema=schema_of(prompt.offered, None if demands and prompt.offered else prompt.response_schema or {"type": "string"}),
+        response_schema=schema_of(
+            prompt.offered,
+            None if demands and prompt.offered else prompt.response_schema or {"type": "string"},
+        ),
         response_name=NAME,
     )
 
@@ -64,11 +82,21 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
     said = _said(text, prompt)
     if said is None:
         is_cut_off = answer.stop is StopReason.MAX_TOKENS
-        return answer.model_copy(update={"objection": _OBJECTION if not is_cut_off and (corrects or "{" in text) and prompt.offered else ""})
+        return answer.model_copy(
+            update={
+                "objection": (
+                    _OBJECTION
+                    if not is_cut_off and (corrects or "{" in text) and prompt.offered
+                    else ""
+                )
+            }
+        )
     is_call = isinstance(said, ToolCall) and answer.stop is not StopReason.MAX_TOKENS
     thinking = (*reasoning(answer.message), *([Thinking(text=thought)] if thought else []))
     message = AssistantMessage(parts=(*thinking, said))
-    return answer.model_copy(update={"message": message, "stop": StopReason.TOOL_CALLS if is_call else answer.stop})
+    return answer.model_copy(
+        update={"message": message, "stop": StopReason.TOOL_CALLS if is_call else answer.stop}
+    )
 
 
 def _apart(text: str) -> tuple[str, str]:
@@ -90,13 +118,21 @@ def _meant(value: dict[str, Any], prompt: Prompt) -> ToolCall | Text | None:
     call = call_in(value) if prompt.offered else None
     if call is not None:
         return ToolCall(id="", name=call[0], arguments=call[1])
-    told = value if prompt.response_schema is not None and "answer" not in value else value.get("answer")
+    told = (
+        value
+        if prompt.response_schema is not None and "answer" not in value
+        else value.get("answer")
+    )
     text = told if isinstance(told, str) else dumped(told)
     return Text(text=text) if told is not None and text.strip() else None
 
 
 def _forms(prompt: Prompt) -> str:
-    answer = f"your answer, by this schema: {dumped(prompt.response_schema)}" if prompt.response_schema else '"your answer"'
+    answer = (
+        f"your answer, by this schema: {dumped(prompt.response_schema)}"
+        if prompt.response_schema
+        else '"your answer"'
+    )
     tools = "\n\n".join(map(described, prompt.offered))
     return _TOOLS.format(tools=tools, answer=answer) if tools else _ANSWER.format(answer=answer)
 
@@ -106,7 +142,10 @@ def _call(thought: str, call: ToolCall) -> str:
 
 
 def _json(text: str) -> str:
-    """JSON as it was written, so that it is no longer than what was reserved for it; a string of what is no JSON."""
+    """JSON as it was written, so that it is no longer than what was reserved for it.
+
+    A string of what is no JSON.
+    """
     try:
         json.loads(text)
     except (ValueError, RecursionError):

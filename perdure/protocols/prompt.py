@@ -9,16 +9,19 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors
-from perdure.definitions import ToolDefinition
-from perdure.messages import Message
-from perdure.options import NO_OPTIONS, RequestOptions
+from perdure.agents.definitions import ToolDefinition
 from perdure.text import one_line, size
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import Message
+from perdure.values.options import NO_OPTIONS, RequestOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """A request without who is asked. `response_schema` is what the answer's text must fit, None for free text."""
+    """A request without who is asked.
+
+    `response_schema` is what the answer's text must fit, None for free text.
+    """
 
     messages: tuple[Message, ...] = ()
     system: str = ""
@@ -40,14 +43,23 @@ class Prompt:
         found = tuple(tool for tool in self.tools if tool.name == wish)
         if not found and wish != "none":
             names = ", ".join(tool.name for tool in self.tools)
-            raise errors.LLMInvalidRequestError(f"tool_choice {one_line(str(wish), 80)!r} is none of auto, required, none and the tools: {names}")
+            raise errors.LLMInvalidRequestError(
+                f"tool_choice {one_line(str(wish), 80)!r} is none of auto, required, none and the"
+                f" tools: {names}"
+            )
         return found
 
     @property
     def weight(self) -> int:
         """Bytes of everything but the messages."""
-        tools = sum(len(to_json((tool.name, tool.description, tool.parameters))) for tool in self.tools)
-        return size(self.system) + tools + (len(to_json(self.response_schema)) if self.response_schema else 0)
+        tools = sum(
+            len(to_json((tool.name, tool.description, tool.parameters))) for tool in self.tools
+        )
+        return (
+            size(self.system)
+            + tools
+            + (len(to_json(self.response_schema)) if self.response_schema else 0)
+        )
 
 
 def described(tool: ToolDefinition) -> str:
@@ -66,7 +78,10 @@ class Protocol(typing.Protocol):
         """
 
     def read(self, answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
-        """What the model has answered to `prompt`, which is the one before it was put into words; never raises.
+        """What the model has answered to `prompt`, which is the one before it was put into words.
 
-        `corrects` says what to do with words that are neither a call nor an answer: object to them, or take them for the answer.
+        Never raises.
+
+        `corrects` says what to do with words that are neither a call nor an answer: object to them,
+        or take them for the answer.
         """

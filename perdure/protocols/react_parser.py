@@ -1,10 +1,14 @@
-"""What a reply in the ReAct format says, however a small model has written it. Never raises, whatever the text.
+"""What a reply in the ReAct format says, however a small model has written it.
 
-The markers stand at the beginning of a line, in any case, with or without bold, headings or numbers (`**Action 2:**`). The first that says
-something decides: after an Action the rest is invented, and after a Final Answer all of the rest is the answer. Seen in the wild and read as
-what was meant: no Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`, `Action: Final Answer`, `Action: search[words]`,
-the name and the input as one JSON object, other names than a tool's by case and separators only, and `<think>` around the thoughts of models
-that reason.
+Never raises, whatever the text.
+
+The markers stand at the beginning of a line, in any case, with or without bold, headings or numbers
+(`**Action 2:**`). The first that says something decides: after an Action the rest is invented, and
+after a Final Answer all of the rest is the answer. Seen in the wild and read as what was meant: no
+Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`,
+`Action: Final Answer`, `Action: search[words]`, the name and the input as one JSON object, other
+names than a tool's by case and separators only, and `<think>` around the thoughts of models that
+reason.
 """
 
 from __future__ import annotations
@@ -13,18 +17,21 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perdure.definitions import ToolDefinition
+from perdure.agents.definitions import ToolDefinition
 from perdure.protocols.arguments import arguments_of, call_in, object_in, unfenced
 from perdure.text import one_line
 
 _MARK = re.compile(
-    r"^(?P<open>[ \t>#*_`-]*)(?P<name>thought|action[ \t_]?input|action|observation|final[ \t_]?answer|answer)(?:[ \t]*\d+)?"
+    r"^(?P<open>[ \t>#*_`-]*)(?P<name>thought|action[ \t_]?input|action|observation|final["
+    r" \t_]?answer|answer)(?:[ \t]*\d+)?"
     r"(?P<shut>[ \t*_`]*)(?:(?P<colon>[:\uff1a])(?P<close>[*_`]*)|$)",
     re.IGNORECASE | re.MULTILINE,
 )
 _INLINE_ANSWER = re.compile(r"\bfinal[ _]?answer(?: is)?[ \t]*[:\uff1a]", re.IGNORECASE)
 _INLINE_INPUT = re.compile(r"\baction[ _]?input[ \t]*[:\uff1a]", re.IGNORECASE)
-_CALL = re.compile(r"(?P<name>[\w.-]+)[ \t]*(?:\((?P<round>.*)\)|\[(?P<square>.*)\])[.;]?", re.DOTALL)
+_CALL = re.compile(
+    r"(?P<name>[\w.-]+)[ \t]*(?:\((?P<round>.*)\)|\[(?P<square>.*)\])[.;]?", re.DOTALL
+)
 _LABEL = re.compile(r"[ \t>#*_`-]*thought(?:[ \t]*\d+)?[ \t*_`]*[:\uff1a][*_`]*", re.IGNORECASE)
 _NO_ACTION = frozenset({"none", "no_action", "no_tool", "n_a", "na", "nothing", "not_needed"})
 _NAME = 100
@@ -35,7 +42,10 @@ _ANSWERS = frozenset({"final_answer", "finalanswer", "finish"})
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What was said: an `action` with `arguments`, an `answer`, or neither, each after a thought. `reasoning` stood between `<think>` tags."""
+    """What was said: an `action` with `arguments`, an `answer`, or neither, each after a thought.
+
+    `reasoning` stood between `<think>` tags.
+    """
 
     thought: str = ""
     reasoning: str = ""
@@ -46,7 +56,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A marker: its kind, where it begins, and where what it marks does. `bold` is the decoration that it leaves open."""
+    """A marker: its kind, where it begins, and where what it marks does.
+
+    `bold` is the decoration that it leaves open.
+    """
 
     kind: str
     begin: int
@@ -63,7 +76,13 @@ def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
         if mark.kind == "action" and tools:
             found = _action(_Asked.at(body, sections[place : place + 3]), tools)
             if found.action or found.answer:
-                return Reply(_thought(body[: mark.begin]), reasoning, found.action, found.arguments, found.answer)
+                return Reply(
+                    _thought(body[: mark.begin]),
+                    reasoning,
+                    found.action,
+                    found.arguments,
+                    found.answer,
+                )
         elif mark.kind == "finalanswer" and (answer := _answer(body, mark)):
             return Reply(_thought(body[: mark.begin]), reasoning, answer=answer)
     return _half_marked(body, marks, reasoning)
@@ -81,10 +100,17 @@ def _half_marked(body: str, marks: Sequence[_Mark], reasoning: str) -> Reply:
 
 
 def _apart(text: str) -> tuple[str, str]:
-    """The reasoning of models that write it into their reply, and the rest. Some servers keep the opening tag for themselves."""
+    """The reasoning of models that write it into their reply, and the rest.
+
+    Some servers keep the opening tag for themselves.
+    """
     before, tag, after = text.partition("</think>")
     is_opened = before.lstrip().startswith("<think>")
-    if not tag or not after.strip() or not (is_opened or next(_marks(after), None) or not next(_marks(before), None)):
+    if (
+        not tag
+        or not after.strip()
+        or not (is_opened or next(_marks(after), None) or not next(_marks(before), None))
+    ):
         return "", text
     return before.strip().removeprefix("<think>").strip(), after
 
@@ -110,12 +136,19 @@ def _thought(text: str) -> str:
 
 def _answer(body: str, mark: _Mark) -> str:
     answer = body[mark.end :].strip()
-    return answer.removesuffix(mark.bold).rstrip() if mark.bold and answer.count(mark.bold) % 2 else answer
+    return (
+        answer.removesuffix(mark.bold).rstrip()
+        if mark.bold and answer.count(mark.bold) % 2
+        else answer
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked for: a name, and what is written as its input. That stands in `text` at `begin`, which goes on where it ends."""
+    """What is asked for: a name, and what is written as its input.
+
+    That stands in `text` at `begin`, which goes on where it ends.
+    """
 
     name: str
     written: str
@@ -136,7 +169,10 @@ class _Asked:
 
     @classmethod
     def in_one(cls, named: str, body: str, begin: int) -> _Asked:
-        """Name and input in one: a JSON object, `name(input)`, `name[input]`, or on lines of their own."""
+        """Name and input in one.
+
+        A JSON object, `name(input)`, `name[input]`, or on lines of their own.
+        """
         found = object_in(body, begin)
         if found is not None and (call := call_in(found[1])):
             return cls(call[0], call[1], call[1])
@@ -148,7 +184,10 @@ class _Asked:
 
 
 def _action(asked: _Asked, tools: Sequence[ToolDefinition]) -> Reply:
-    """The action that is asked for, or the answer that is given as one; neither where nothing is named."""
+    """The action that is asked for, or the answer that is given as one.
+
+    Neither where nothing is named.
+    """
     name = _name(asked.name, tools)
     tool = next((tool for tool in tools if tool.name == name), None)
     plain = _plain(name)
@@ -163,7 +202,9 @@ def _name(written: str, tools: Sequence[ToolDefinition]) -> str:
     """The tool that is meant; the first line as it stands where none is."""
     line = one_line(unfenced(written).partition("\n")[0], _NAME).strip(" *`\"'[](){}<>.,:;")
     plain = _plain(line)
-    alike = [tool.name for tool in tools if line == tool.name] or [tool.name for tool in tools if plain and plain == _plain(tool.name)]
+    alike = [tool.name for tool in tools if line == tool.name] or [
+        tool.name for tool in tools if plain and plain == _plain(tool.name)
+    ]
     if len(alike) == 1:
         return alike[0]
     words = set(re.findall(r"[\w-]+", line))
@@ -176,7 +217,10 @@ def _plain(name: str) -> str:
 
 
 def _told(written: str) -> str:
-    """An answer that was given as the input of an action: the words, out of their quotes or their object."""
+    """An answer that was given as the input of an action.
+
+    The words, out of their quotes or their object.
+    """
     found = object_in(written)
     values = list(found[1].values()) if found else []
     if len(values) == 1 and isinstance(values[0], str):

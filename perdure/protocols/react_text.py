@@ -1,6 +1,7 @@
 """The ReAct protocol: tools, calls and results in plain words.
 
-The words of a call and an answer are those that the system prompt asks for, so that what a model sees of itself is what it should write.
+The words of a call and an answer are those that the system prompt asks for, so that what a model
+sees of itself is what it should write.
 """
 
 from __future__ import annotations
@@ -8,16 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perdure import errors
-from perdure.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult
 from perdure.protocols.arguments import dumped, object_in
 from perdure.protocols.prompt import Prompt, described
 from perdure.protocols.react_parser import Reply, parse
 from perdure.protocols.spoken import Words, in_words, reasoning
-from perdure.reports import StopReason
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult
+from perdure.values.reports import StopReason
 
 STOP = "\nObservation:"
-"""Where a model begins to invent a result. Sent unless the options name stop sequences, or none: some models refuse the parameter."""
+"""Where a model begins to invent a result.
+
+Sent unless the options name stop sequences, or none: some models refuse the parameter.
+"""
 
 _TOOLS = """\
 You have these tools:
@@ -61,7 +65,8 @@ def ask(prompt: Prompt) -> Prompt:
     """
     if prompt.options.tool_choice not in (None, "auto", "none"):
         raise errors.LLMInvalidRequestError(
-            f"tool_choice {prompt.options.tool_choice!r} cannot be kept by the protocol react_text; choose 'auto' or 'none', or the protocol 'json'"
+            f"tool_choice {prompt.options.tool_choice!r} cannot be kept by the protocol react_text;"
+            " choose 'auto' or 'none', or the protocol 'json'"
         )
     given = prompt.options
     stops = (STOP,) if given.stop_sequences is None and prompt.offered else given.stop_sequences
@@ -81,35 +86,61 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
     if answer.message.calls or answer.stop is StopReason.REFUSED or not text.strip():
         return answer
     reply = parse(text, prompt.offered)
-    if not reply.action and not reply.answer and prompt.response_schema is not None and object_in(text):
+    if (
+        not reply.action
+        and not reply.answer
+        and prompt.response_schema is not None
+        and object_in(text)
+    ):
         reply = Reply(answer=text.strip())
     if not reply.action and not reply.answer:
-        return answer.model_copy(update={"objection": _objection(answer, prompt) if corrects else ""})
-    said = ToolCall(id="", name=reply.action, arguments=reply.arguments) if reply.action else Text(text=reply.answer)
+        return answer.model_copy(
+            update={"objection": _objection(answer, prompt) if corrects else ""}
+        )
+    said = (
+        ToolCall(id="", name=reply.action, arguments=reply.arguments)
+        if reply.action
+        else Text(text=reply.answer)
+    )
     message = AssistantMessage(parts=(*_thinking(answer.message, reply), said))
     is_call = reply.action and answer.stop is not StopReason.MAX_TOKENS
-    return answer.model_copy(update={"message": message, "stop": StopReason.TOOL_CALLS if is_call else answer.stop})
+    return answer.model_copy(
+        update={"message": message, "stop": StopReason.TOOL_CALLS if is_call else answer.stop}
+    )
 
 
 def _objection(answer: ModelAnswer, prompt: Prompt) -> str:
     """What is wrong with words that are neither; nothing where no more were to be expected."""
     was_stopped = answer.stop is StopReason.STOP_SEQUENCE and prompt.options.stop_sequences
-    return "" if not prompt.offered or was_stopped or answer.stop is StopReason.MAX_TOKENS else _OBJECTION
+    return (
+        ""
+        if not prompt.offered or was_stopped or answer.stop is StopReason.MAX_TOKENS
+        else _OBJECTION
+    )
 
 
 def _thinking(message: AssistantMessage, reply: Reply) -> tuple[Thinking, ...]:
-    """The reasoning, then the Thought. It is empty where there is reasoning only, which is not told to the model again."""
+    """The reasoning, then the Thought.
+
+    It is empty where there is reasoning only, which is not told to the model again.
+    """
     before = (*reasoning(message), *([Thinking(text=reply.reasoning)] if reply.reasoning else []))
     is_apart = any(not part.signature and not part.redacted for part in before)
     return (*before, Thinking(text=reply.thought)) if reply.thought or is_apart else before
 
 
 def _forms(prompt: Prompt) -> str:
-    answer = f"your answer, as JSON that fits this schema: {dumped(prompt.response_schema)}" if prompt.response_schema else "your answer"
+    answer = (
+        f"your answer, as JSON that fits this schema: {dumped(prompt.response_schema)}"
+        if prompt.response_schema
+        else "your answer"
+    )
     if not prompt.offered:
         return _ANSWER.format(answer=answer)
     names = ", ".join(tool.name for tool in prompt.offered)
-    return _TOOLS.format(tools="\n\n".join(map(described, prompt.offered)), names=names, answer=answer)
+    return _TOOLS.format(
+        tools="\n\n".join(map(described, prompt.offered)), names=names, answer=answer
+    )
 
 
 def _call(thought: str, call: ToolCall) -> str:

@@ -7,10 +7,20 @@ async with local_runtime(agent, model=model) as client:
 ```
 """
 
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.testing.fake_mcp import FakeMCPServer
 from perdure.testing.runtime import Runtime, local_runtime
-from perdure.testing.scripted import ByTask, FunctionModel, Reply, ScriptedModel, call, calls, fails, says, slowly
+from perdure.testing.scripted import (
+    ByTask,
+    FunctionModel,
+    Reply,
+    ScriptedModel,
+    call,
+    calls,
+    fails,
+    says,
+    slowly,
+)
 from perdure.testing.time_skipping import skip_time
 
 __all__ = [

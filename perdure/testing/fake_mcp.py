@@ -10,22 +10,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perdure import errors
-from perdure.agents import Agent
-from perdure.mcp_servers import MCPServer
-from perdure.registry import Registry
+from perdure.agents.agent import Agent
+from perdure.agents.mcp_servers import MCPServer
+from perdure.agents.registry import Registry
 
 if TYPE_CHECKING:
     import mcp.server
 
 
 class FakeMCPServer:
-    """An MCP server for tests, in place of one that an agent names: `local_runtime(agent, mcp={"github": FakeMCPServer(list_issues)})`.
+    """An MCP server for tests, in place of one that an agent names.
 
-    The worker speaks to it as to any other, but without a process and without a network. Give one to each runtime.
+    `local_runtime(agent, mcp={"github": FakeMCPServer(list_issues)})`.
+
+    The worker speaks to it as to any other, but without a process and without a network. Give one
+    to each runtime.
 
     Args:
-        functions: The tools, sync or async, each under the name of its function. Its signature is the schema, its docstring the
-            description. An exception is an error result with its message.
+        functions: The tools, sync or async, each under the name of its function. Its signature is
+            the schema, its docstring the description. An exception is an error result with its
+            message.
 
     Attributes:
         calls: The name and the arguments of each call, in order.
@@ -42,7 +46,10 @@ class FakeMCPServer:
 
     @property
     def server(self) -> mcp.server.MCPServer[Any]:
-        """The server of the package `mcp`, for what this class does not offer, such as hints: `fake.server.add_tool(…)`."""
+        """The server of the package `mcp`, for what this class does not offer, such as hints.
+
+        `fake.server.add_tool(…)`.
+        """
         return self._server
 
     async def _on_request(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
@@ -56,12 +63,16 @@ class FakeMCPServer:
         return await call_next(context)
 
 
-def _server(functions: tuple[Callable[..., Any], ...], on_request: Any) -> mcp.server.MCPServer[Any]:
+def _server(
+    functions: tuple[Callable[..., Any], ...], on_request: Any
+) -> mcp.server.MCPServer[Any]:
     try:
         import mcp.server
         from mcp.server.mcpserver.exceptions import ToolError
     except ModuleNotFoundError as error:
-        raise errors.ConfigurationError(f"FakeMCPServer needs the package {error.name}: pip install 'perdure[mcp]'") from None
+        raise errors.ConfigurationError(
+            f"FakeMCPServer needs the package {error.name}: pip install 'perdure[mcp]'"
+        ) from None
     server: mcp.server.MCPServer[Any] = mcp.server.MCPServer("fake", middleware=[on_request])
     for function in functions:
         server.add_tool(_with_words(function, ToolError))
@@ -103,7 +114,9 @@ class _InProcess(MCPServer):
 
 
 def check_names(fakes: Mapping[str, FakeMCPServer], registry: Registry) -> None:
-    """Refuse a fake that replaces nothing, because the real server would be asked. What factories make is not known yet.
+    """Refuse a fake that replaces nothing, because the real server would be asked.
+
+    What factories make is not known yet.
 
     Raises:
         ConfigurationError: No agent has a server of this name.
@@ -112,12 +125,18 @@ def check_names(fakes: Mapping[str, FakeMCPServer], registry: Registry) -> None:
     known = {server.name for agent in agents for server in agent.servers}
     unknown = sorted(set(fakes) - known)
     if unknown and len(agents) == len(registry.list()):
-        raise errors.ConfigurationError(f"mcp: no agent has an MCP server named {unknown[0]!r}; they have {', '.join(sorted(known)) or 'none'}")
+        raise errors.ConfigurationError(
+            f"mcp: no agent has an MCP server named {unknown[0]!r}; they have"
+            f" {', '.join(sorted(known)) or 'none'}"
+        )
 
 
 def with_fakes(agent: Agent[Any], fakes: Mapping[str, FakeMCPServer]) -> Agent[Any]:
     """The agent with fakes behind those of its servers that are named."""
-    boxes = [_faked(box, fakes[box.name]) if isinstance(box, MCPServer) and box.name in fakes else box for box in agent.toolboxes]
+    boxes = [
+        _faked(box, fakes[box.name]) if isinstance(box, MCPServer) and box.name in fakes else box
+        for box in agent.toolboxes
+    ]
     return dataclasses.replace(agent, toolboxes=boxes)
 
 

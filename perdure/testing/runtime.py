@@ -15,16 +15,16 @@ from typing import Any, Protocol
 
 from temporalio.converter import DataConverter
 
-from perdure.activities.connection import connect_local
-from perdure.activities.models import Heard, ModelRequest, Provider, listen
+from perdure.activities.provider import Heard, ModelRequest, Provider, listen
 from perdure.activities.tool_loop import Lifespan
-from perdure.agents import Agent
+from perdure.agents.agent import Agent
+from perdure.agents.registry import Entry, Registry
 from perdure.clients import AgentClient
-from perdure.registry import Entry, Registry
-from perdure.tasks import TurnInfo
+from perdure.temporal.connect import connect_local
 from perdure.testing.fake_mcp import FakeMCPServer, check_names, with_fakes
 from perdure.testing.time_skipping import SETTING
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.tasks import TurnInfo
 from perdure.worker import AgentWorker
 from perdure.worker.dev_server import DevServer
 from perdure.worker.settings import WorkerSettings
@@ -34,7 +34,10 @@ _GRACE = timedelta(seconds=1)
 
 
 class Runtime(Protocol):
-    """The type of the pytest fixture `perdure_runtime`: `local_runtime` on the server of the test session."""
+    """The type of the pytest fixture `perdure_runtime`.
+
+    `local_runtime` on the server of the test session.
+    """
 
     def __call__(
         self,
@@ -62,10 +65,12 @@ async def local_runtime(
 
     Args:
         app: What to run.
-        model: Answers instead of the models that the agents name: one for all, or one by agent name; for `generate`, by the model's name.
+        model: Answers instead of the models that the agents name: one for all, or one by agent
+            name; for `generate`, by the model's name.
         deps: What tools get as `ctx.deps`, instead of what the lifespan yields.
         mcp: Fakes for MCP servers of the agents, by the servers' names.
-        address: A server that runs already; without it, one is started in memory and stopped at the end.
+        address: A server that runs already; without it, one is started in memory and stopped at the
+            end.
         data_converter: For worker and client; without it, that of the worker, or the one that
             `PERDURE_DATA_CONVERTER` names.
     """
@@ -75,13 +80,18 @@ async def local_runtime(
             server = await stack.enter_async_context(_server())
             address = server.address.address
         client = await connect_local(address, converter=data_converter or worker.data_converter)
-        await stack.enter_async_context(worker.running(client, settings=WorkerSettings(grace=_GRACE)))
+        await stack.enter_async_context(
+            worker.running(client, settings=WorkerSettings(grace=_GRACE))
+        )
         yield AgentClient.from_temporal(client, task_queue=worker.task_queue)
 
 
 @contextlib.contextmanager
 def server_in_thread() -> Iterator[str]:
-    """The address of a server that lives while the block does, on an event loop of its own: tests may each have theirs."""
+    """The address of a server that lives while the block does, on an event loop of its own.
+
+    Tests may each have theirs.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="perdure-test-server")
     thread.start()
@@ -96,7 +106,9 @@ def server_in_thread() -> Iterator[str]:
 
 
 def _server() -> DevServer:
-    return DevServer(folder=None, port=0, ui=False, extra_args=[f"--dynamic-config-value={SETTING}=true"])
+    return DevServer(
+        folder=None, port=0, ui=False, extra_args=[f"--dynamic-config-value={SETTING}=true"]
+    )
 
 
 def _with(
@@ -109,13 +121,17 @@ def _with(
     worker = replace(worker, task_queue=f"test-{secrets.token_hex(6)}")
     if mcp:
         check_names(mcp, worker.registry)
-        worker = replace(worker, agents=_each(worker.registry, lambda agent, _: with_fakes(agent, mcp)))
+        worker = replace(
+            worker, agents=_each(worker.registry, lambda agent, _: with_fakes(agent, mcp))
+        )
     if deps is not _AS_DECLARED:
         worker = replace(worker, lifespan=_yielding(deps))
     if model is not None:
         scripted = _ByAgent(model)
         worker = replace(
-            worker, agents=_each(worker.registry, _asking), providers={**dict.fromkeys(worker.all_providers(), scripted), "scripted": scripted}
+            worker,
+            agents=_each(worker.registry, _asking),
+            providers={**dict.fromkeys(worker.all_providers(), scripted), "scripted": scripted},
         )
     return worker
 

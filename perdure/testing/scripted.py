@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from perdure import errors
-from perdure.activities.models import Heard, ModelRequest
+from perdure.activities.provider import Heard, ModelRequest
 from perdure.errors import PerdureError
-from perdure.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
-from perdure.reports import StopReason, Usage
 from perdure.text import one_line
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
+from perdure.values.reports import StopReason, Usage
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply of a script: an answer or an error, after a delay. To who listens it is said in `pieces`, with a `pause` behind each."""
+    """One reply of a script: an answer or an error, after a delay.
+
+    To who listens it is said in `pieces`, with a `pause` behind each.
+    """
 
     answer: ModelAnswer | None = None
     error: PerdureError | None = None
@@ -30,18 +33,32 @@ class Reply:
 
 
 def call(name: str, /, *, call_id: str = "", **arguments: object) -> ToolCall:
-    """A tool call with JSON arguments. Without a `call_id` the turn makes one, as it does for models that give none."""
+    """A tool call with JSON arguments.
+
+    Without a `call_id` the turn makes one, as it does for models that give none.
+    """
     return ToolCall(id=call_id, name=name, arguments=json.dumps(arguments))
 
 
-def says(text: str, *, thinking: str = "", stop: StopReason = StopReason.END, usage: Usage | None = None, delay: timedelta = timedelta()) -> Reply:
+def says(
+    text: str,
+    *,
+    thinking: str = "",
+    stop: StopReason = StopReason.END,
+    usage: Usage | None = None,
+    delay: timedelta = timedelta(),
+) -> Reply:
     """Answer with text."""
     parts = (Thinking(text=thinking),) if thinking else ()
     return _reply((*parts, Text(text=text)), stop, usage, delay)
 
 
 def calls(
-    *asked: ToolCall, text: str = "", stop: StopReason = StopReason.TOOL_CALLS, usage: Usage | None = None, delay: timedelta = timedelta()
+    *asked: ToolCall,
+    text: str = "",
+    stop: StopReason = StopReason.TOOL_CALLS,
+    usage: Usage | None = None,
+    delay: timedelta = timedelta(),
 ) -> Reply:
     """Ask for tools."""
     parts = (Text(text=text),) if text else ()
@@ -56,7 +73,8 @@ def fails(error: PerdureError, *, delay: timedelta = timedelta()) -> Reply:
 def slowly(reply: Reply | str, *, pause: timedelta, pieces: Sequence[str] | None = None) -> Reply:
     """The same reply, said piece by piece to whoever listens (`live=True`), with a pause behind each.
 
-    Without `pieces` those are the words of its text. `slowly(fails(…), pieces=["I th", "ink"], …)` breaks off in the middle.
+    Without `pieces` those are the words of its text. `slowly(fails(…), pieces=["I th", "ink"], …)`
+    breaks off in the middle.
     """
     reply = _as_reply(reply)
     words = re.findall(r"\s*\S+\s*$|\s*\S+", reply.answer.message.text) if reply.answer else []
@@ -106,7 +124,9 @@ class ScriptedModel:
     def _next(self, request: ModelRequest) -> Reply:
         self.requests.append(request)
         if len(self.requests) > len(self._replies):
-            raise errors.ConfigurationError(f"the script has {len(self._replies)} replies, and the model was asked once more")
+            raise errors.ConfigurationError(
+                f"the script has {len(self._replies)} replies, and the model was asked once more"
+            )
         return self._replies[len(self.requests) - 1]
 
     def assert_finished(self) -> None:
@@ -116,7 +136,9 @@ class ScriptedModel:
 
 
 class ByTask:
-    """A model that has several turns at once, each with a script of its own: which one, the text of its task says.
+    """A model that has several turns at once, each with a script of its own.
+
+    Which one, the text of its task says.
 
     Attributes:
         scripts: The models, by the text of the task.
@@ -145,12 +167,18 @@ class ByTask:
         asked = [message.text for message in request.messages if isinstance(message, UserMessage)]
         script = next((self.scripts[text] for text in asked if text in self.scripts), None)
         if script is None:
-            raise errors.ConfigurationError(f"there is no script for the task {one_line(asked[0], 80)!r}; there are some for {sorted(self.scripts)}")
+            raise errors.ConfigurationError(
+                f"there is no script for the task {one_line(asked[0], 80)!r}; there are some for"
+                f" {sorted(self.scripts)}"
+            )
         return script
 
 
 class FunctionModel:
-    """A model that a function plays. What it says follows from the request alone, so it serves any number of turns, in any worker."""
+    """A model that a function plays.
+
+    What it says follows from the request alone, so it serves any number of turns, in any worker.
+    """
 
     def __init__(self, function: Callable[[ModelRequest], Reply | str]) -> None:
         self._function = function
@@ -182,7 +210,12 @@ async def _said(reply: Reply, heard: Heard | None = None) -> ModelAnswer:
         if heard is not None:
             heard(piece)
         await asyncio.sleep(reply.pause.total_seconds())
-    if heard is not None and reply.answer is not None and reply.answer.message.text and not reply.pieces:
+    if (
+        heard is not None
+        and reply.answer is not None
+        and reply.answer.message.text
+        and not reply.pieces
+    ):
         heard(reply.answer.message.text)
     return _end_of(reply)
 
@@ -194,6 +227,13 @@ def _end_of(reply: Reply) -> ModelAnswer:
     return reply.answer
 
 
-def _reply(parts: tuple[Text | Thinking | ToolCall, ...], stop: StopReason, usage: Usage | None, delay: timedelta) -> Reply:
-    answer = ModelAnswer(message=AssistantMessage(parts=parts), stop=stop, usage=usage or Usage(), model="scripted")
+def _reply(
+    parts: tuple[Text | Thinking | ToolCall, ...],
+    stop: StopReason,
+    usage: Usage | None,
+    delay: timedelta,
+) -> Reply:
+    answer = ModelAnswer(
+        message=AssistantMessage(parts=parts), stop=stop, usage=usage or Usage(), model="scripted"
+    )
     return Reply(answer=answer, delay=delay)

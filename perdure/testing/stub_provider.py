@@ -1,16 +1,21 @@
-"""A model provider on loopback that answers from a script, over real HTTP: chat completions and responses of OpenAI, messages of Anthropic.
+"""A model provider on loopback that answers from a script, over real HTTP.
 
-It speaks the API that it is asked by, in whole replies or in streams of events as the request says, and needs the standard library alone.
+Chat completions and responses of OpenAI, messages of Anthropic.
 
-It is made for crash tests. Which reply is served depends on the request alone, on the number of assistant messages in it: a repeated
-request gets the same reply, whoever sends it, and a restarted stub goes on where the turn is. Every request is in the log before it is
-answered, with what it is charged, so the log tells what was paid for even if nobody lived to read the answer.
+It speaks the API that it is asked by, in whole replies or in streams of events as the request says,
+and needs the standard library alone.
 
-With a price it counts tokens and charges them (`stub_replies` says how), and its answers tell that usage. An answer ends at the limit that its
-request sets.
+It is made for crash tests. Which reply is served depends on the request alone, on the number of
+assistant messages in it: a repeated request gets the same reply, whoever sends it, and a restarted
+stub goes on where the turn is. Every request is in the log before it is answered, with what it is
+charged, so the log tells what was paid for even if nobody lived to read the answer.
 
-As a process: `python -m perdure.testing.stub_provider --port 0 --script script.json --log requests.jsonl`. The first line it prints is its
-base URL; the script is a JSON list of replies (`Reply`).
+With a price it counts tokens and charges them (`stub_replies` says how), and its answers tell that
+usage. An answer ends at the limit that its request sets.
+
+As a process: `python -m perdure.testing.stub_provider --port 0 --script script.json --log
+requests.jsonl`. The first line it prints is its base URL; the script is a JSON list of replies
+(`Reply`).
 """
 
 from __future__ import annotations
@@ -32,7 +37,17 @@ from types import TracebackType
 from typing import Any, Self
 
 from perdure.testing import stub_replies, stub_streams
-from perdure.testing.stub_replies import Bill, Call, Price, Reply, completion, message, never_stops, per_million, response
+from perdure.testing.stub_replies import (
+    Bill,
+    Call,
+    Price,
+    Reply,
+    completion,
+    message,
+    never_stops,
+    per_million,
+    response,
+)
 
 __all__ = [
     "Bill",
@@ -57,7 +72,8 @@ PATHS = ("/chat/completions", "/responses", "/v1/messages")
 class LoggedRequest:
     """A request as the log has it, with its bill.
 
-    `at` is in seconds since 1970; `sha256` is over the messages as JSON with sorted keys; `limit` is the most tokens its answer may have.
+    `at` is in seconds since 1970; `sha256` is over the messages as JSON with sorted keys; `limit`
+    is the most tokens its answer may have.
     """
 
     at: float
@@ -71,7 +87,10 @@ class LoggedRequest:
 
 
 def read_log(path: Path | str) -> list[LoggedRequest]:
-    """The requests in a log, in order of arrival. A last line that is still being written is left out."""
+    """The requests in a log, in order of arrival.
+
+    A last line that is still being written is left out.
+    """
     file = Path(path)
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
     return [_logged(json.loads(line)) for line in lines if line.endswith("\n")]
@@ -82,7 +101,9 @@ def _logged(entry: dict[str, Any]) -> LoggedRequest:
 
 
 class StubProvider:
-    """Serves `replies` while its `with` block runs, and `then` where a request is beyond them. Without `then` such a request is refused.
+    """Serves `replies` while its `with` block runs, and `then` where a request is beyond them.
+
+    Without `then` such a request is refused.
 
     Attributes:
         base_url: What `OpenAIChat` and `OpenAIResponses` are given as `base_url`, once started.
@@ -118,7 +139,9 @@ class StubProvider:
 
     def __enter__(self) -> Self:
         server = self._stack.enter_context(_Server(("127.0.0.1", self._port), _handler(self)))
-        thread = threading.Thread(target=server.serve_forever, args=(POLL_S,), name="perdure-stub-provider", daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, args=(POLL_S,), name="perdure-stub-provider", daemon=True
+        )
         thread.start()
         self._stack.callback(thread.join)
         self._stack.callback(server.shutdown)
@@ -127,7 +150,12 @@ class StubProvider:
         self.base_url = f"{self.anthropic_url}/v1"
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stack.close()
 
     @property
@@ -136,37 +164,59 @@ class StubProvider:
         with self._lock:
             return sum((bill.usd for bill in self.bills), Decimal(0))
 
-    def served(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], Iterable[bytes]]:
-        """Status, headers and body of an answer as it goes out: in one piece, or as the events that its request asks for."""
+    def served(
+        self, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], Iterable[bytes]]:
+        """Status, headers and body of an answer as it goes out.
+
+        In one piece, or as the events that its request asks for.
+        """
         reply = self.reply(body) or {}
         status, own, content = self.answer(body, headers)
         if not body.get("stream") or "raw" in reply or status >= 300:
             return status, {"content-length": str(len(content)), **own}, [content]
         asks_usage = bool((body.get("stream_options") or {}).get("include_usage"))
         events = stub_streams.served(reply, json.loads(content), tells_usage=asks_usage)
-        return status, {**own, "content-type": "text/event-stream"}, self._paced(events, reply.get("pace_s", 0))
+        return (
+            status,
+            {**own, "content-type": "text/event-stream"},
+            self._paced(events, reply.get("pace_s", 0)),
+        )
 
     def _paced(self, events: Iterator[bytes], pace_s: float) -> Iterator[bytes]:
         for event in events:
             self._closing.wait(pace_s)
             yield event
 
-    def answer(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
         """Log a request with its bill, wait as the script says, and give status, headers and body of its reply, whole."""
         index = _answered(body)
         reply = self.reply(body)
         if reply is None:
             self._record(body, headers, Bill())
-            return _refused(400, f"the script has {len(self._replies)} replies, and this request holds {index} assistant messages")
+            return _refused(
+                400,
+                f"the script has {len(self._replies)} replies, and this request holds {index}"
+                " assistant messages",
+            )
         bill = stub_replies.bill(body, reply, self._price)
         self._record(body, headers, bill)
         self._closing.wait(reply.get("delay_s", self._delay_s))
         raw = reply["raw"] if "raw" in reply else json.dumps(_shaped(reply, bill, body, headers))
         content = raw.encode() if isinstance(raw, str) else raw
-        return reply.get("status", 200), {"content-type": "application/json", **reply.get("headers", {})}, content
+        return (
+            reply.get("status", 200),
+            {"content-type": "application/json", **reply.get("headers", {})},
+            content,
+        )
 
     def reply(self, body: Mapping[str, Any]) -> Reply | None:
-        """What a request is answered with; None to refuse it. Another class may choose by more than the number of answers before."""
+        """What a request is answered with; None to refuse it.
+
+        Another class may choose by more than the number of answers before.
+        """
         index = _answered(body)
         return self._replies[index] if index < len(self._replies) else self._then
 
@@ -174,7 +224,14 @@ class StubProvider:
         messages = said_in(body)
         digest = hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()
         limit = stub_replies.limit_of(body)
-        entry = LoggedRequest(at=time.time(), assistant_messages=_answered(body), messages=len(messages), sha256=digest, limit=limit, **asdict(bill))
+        entry = LoggedRequest(
+            at=time.time(),
+            assistant_messages=_answered(body),
+            messages=len(messages),
+            sha256=digest,
+            limit=limit,
+            **asdict(bill),
+        )
         with self._lock:
             self.requests.append(body)
             self.headers.append({name.lower(): value for name, value in headers.items()})
@@ -184,10 +241,20 @@ class StubProvider:
                     log.write(json.dumps(asdict(entry), default=str) + "\n")
 
 
-def _shaped(reply: Reply, bill: Bill, body: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+def _shaped(
+    reply: Reply, bill: Bill, body: Mapping[str, Any], headers: Mapping[str, str]
+) -> dict[str, Any]:
     """The body of a 200 in the shape of the API that the request speaks."""
-    shape = response if "input" in body else message if any(name.lower() == "anthropic-version" for name in headers) else completion
-    return shape(reply, _answered(body), str(body.get("model", "stub")), stub_replies.limit_of(body), bill)
+    shape = (
+        response
+        if "input" in body
+        else message
+        if any(name.lower() == "anthropic-version" for name in headers)
+        else completion
+    )
+    return shape(
+        reply, _answered(body), str(body.get("model", "stub")), stub_replies.limit_of(body), bill
+    )
 
 
 def said_in(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -197,15 +264,25 @@ def said_in(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _answered(body: Mapping[str, Any]) -> int:
-    """How many answers a request holds. As input, an answer is all items of a model in a row: its words, and each of its calls."""
-    whose = [one.get("role") == "assistant" or one.get("type") in ("function_call", "reasoning") for one in said_in(body)]
+    """How many answers a request holds.
+
+    As input, an answer is all items of a model in a row: its words, and each of its calls.
+    """
+    whose = [
+        one.get("role") == "assistant" or one.get("type") in ("function_call", "reasoning")
+        for one in said_in(body)
+    ]
     if "input" not in body:
         return sum(whose)
     return sum(is_models and not was_models for was_models, is_models in pairwise([False, *whose]))
 
 
 def _refused(status: int, reason: str) -> tuple[int, dict[str, str], bytes]:
-    return status, {"content-type": "application/json"}, json.dumps({"error": {"message": reason, "type": "stub_provider"}}).encode()
+    return (
+        status,
+        {"content-type": "application/json"},
+        json.dumps({"error": {"message": reason, "type": "stub_provider"}}).encode(),
+    )
 
 
 class _Server(ThreadingHTTPServer):
@@ -220,7 +297,9 @@ def _handler(stub: StubProvider) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self._body()
             if not self.path.endswith(PATHS) or body is None:
-                status, headers, content = _refused(404, f"nothing here takes this request: {self.path}")
+                status, headers, content = _refused(
+                    404, f"nothing here takes this request: {self.path}"
+                )
                 self._send(status, {"content-length": str(len(content)), **headers}, [content])
             else:
                 self._send(*stub.served(body, dict(self.headers)))
@@ -248,13 +327,32 @@ def _handler(stub: StubProvider) -> type[BaseHTTPRequestHandler]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m perdure.testing.stub_provider", description="A scripted model provider on loopback.")
+    parser = argparse.ArgumentParser(
+        prog="python -m perdure.testing.stub_provider",
+        description="A scripted model provider on loopback.",
+    )
     parser.add_argument("--port", type=int, default=0, help="0 for any free one")
     parser.add_argument("--script", type=Path, default=None, help="a JSON list of replies")
-    parser.add_argument("--never-stops", metavar="TOOL", default=None, help="what is asked for when the script is over, again and again")
-    parser.add_argument("--log", type=Path, default=None, help="where each request is noted, one JSON object a line")
-    parser.add_argument("--delay", type=float, default=0, help="seconds before a reply that names no delay_s")
-    parser.add_argument("--price", type=Decimal, nargs=2, metavar=("INPUT", "OUTPUT"), default=None, help="US dollars for a million tokens")
+    parser.add_argument(
+        "--never-stops",
+        metavar="TOOL",
+        default=None,
+        help="what is asked for when the script is over, again and again",
+    )
+    parser.add_argument(
+        "--log", type=Path, default=None, help="where each request is noted, one JSON object a line"
+    )
+    parser.add_argument(
+        "--delay", type=float, default=0, help="seconds before a reply that names no delay_s"
+    )
+    parser.add_argument(
+        "--price",
+        type=Decimal,
+        nargs=2,
+        metavar=("INPUT", "OUTPUT"),
+        default=None,
+        help="US dollars for a million tokens",
+    )
     options = parser.parse_args(arguments)
     if options.script is None and options.never_stops is None:
         parser.error("give a --script, or a tool that it --never-stops to ask for")

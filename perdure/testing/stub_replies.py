@@ -1,7 +1,10 @@
-"""What the stub provider says and what it charges: replies of a script, cut at the limit of the request, in the shape of each API.
+"""What the stub provider says and what it charges.
 
-A token is four bytes, rounded up: of the request's body for the input; of text, names and arguments for the output. The stub counts and charges
-on its own, without the product's code, so that its bill can judge the product's.
+Replies of a script, cut at the limit of the request, in the shape of each API.
+
+A token is four bytes, rounded up: of the request's body for the input; of text, names and arguments
+for the output. The stub counts and charges on its own, without the product's code, so that its bill
+can judge the product's.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ class Call(TypedDict):
 
 
 class Reply(TypedDict, total=False):
-    """One reply: `text` or `calls` (or both), or a `raw` body; after `delay_s`, with `status` and more `headers`.
+    """One reply: `text` or `calls` (or both), or a `raw` body.
 
-    A request for a stream is answered with events: one every `pace_s`. After `cut_after` of them the connection ends, after `error_after` comes
-    an error. A `raw` body goes out as it is.
+    After `delay_s`, with `status` and more `headers`.
+
+    A request for a stream is answered with events: one every `pace_s`. After `cut_after` of them
+    the connection ends, after `error_after` comes an error. A `raw` body goes out as it is.
     """
 
     text: str
@@ -71,18 +76,30 @@ class Said:
 
 def per_million(input_usd: Decimal | str | int, output_usd: Decimal | str | int) -> Price:
     """So many US dollars for a million tokens of input and of output."""
-    return lambda taken, written: (Decimal(input_usd) * taken + Decimal(output_usd) * written) / 1_000_000
+    return lambda taken, written: (
+        (Decimal(input_usd) * taken + Decimal(output_usd) * written) / 1_000_000
+    )
 
 
 def never_stops(name: str, **arguments: Any) -> Reply:
-    """The reply of a model that asks for this tool whatever happens: `StubProvider([], then=never_stops("look"))`."""
+    """The reply of a model that asks for this tool whatever happens.
+
+    `StubProvider([], then=never_stops("look"))`.
+    """
     return {"calls": [{"name": name, "arguments": arguments}]}
 
 
 def said(reply: Reply, limit: int | None) -> Said:
-    """What a model that is cut off at `limit` tokens says. A call that does not fit whole is left out, with all behind it."""
+    """What a model that is cut off at `limit` tokens says.
+
+    A call that does not fit whole is left out, with all behind it.
+    """
     text, calls = reply.get("text"), list(reply.get("calls", ()))
-    whole = _tokens(reply["raw"]) if "raw" in reply else _tokens(text or "") + sum(map(_call_tokens, calls))
+    whole = (
+        _tokens(reply["raw"])
+        if "raw" in reply
+        else _tokens(text or "") + sum(map(_call_tokens, calls))
+    )
     if limit is None or whole <= limit:
         return Said(text, calls, is_cut=False, tokens=whole)
     while calls and _tokens(text or "") + sum(map(_call_tokens, calls)) > limit:
@@ -92,30 +109,53 @@ def said(reply: Reply, limit: int | None) -> Said:
 
 
 def bill(body: Mapping[str, Any], reply: Reply, price: Price | None) -> Bill:
-    """What a request is charged with. An error status costs nothing; a 200 costs what it says, also where its body is nonsense."""
+    """What a request is charged with.
+
+    An error status costs nothing; a 200 costs what it says, also where its body is nonsense.
+    """
     if reply.get("status", 200) >= 300:
         return Bill()
     answer = said(reply, limit_of(body))
     if price is None:
-        return Bill(INPUT_TOKENS, answer.tokens if answer.is_cut else min(OUTPUT_TOKENS, limit_of(body) or OUTPUT_TOKENS))
+        return Bill(
+            INPUT_TOKENS,
+            answer.tokens if answer.is_cut else min(OUTPUT_TOKENS, limit_of(body) or OUTPUT_TOKENS),
+        )
     taken = _tokens(json.dumps(body, ensure_ascii=False))
     return Bill(taken, answer.tokens, price(taken, answer.tokens))
 
 
 def limit_of(body: Mapping[str, Any]) -> int | None:
     """The most tokens that a request lets its answer have."""
-    limits = (body.get("max_completion_tokens"), body.get("max_tokens"), body.get("max_output_tokens"))
+    limits = (
+        body.get("max_completion_tokens"),
+        body.get("max_tokens"),
+        body.get("max_output_tokens"),
+    )
     return next((limit for limit in limits if isinstance(limit, int)), None)
 
 
-def completion(reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE) -> dict[str, Any]:
-    """The body of a 200 by OpenAI. Call ids are made from the place in the script, so they are the same in a repeated reply."""
+def completion(
+    reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
+) -> dict[str, Any]:
+    """The body of a 200 by OpenAI.
+
+    Call ids are made from the place in the script, so they are the same in a repeated reply.
+    """
     answer = said(reply, limit)
     calls = [
-        {"id": f"call_{index}_{n}", "type": "function", "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])}}
+        {
+            "id": f"call_{index}_{n}",
+            "type": "function",
+            "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])},
+        }
         for n, call in enumerate(answer.calls)
     ]
-    message = {"role": "assistant", "content": answer.text, **({"tool_calls": calls} if calls else {})}
+    message = {
+        "role": "assistant",
+        "content": answer.text,
+        **({"tool_calls": calls} if calls else {}),
+    }
     reason = "length" if answer.is_cut else "tool_calls" if calls else "stop"
     taken, written = charged.input_tokens, charged.output_tokens
     return {
@@ -123,14 +163,28 @@ def completion(reply: Reply, index: int, model: str, limit: int | None = None, c
         "object": "chat.completion",
         "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-        "usage": {"prompt_tokens": taken, "completion_tokens": written, "total_tokens": taken + written},
+        "usage": {
+            "prompt_tokens": taken,
+            "completion_tokens": written,
+            "total_tokens": taken + written,
+        },
     }
 
 
-def message(reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE) -> dict[str, Any]:
+def message(
+    reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
+) -> dict[str, Any]:
     """The body of a 200 by Anthropic, with the same ids."""
     answer = said(reply, limit)
-    calls = [{"type": "tool_use", "id": f"call_{index}_{n}", "name": call["name"], "input": call["arguments"]} for n, call in enumerate(answer.calls)]
+    calls = [
+        {
+            "type": "tool_use",
+            "id": f"call_{index}_{n}",
+            "name": call["name"],
+            "input": call["arguments"],
+        }
+        for n, call in enumerate(answer.calls)
+    ]
     words = [{"type": "text", "text": answer.text}] if answer.text else []
     return {
         "id": f"stub-{index}",
@@ -143,12 +197,23 @@ def message(reply: Reply, index: int, model: str, limit: int | None = None, char
     }
 
 
-def response(reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE) -> dict[str, Any]:
+def response(
+    reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
+) -> dict[str, Any]:
     """The body of a 200 by OpenAI's responses API, with the same ids."""
     answer = said(reply, limit)
-    words = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer.text, "annotations": []}]}
+    words = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": answer.text, "annotations": []}],
+    }
     calls = [
-        {"type": "function_call", "call_id": f"call_{index}_{n}", "name": call["name"], "arguments": json.dumps(call["arguments"])}
+        {
+            "type": "function_call",
+            "call_id": f"call_{index}_{n}",
+            "name": call["name"],
+            "arguments": json.dumps(call["arguments"]),
+        }
         for n, call in enumerate(answer.calls)
     ]
     taken, written = charged.input_tokens, charged.output_tokens

@@ -21,7 +21,10 @@ Body = Mapping[str, Any]
 
 
 def served(reply: Reply, body: Body, *, tells_usage: bool = True) -> Iterator[bytes]:
-    """The events of a scripted reply, one by one; fewer where it is cut off, and an error where it fails on the way."""
+    """The events of a scripted reply, one by one.
+
+    Fewer where it is cut off, and an error where it fails on the way.
+    """
     events, error = _stream(body, tells_usage)
     if "error_after" in reply:
         yield from islice(events, reply["error_after"])
@@ -33,19 +36,39 @@ def served(reply: Reply, body: Body, *, tells_usage: bool = True) -> Iterator[by
 def _stream(body: Body, tells_usage: bool) -> tuple[Iterator[bytes], bytes]:
     """The events, and how this API tells that it gives up in the middle, though it began with a 200."""
     if "choices" in body:
-        return completion_events(body, tells_usage=tells_usage), _event({"error": {**OVERLOADED, "type": "server_error", "code": 503}})
+        return completion_events(body, tells_usage=tells_usage), _event(
+            {"error": {**OVERLOADED, "type": "server_error", "code": 503}}
+        )
     if "output" in body:
-        return response_events(body), _named({"type": "error", **OVERLOADED, "code": "server_error"})
-    return message_events(body), _named({"type": "error", "error": {**OVERLOADED, "type": "overloaded_error"}})
+        return response_events(body), _named(
+            {"type": "error", **OVERLOADED, "code": "server_error"}
+        )
+    return message_events(body), _named(
+        {"type": "error", "error": {**OVERLOADED, "type": "overloaded_error"}}
+    )
 
 
 def completion_events(body: Body, *, tells_usage: bool = True) -> Iterator[bytes]:
-    """Chat completions: chunks with the deltas of a message, then why it ended, then the usage, then `[DONE]`."""
-    head = {"id": body.get("id", "stub"), "object": "chat.completion.chunk", "model": body.get("model", "")}
+    """Chat completions.
+
+    Chunks with the deltas of a message, then why it ended, then the usage, then `[DONE]`.
+    """
+    head = {
+        "id": body.get("id", "stub"),
+        "object": "chat.completion.chunk",
+        "model": body.get("model", ""),
+    }
     for choice in body["choices"][:1]:
         for delta in ({"role": "assistant", "content": ""}, *_deltas(choice["message"])):
             yield _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-        yield _event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]})
+        yield _event(
+            {
+                **head,
+                "choices": [
+                    {"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}
+                ],
+            }
+        )
     if tells_usage:
         yield _event({**head, "choices": [], "usage": body.get("usage")})
     yield b"data: [DONE]\n\n"
@@ -55,16 +78,30 @@ def _deltas(message: Body) -> Iterator[dict[str, Any]]:
     for name in ("reasoning_content", "reasoning", "refusal"):
         yield from ({name: piece} for piece in _pieces(message.get(name) or ""))
     content = message.get("content") or ""
-    chunks: list[dict[str, Any]] = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    chunks: list[dict[str, Any]] = (
+        content if isinstance(content, list) else [{"type": "text", "text": content}]
+    )
     for chunk in chunks:
         if chunk["type"] == "thinking":
             words = "".join(part["text"] for part in chunk["thinking"])
-            yield from ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": piece}]}]} for piece in _pieces(words))
+            yield from (
+                {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": piece}]}]}
+                for piece in _pieces(words)
+            )
         else:
             yield from ({"content": piece} for piece in _pieces(chunk["text"]))
     for index, call in enumerate(message.get("tool_calls") or ()):
         function = call["function"]
-        yield {"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": {"name": function["name"], "arguments": ""}}]}
+        yield {
+            "tool_calls": [
+                {
+                    "index": index,
+                    "id": call["id"],
+                    "type": "function",
+                    "function": {"name": function["name"], "arguments": ""},
+                }
+            ]
+        }
         for piece in _pieces(function["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
@@ -72,7 +109,13 @@ def _deltas(message: Body) -> Iterator[dict[str, Any]]:
 def message_events(body: Body) -> Iterator[bytes]:
     """Messages: the beginning with the input's tokens, a ping, each block with its deltas, then why it ended and the tokens of the output."""
     usage = body.get("usage") or {}
-    begun = {**body, "content": [], "stop_reason": None, "stop_sequence": None, "usage": {**usage, "output_tokens": 1}}
+    begun = {
+        **body,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {**usage, "output_tokens": 1},
+    }
     yield _named({"type": "message_start", "message": begun})
     yield _named({"type": "ping"})
     for index, block in enumerate(body["content"]):
@@ -81,8 +124,18 @@ def message_events(body: Body) -> Iterator[bytes]:
         for delta in deltas:
             yield _named({"type": "content_block_delta", "index": index, "delta": delta})
         yield _named({"type": "content_block_stop", "index": index})
-    ended = {name: body.get(name) for name in ("stop_reason", "stop_sequence", "stop_details") if name in body}
-    yield _named({"type": "message_delta", "delta": ended, "usage": {"output_tokens": usage.get("output_tokens")}})
+    ended = {
+        name: body.get(name)
+        for name in ("stop_reason", "stop_sequence", "stop_details")
+        if name in body
+    }
+    yield _named(
+        {
+            "type": "message_delta",
+            "delta": ended,
+            "usage": {"output_tokens": usage.get("output_tokens")},
+        }
+    )
     yield _named({"type": "message_stop"})
 
 
@@ -90,18 +143,24 @@ def _opened(block: Body) -> tuple[Body, Iterator[dict[str, Any]]]:
     """How a block begins, and its deltas. A block of an unknown type comes whole."""
     match block["type"]:
         case "text":
-            return {**block, "text": ""}, ({"type": "text_delta", "text": piece} for piece in _pieces(block["text"]))
+            return {**block, "text": ""}, (
+                {"type": "text_delta", "text": piece} for piece in _pieces(block["text"])
+            )
         case "thinking":
             return {**block, "thinking": "", "signature": ""}, _thinking(block)
         case "tool_use":
             pieces = _pieces(json.dumps(block["input"], ensure_ascii=False))
-            return {**block, "input": {}}, ({"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces))
+            return {**block, "input": {}}, (
+                {"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces)
+            )
         case _:
             return block, iter(())
 
 
 def _thinking(block: Body) -> Iterator[dict[str, Any]]:
-    yield from ({"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"]))
+    yield from (
+        {"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"])
+    )
     yield {"type": "signature_delta", "signature": block.get("signature", "")}
 
 
@@ -111,13 +170,23 @@ def response_events(body: Body) -> Iterator[bytes]:
     yield _named({"type": "response.created", "response": begun})
     for index, item in enumerate(body["output"]):
         place = {"output_index": index, "item_id": item.get("id", "")}
-        yield _named({"type": "response.output_item.added", **place, "item": {**item, "status": "in_progress"}})
+        yield _named(
+            {
+                "type": "response.output_item.added",
+                **place,
+                "item": {**item, "status": "in_progress"},
+            }
+        )
         for part in item.get("content") or () if item["type"] == "message" else ():
             kind, words = ("output_text", "text") if "text" in part else ("refusal", "refusal")
             for piece in _pieces(part[words]):
-                yield _named({"type": f"response.{kind}.delta", **place, "content_index": 0, "delta": piece})
+                yield _named(
+                    {"type": f"response.{kind}.delta", **place, "content_index": 0, "delta": piece}
+                )
         for piece in _pieces(item.get("arguments") or ""):
-            yield _named({"type": "response.function_call_arguments.delta", **place, "delta": piece})
+            yield _named(
+                {"type": "response.function_call_arguments.delta", **place, "delta": piece}
+            )
         yield _named({"type": "response.output_item.done", **place, "item": item})
     last = body.get("status") if body.get("status") in ("incomplete", "failed") else "completed"
     yield _named({"type": f"response.{last}", "response": body})

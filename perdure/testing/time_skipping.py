@@ -11,7 +11,10 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from temporalio.api.common.v1 import FastForwardConfig, TimeSkippingConfig, WorkflowExecution
 from temporalio.api.enums.v1 import FastForwardPollingResult
 from temporalio.api.workflow.v1 import WorkflowExecutionOptions
-from temporalio.api.workflowservice.v1 import PollWorkflowExecutionTimeSkippingRequest, UpdateWorkflowExecutionOptionsRequest
+from temporalio.api.workflowservice.v1 import (
+    PollWorkflowExecutionTimeSkippingRequest,
+    UpdateWorkflowExecutionOptionsRequest,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
@@ -27,8 +30,9 @@ _FAILED = FastForwardPollingResult.FAST_FORWARD_POLLING_RESULT_FAST_FORWARD_FAIL
 async def skip_time(client: AgentClient, turn: Turn[Any], by: timedelta) -> None:
     """Let the time of a turn pass at once, and return when it has passed or the turn is over.
 
-    Every timer of the turn that is due by then fires, in order. While an activity or a turn of a delegate runs, no time is skipped. A
-    delegate's turn has a time of its own. A turn that is over stays as it is.
+    Every timer of the turn that is due by then fires, in order. While an activity or a turn of a
+    delegate runs, no time is skipped. A delegate's turn has a time of its own. A turn that is over
+    stays as it is.
 
     Args:
         client: A client of the server.
@@ -36,12 +40,15 @@ async def skip_time(client: AgentClient, turn: Turn[Any], by: timedelta) -> None
         by: How much time.
 
     Raises:
-        ConfigurationError: The server does not skip time. Those of `local_runtime` and `perdure_runtime` do.
+        ConfigurationError: The server does not skip time. Those of `local_runtime` and
+            `perdure_runtime` do.
     """
     execution = WorkflowExecution(workflow_id=turn.id, run_id=turn.run_id)
     mark, duration = secrets.token_hex(6), Duration()
     duration.FromTimedelta(by)
-    config = TimeSkippingConfig(enabled=True, fast_forward_config=FastForwardConfig(id=mark, duration=duration))
+    config = TimeSkippingConfig(
+        enabled=True, fast_forward_config=FastForwardConfig(id=mark, duration=duration)
+    )
     try:
         await client.temporal.workflow_service.update_workflow_execution_options(
             UpdateWorkflowExecutionOptionsRequest(
@@ -55,13 +62,20 @@ async def skip_time(client: AgentClient, turn: Turn[Any], by: timedelta) -> None
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             hint = f"start it with --dynamic-config-value {SETTING}=true"
-            raise errors.ConfigurationError(f"the time of turn {turn.id!r} was not skipped: the server said {error.message!r}; {hint}") from None
+            raise errors.ConfigurationError(
+                f"the time of turn {turn.id!r} was not skipped: the server said {error.message!r};"
+                f" {hint}"
+            ) from None
 
 
 async def _passed(client: AgentClient, execution: WorkflowExecution, mark: str) -> None:
     """Wait until the time has passed, or until it cannot pass any more because the turn is over."""
-    request = PollWorkflowExecutionTimeSkippingRequest(namespace=client.temporal.namespace, workflow_execution=execution, fast_forward_id=mark)
+    request = PollWorkflowExecutionTimeSkippingRequest(
+        namespace=client.temporal.namespace, workflow_execution=execution, fast_forward_id=mark
+    )
     while True:
-        polled = await client.temporal.workflow_service.poll_workflow_execution_time_skipping(request)
+        polled = await client.temporal.workflow_service.poll_workflow_execution_time_skipping(
+            request
+        )
         if polled.fast_forward_polling_result in (_COMPLETED, _FAILED):
             return

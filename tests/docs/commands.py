@@ -17,7 +17,17 @@ from pathlib import Path
 from .pages import ROOT, Block
 
 _SCRIPTS = str(Path(sys.executable).parent)
-_OURS = ("PERDURE_", "TEMPORAL_", "OPENAI_", "ANTHROPIC_", "OTEL_", "PYTEST_", "NO_COLOR", "HTTP_PROXY", "http_proxy")
+_OURS = (
+    "PERDURE_",
+    "TEMPORAL_",
+    "OPENAI_",
+    "ANTHROPIC_",
+    "OTEL_",
+    "PYTEST_",
+    "NO_COLOR",
+    "HTTP_PROXY",
+    "http_proxy",
+)
 _PATIENCE_S = 45.0
 _VARIABLE = re.compile(r"[A-Z_]+=")
 _SAME = [
@@ -61,7 +71,10 @@ class Command:
         """Whether it goes on until somebody stops it."""
         if "--check" in self.words:
             return False
-        return self.words[:2] in (["perdure", "dev"], ["perdure", "worker"]) or self.words[0] == "uvicorn"
+        return (
+            self.words[:2] in (["perdure", "dev"], ["perdure", "worker"])
+            or self.words[0] == "uvicorn"
+        )
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -88,8 +101,13 @@ def _goes_on(text: str) -> bool:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a page shows what is printed: `…` stands for anything, as a line of its own for any number of lines."""
-    lines = [r"(.*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n" for line in _same(shown).splitlines()]
+    """Whether a page shows what is printed: `…` stands for anything, as a line of its own for any
+    number of lines.
+    """
+    lines = [
+        r"(.*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
+        for line in _same(shown).splitlines()
+    ]
     return re.fullmatch("".join(lines), _same(printed)) is not None
 
 
@@ -100,7 +118,8 @@ def _same(text: str) -> str:
 
 
 class Terminal:
-    """A terminal in a folder, with nothing set in its environment that a fresh machine would not have.
+    """A terminal in a folder, with nothing set in its environment that a fresh machine would not
+    have.
 
     Attributes:
         environment: What is set; `export` adds to it.
@@ -109,14 +128,22 @@ class Terminal:
     def __init__(self, folder: Path, address: str) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
         self.folder = folder
-        self.environment = {**kept, "HOME": str(folder), "PATH": f"{_SCRIPTS}:{os.environ['PATH']}", "PERDURE_GRACE_S": "1", "NO_PROXY": "*"}
+        self.environment = {
+            **kept,
+            "HOME": str(folder),
+            "PATH": f"{_SCRIPTS}:{os.environ['PATH']}",
+            "PERDURE_GRACE_S": "1",
+            "NO_PROXY": "*",
+        }
         self.environment |= {"TEMPORAL_ADDRESS": address} if address else {}
         self._address = address
 
     async def run(self, command: Command) -> None:
         """Type a command; it must end well, and print what the page shows."""
         printed = await (self._until_shown(command) if command.lasts else self._to_the_end(command))
-        assert not command.shown or agrees(command.shown, printed), f"{command.where}: `{command.text}` prints\n{printed}"
+        assert not command.shown or agrees(command.shown, printed), (
+            f"{command.where}: `{command.text}` prints\n{printed}"
+        )
 
     def goes_to(self, printed: str) -> None:
         """Use the server that `perdure dev` has printed the address of."""
@@ -129,29 +156,42 @@ class Terminal:
     async def _to_the_end(self, command: Command) -> str:
         async with self._started(command.line) as process:
             out, err = await process.communicate()
-        assert process.returncode == 0, f"{command.where}: `{command.text}` ends with {process.returncode}\n{out.decode()}{err.decode()}"
+        assert process.returncode == 0, (
+            f"{command.where}: `{command.text}` ends with"
+            f" {process.returncode}\n{out.decode()}{err.decode()}"
+        )
         return out.decode() or err.decode()
 
     async def _until_shown(self, command: Command) -> str:
         async with self.stays(command) as (process, printed):
             process.send_signal(signal.SIGINT)
             await process.communicate()
-        assert process.returncode == 0, f"{command.where}: `{command.text}` ends with {process.returncode}\n{printed}"
+        assert process.returncode == 0, (
+            f"{command.where}: `{command.text}` ends with {process.returncode}\n{printed}"
+        )
         return printed
 
     @asynccontextmanager
-    async def stays(self, command: Command) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-        """A command that goes on, from when all that the page shows of it is there; and what it has printed, errors among it."""
+    async def stays(
+        self, command: Command
+    ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+        """A command that goes on, from when all that the page shows of it is there; and what it has
+        printed, errors among it.
+        """
         shown, said = command.shown or "…\n…task queue…\n", list[str]()
         line = command.line + (" --port 0" if {"dev", "uvicorn"} & set(command.words) else "")
         async with self._started(line, said, stderr=asyncio.subprocess.STDOUT) as process:
             assert process.stdout is not None
-            while (more := (await process.stdout.readline()).decode()) and not agrees(shown, "".join([*said, more])):
+            while (more := (await process.stdout.readline()).decode()) and not agrees(
+                shown, "".join([*said, more])
+            ):
                 said.append(more)
             yield process, "".join([*said, more])
 
     @asynccontextmanager
-    async def _started(self, line: str, said: Sequence[str] = (), stderr: int = asyncio.subprocess.PIPE) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def _started(
+        self, line: str, said: Sequence[str] = (), stderr: int = asyncio.subprocess.PIPE
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
         """A command that is killed where it takes too long."""
         where = ROOT if "tests/" in line else self.folder
         line = re.sub(r"(localhost|temporal\.example\.com):7233", self._address, line)

@@ -22,7 +22,10 @@ def tell(tmp_path: Path) -> Tell:
 
     @asynccontextmanager
     async def telling(name: str) -> AsyncIterator[Story]:
-        async with DevServer(folder=None, port=0, ui=False) as server, Story(page(name), tmp_path, server.address.address) as story:
+        async with (
+            DevServer(folder=None, port=0, ui=False) as server,
+            Story(page(name), tmp_path, server.address.address) as story,
+        ):
             yield story
 
     return telling

@@ -1,4 +1,6 @@
-"""The published JSON schema of events: `python -m tests.docs.event_schema` writes `docs/assets/events.schema.json` from the types."""
+"""The published JSON schema of events: `python -m tests.docs.event_schema` writes
+`docs/assets/events.schema.json` from the types.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,17 @@ from pydantic import BaseModel, create_model
 from pydantic.json_schema import models_json_schema
 
 from perdure.clients.events import VERSION, kind_of
-from perdure.facts import Fact, Key
+from perdure.turn.facts import Fact, Key
 
 FILE = Path(__file__).parents[2] / "docs/assets/events.schema.json"
 
 STRING, FLAG, COUNT = {"type": "string"}, {"type": "boolean"}, {"type": "integer"}
 TIME = {"type": "string", "format": "date-time"}
-CALL = {"type": "object", "required": ["call_id", "tool"], "properties": {"call_id": STRING, "tool": STRING, "arguments": STRING}}
+CALL = {
+    "type": "object",
+    "required": ["call_id", "tool"],
+    "properties": {"call_id": STRING, "tool": STRING, "arguments": STRING},
+}
 ACTIVITIES = ["agent", "model", "tool", "policy", "middleware", "observers", "delegate"]
 
 
@@ -26,7 +32,10 @@ def or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 ENVELOPE: dict[str, Any] = {
-    "v": {"const": VERSION, "description": "changes when a field goes or means something else, not when one comes"},
+    "v": {
+        "const": VERSION,
+        "description": "changes when a field goes or means something else, not when one comes",
+    },
     "turn": {**STRING, "description": "the turn's id"},
     "kind": STRING,
     "cursor": {**STRING, "description": "where turn.events(after=cursor) goes on"},
@@ -37,27 +46,43 @@ ENVELOPE: dict[str, Any] = {
     "tool": {**or_null(STRING), "description": "the tool of the call that it is about"},
     "call_id": {**or_null(STRING), "description": "the id of that call"},
 }
-FAILURE: dict[str, Any] = {"error": {**or_null(STRING), "description": "the code of an error"}, "message": STRING}
+FAILURE: dict[str, Any] = {
+    "error": {**or_null(STRING), "description": "the code of an error"},
+    "message": STRING,
+}
 PENDING = {**CALL, "properties": {**CALL["properties"], "expires_at": TIME}}  # type: ignore[dict-item]  # a nested dict of two types
 PUBLIC: dict[str, dict[str, Any]] = {
     "turn_started": {"task": STRING},
     "scheduled": {"activity": {"enum": ACTIVITIES}, "arguments": STRING},
     "agent_resolved": {},
-    "model_answered": {"text": STRING, "stop": STRING, "usage": {"type": "object"}, "calls": {"type": "array", "items": CALL}},
+    "model_answered": {
+        "text": STRING,
+        "stop": STRING,
+        "usage": {"type": "object"},
+        "calls": {"type": "array", "items": CALL},
+    },
     "call_failed": {**FAILURE, "lost": FLAG},
     "approval_needed": {"message": STRING},
     "tool_returned": {"is_error": FLAG, "result": STRING},
     "tool_lost": {**FAILURE, "loss": STRING},
     "policy_answered": {"verdict": STRING},
     "hook_ended": FAILURE,
-    "child_scheduled": {"child": {"type": "object", "properties": {"turn": STRING, "agent": STRING}}, "task": STRING},
+    "child_scheduled": {
+        "child": {"type": "object", "properties": {"turn": STRING, "agent": STRING}},
+        "task": STRING,
+    },
     "child_ended": {"outcome": or_null(STRING), "result": STRING, "message": STRING},
     "child_read": {},
     "child_told": {"waits_for": or_null(STRING), "message": STRING},
     "decided": {"approve": FLAG, "arguments": STRING, "message": STRING},
     "budget_added": {"more": {"type": "object"}},
     "resumed": {},
-    "wait_began": {"waits_for": STRING, "until": STRING, "pending": {"type": "array", "items": PENDING}, "message": STRING},
+    "wait_began": {
+        "waits_for": STRING,
+        "until": STRING,
+        "pending": {"type": "array", "items": PENDING},
+        "message": STRING,
+    },
     "wait_ended": {"expired": {"type": "array", "items": STRING}},
     "cancel_requested": {"message": STRING},
     "turn_ended": {**FAILURE, "outcome": STRING, "text": STRING},
@@ -67,7 +92,13 @@ LIVE: dict[str, dict[str, Any]] = {
     "text": {"text": STRING},
     "text_begins": {"step": COUNT, "attempt": COUNT},
     "text_void": {"step": COUNT, "attempt": COUNT},
-    "tool_progress": {"step": COUNT, "attempt": COUNT, "tool": STRING, "call_id": STRING, "details": {"type": "array"}},
+    "tool_progress": {
+        "step": COUNT,
+        "attempt": COUNT,
+        "tool": STRING,
+        "call_id": STRING,
+        "details": {"type": "array"},
+    },
     "caught_up": {},
 }
 
@@ -75,17 +106,30 @@ LIVE: dict[str, dict[str, Any]] = {
 def schema() -> dict[str, Any]:
     """The schema of all that is told of a turn."""
     facts = {kind_of(fact): _model(fact) for fact in get_args(Fact)}
-    refs, given = models_json_schema([(model, "serialization") for model in facts.values()], ref_template="#/$defs/{model}")
-    whole = [_event(kind, {"fact": refs[model, "serialization"]}, ["fact"]) for kind, model in facts.items()]
+    refs, given = models_json_schema(
+        [(model, "serialization") for model in facts.values()], ref_template="#/$defs/{model}"
+    )
+    whole = [
+        _event(kind, {"fact": refs[model, "serialization"]}, ["fact"])
+        for kind, model in facts.items()
+    ]
     views = {
         "event": {"oneOf": whole},
         "public_event": {"oneOf": [_event(kind, PUBLIC[kind]) for kind in facts]},
-        "live": {"oneOf": [_object({"v": ENVELOPE["v"], "kind": {"const": kind}, **fields}, ["v", "kind"]) for kind, fields in LIVE.items()]},
+        "live": {
+            "oneOf": [
+                _object({"v": ENVELOPE["v"], "kind": {"const": kind}, **fields}, ["v", "kind"])
+                for kind, fields in LIVE.items()
+            ]
+        },
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "What Perdure tells of a turn",
-        "description": "event: Event.to_json() and --json; public_event: Event.public(); live: what comes between. New fields and kinds may come.",
+        "description": (
+            "event: Event.to_json() and --json; public_event: Event.public(); live: what comes"
+            " between. New fields and kinds may come."
+        ),
         "anyOf": [{"$ref": f"#/$defs/{view}"} for view in views],
         "$defs": {**views, **dict(sorted(given["$defs"].items()))},
     }
@@ -93,7 +137,9 @@ def schema() -> dict[str, Any]:
 
 def _model(fact: Any) -> type[BaseModel]:
     hints = get_type_hints(fact)
-    fields: dict[str, Any] = {name: (str if hint is Key else hint, ...) for name, hint in hints.items()}
+    fields: dict[str, Any] = {
+        name: (str if hint is Key else hint, ...) for name, hint in hints.items()
+    }
     return create_model(fact.__name__, __doc__=fact.__doc__, **fields)
 
 

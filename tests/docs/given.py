@@ -1,4 +1,6 @@
-"""What blocks take for granted, with its type: the story of the page gives the value, and the type checker reads it here."""
+"""What blocks take for granted, with its type: the story of the page gives the value, and the type
+checker reads it here.
+"""
 
 from datetime import date
 from decimal import Decimal

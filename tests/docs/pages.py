@@ -53,7 +53,9 @@ class Block:
     @property
     def is_test(self) -> bool:
         """Whether a reader would give it to pytest."""
-        return self.language == "python" and bool(re.search(r"^(async )?def test_", self.text, re.MULTILINE))
+        return self.language == "python" and bool(
+            re.search(r"^(async )?def test_", self.text, re.MULTILINE)
+        )
 
     @property
     def prints(self) -> str | None:
@@ -86,9 +88,13 @@ class Page:
         return {block.file: block.text for block in self.blocks if block.file}
 
     def output_of(self, program: Block) -> str | None:
-        """What the page says that a program prints: in words, or as the block of text that comes next."""
+        """What the page says that a program prints: in words, or as the block of text that comes
+        next.
+        """
         after = self.blocks[self.blocks.index(program) + 1 :]
-        is_output = bool(after) and after[0].language == "text" and after[0].heading == program.heading
+        is_output = (
+            bool(after) and after[0].language == "text" and after[0].heading == program.heading
+        )
         return after[0].text if is_output else program.prints
 
     def _read(self) -> Iterator[Block]:
@@ -98,7 +104,11 @@ class Page:
             if found := _HEADING.match(lines[number]):
                 heading = found[1]
             elif found := _FENCE.match(lines[number]):
-                end = next(index for index in range(number + 1, len(lines)) if lines[index].strip() == "```")
+                end = next(
+                    index
+                    for index in range(number + 1, len(lines))
+                    if lines[index].strip() == "```"
+                )
                 text = textwrap.dedent("\n".join([*lines[number + 1 : end], ""]))
                 follows = next((line for line in lines[end + 1 :] if line.strip()), "")
                 yield Block(str(self), number + 2, heading, found[2].split(" ")[0], text, follows)
@@ -109,7 +119,17 @@ class Page:
 README = Page(ROOT / "README.md")
 """Its `support.py` is what other pages mean by `support:app`."""
 
-PAGES = [README, *[Page(path) for path in [ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").rglob("*.md"))]]]
+PAGES = [
+    README,
+    *[
+        Page(path)
+        for path in [
+            ROOT / "CONTRIBUTING.md",
+            ROOT / "deploy/README.md",
+            *sorted((ROOT / "docs").rglob("*.md")),
+        ]
+    ],
+]
 BLOCKS = [block for page in PAGES for block in page.blocks]
 
 

@@ -1,7 +1,7 @@
 """A page as a story: its blocks run in order, in one namespace, as in a notebook.
 
-What a page takes for granted (a client, a turn) is given by its test. Every block must be run, and every function in it must have been called:
-a fragment that is merely defined shows nothing.
+What a page takes for granted (a client, a turn) is given by its test. Every block must be run, and
+every function in it must have been called: a fragment that is merely defined shows nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from perdure import Agent
-from perdure.activities.connection import connect
-from perdure.activities.models import Provider
-from perdure.activities.signatures import TASK_QUEUE
+from perdure.activities.provider import Provider
 from perdure.clients import AgentClient
+from perdure.temporal.connect import connect
+from perdure.temporal.names import TASK_QUEUE
 from perdure.worker import AgentWorker
 from perdure.worker.settings import WorkerSettings
 
@@ -67,7 +67,9 @@ class Story:
             (folder / name).write_text(text, encoding="utf-8")
 
     async def __aenter__(self) -> Story:
-        sys.modules[self._page.module] = self._module  # dataclasses and pydantic look their module up
+        sys.modules[self._page.module] = (
+            self._module
+        )  # dataclasses and pydantic look their module up
         sys.path.insert(0, self._folder)
         return self
 
@@ -78,10 +80,15 @@ class Story:
         finally:
             await self._stack.aclose()
             sys.path.remove(self._folder)
-            for name in [self._page.module, *(name for name, module in sys.modules.items() if self._is_in_folder(module))]:
+            for name in [
+                self._page.module,
+                *(name for name, module in sys.modules.items() if self._is_in_folder(module)),
+            ]:
                 sys.modules.pop(name)
         if kind is None:
-            assert self._functions <= self._entered, f"nobody calls {sorted(self._functions - self._entered)}"
+            assert self._functions <= self._entered, (
+                f"nobody calls {sorted(self._functions - self._entered)}"
+            )
 
     def __getitem__(self, name: str) -> Any:
         """What a block has defined."""
@@ -90,7 +97,13 @@ class Story:
     def given(self, **values: Any) -> None:
         """What the next blocks take for granted; `given.py` has the types."""
         types = typing.get_type_hints(given)
-        wrong = [name for name, value in values.items() if not isinstance(value, typing.get_origin(types.get(name, type)) or types.get(name, type))]
+        wrong = [
+            name
+            for name, value in values.items()
+            if not isinstance(
+                value, typing.get_origin(types.get(name, type)) or types.get(name, type)
+            )
+        ]
         assert not wrong, f"given.py says otherwise of {wrong}"
         vars(self._module).update(values)
 
@@ -113,8 +126,12 @@ class Story:
         return printed.getvalue()
 
     async def up_to(self, heading: str, language: str = "python") -> Block:
-        """Run the blocks before the next one of this language in a section; the story runs or compares that one itself."""
-        found = next(block for block in self._left if (block.heading, block.language) == (heading, language))
+        """Run the blocks before the next one of this language in a section; the story runs or
+        compares that one itself.
+        """
+        found = next(
+            block for block in self._left if (block.heading, block.language) == (heading, language)
+        )
         await self.run(*self._left[: self._left.index(found)])
         self._left.remove(found)
         return found
@@ -127,12 +144,20 @@ class Story:
                 self._left.remove(block)
 
     async def works(
-        self, app: AgentWorker | Agent[Any] | Sequence[Agent[Any]], model: Provider | None = None, queue: str = TASK_QUEUE
+        self,
+        app: AgentWorker | Agent[Any] | Sequence[Agent[Any]],
+        model: Provider | None = None,
+        queue: str = TASK_QUEUE,
     ) -> AgentClient:
-        """A client, and a worker until the end of the story. With `model`, this one plays all models; `main` is one of them."""
+        """A client, and a worker until the end of the story.
+
+        With `model`, this one plays all models; `main` is one of them.
+        """
         app = app if isinstance(app, AgentWorker) else AgentWorker(app)
         providers = app.providers if model is None else dict.fromkeys(app.all_providers(), model)
-        played = replace(app, models={"main": MAIN, **app.models}, providers=providers, task_queue=queue)
+        played = replace(
+            app, models={"main": MAIN, **app.models}, providers=providers, task_queue=queue
+        )
         client = await connect(self._address)
         await self._stack.enter_async_context(played.running(client, settings=_GRACE))
         return AgentClient.from_temporal(client, task_queue=queue)
@@ -146,7 +171,9 @@ class Story:
         elif block.language in ("json", "toml", "yaml"):
             read(block)
         else:
-            assert self._is_output(block), f"{block}: nobody runs or compares this block of {block.language or 'no language'}"
+            assert self._is_output(block), (
+                f"{block}: nobody runs or compares this block of {block.language or 'no language'}"
+            )
 
     async def _type(self, command: Any) -> None:
         if command.words[0] == "export":
@@ -160,7 +187,11 @@ class Story:
     def _is_output(self, block: Block) -> bool:
         """Whether it is compared with what the program before it prints, where programs are run."""
         before = self._page.blocks[: self._page.blocks.index(block)]
-        return bool(before) and before[-1].is_program and self._page.output_of(before[-1]) == block.text
+        return (
+            bool(before)
+            and before[-1].is_program
+            and self._page.output_of(before[-1]) == block.text
+        )
 
     async def _execute(self, block: Block) -> None:
         if block.is_program or block.is_test:
@@ -169,7 +200,9 @@ class Story:
         ast.increment_lineno(tree, block.line - 1)
         if not block.file:  # a file is run by the commands and tests of its page
             self._watch(tree, block)
-        code = compile(tree, block.page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        code = compile(
+            tree, block.page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
+        )
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             result = eval(code, vars(self._module))
             if inspect.iscoroutine(result):
@@ -182,7 +215,9 @@ class Story:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 name = f"{node.name} ({block.page}:{node.lineno})"
                 note = ast.parse(f"{_ENTER}({name!r})").body[0]
-                node.body.insert(1 if ast.get_docstring(node) is not None else 0, ast.copy_location(note, node))
+                node.body.insert(
+                    1 if ast.get_docstring(node) is not None else 0, ast.copy_location(note, node)
+                )
                 self._functions.add(name)
         ast.fix_missing_locations(tree)
 

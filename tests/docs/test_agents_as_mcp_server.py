@@ -25,10 +25,22 @@ async def test_client_with_the_settings_of_the_page_has_its_tools(tell: Tell) ->
         await story.works(Agent(name="support", model="main"), ScriptedModel())
         settings = await story.up_to("Set it up", "json")
         (one,) = json.loads(settings.text)["mcpServers"].values()
-        environment = {**story.terminal.environment, **one["env"], "TEMPORAL_ADDRESS": story.terminal.environment["TEMPORAL_ADDRESS"]}
-        async with Client(stdio_client(StdioServerParameters(command=one["command"], args=one["args"], env=environment))) as client:
+        environment = {
+            **story.terminal.environment,
+            **one["env"],
+            "TEMPORAL_ADDRESS": story.terminal.environment["TEMPORAL_ADDRESS"],
+        }
+        async with Client(
+            stdio_client(
+                StdioServerParameters(command=one["command"], args=one["args"], env=environment)
+            )
+        ) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
 
-    words = page("agents-as-mcp-server").path.read_text(encoding="utf-8").partition("## What an assistant can do with it")[2]
+    words = (
+        page("agents-as-mcp-server")
+        .path.read_text(encoding="utf-8")
+        .partition("## What an assistant can do with it")[2]
+    )
     rows = re.findall(r"^\| (`[^|]+) \|", words.partition("\n## ")[0], re.MULTILINE)
     assert tools == {name for row in rows for name in re.findall(r"`(\w+)`", row)}

@@ -36,8 +36,14 @@ def refund(ticket: str, euros: int) -> str:
 SUPPORT = Agent(name="support", model="main", tools=[read_ticket, close_ticket, refund])
 SCRIPTS = {
     "Answer ticket 4711.": ScriptedModel(calls(call("close_ticket", number="4711"))),
-    "Close three.": ScriptedModel(calls(*[call("close_ticket", call_id=f"call_{n}", number=f"471{n}") for n in (3, 4, 5)]), says("done")),
-    "Refund two.": ScriptedModel(calls(call("refund", ticket="2", euros=300), call("refund", ticket="3", euros=80)), says("done")),
+    "Close three.": ScriptedModel(
+        calls(*[call("close_ticket", call_id=f"call_{n}", number=f"471{n}") for n in (3, 4, 5)]),
+        says("done"),
+    ),
+    "Refund two.": ScriptedModel(
+        calls(call("refund", ticket="2", euros=300), call("refund", ticket="3", euros=80)),
+        says("done"),
+    ),
 }
 
 
@@ -46,12 +52,17 @@ def eight_hours(call: ProposedCall) -> RequireApproval:
     return RequireApproval(expires=timedelta(hours=8))
 
 
-async def waiting(client: AgentClient, turn_id: str, task: str, number: int, **options: object) -> Turn:
+async def waiting(
+    client: AgentClient, turn_id: str, task: str, number: int, **options: object
+) -> Turn:
     """A turn of which so many calls wait for a person."""
     turn = await client.start("support", task, id=turn_id, **options)  # type: ignore[arg-type]
 
     async def all_of_them() -> bool:
-        return len([entry async for entry, _ in client.pending_approvals() if entry.id == turn.id]) == number
+        return (
+            len([entry async for entry, _ in client.pending_approvals() if entry.id == turn.id])
+            == number
+        )
 
     await until(all_of_them, f"{number} calls wait")
     return turn
@@ -79,7 +90,13 @@ async def test_calls_wait_and_are_decided_as_the_page_says(tell: Tell) -> None:
         await story.run(console)
         refunded = await turn.result()
 
-    assert [line.split()[:2] for line in story.printed.splitlines()] == [["ticket-4711", "close_ticket"]] * 3
-    told = [result.content.partition("\n[A person changed")[0] for report in (decided, refunded) for result in report.steps[0].results]
+    assert [line.split()[:2] for line in story.printed.splitlines()] == [
+        ["ticket-4711", "close_ticket"]
+    ] * 3
+    told = [
+        result.content.partition("\n[A person changed")[0]
+        for report in (decided, refunded)
+        for result in report.steps[0].results
+    ]
     denied = "This call was not run: it was denied: the customer called"
     assert told == ["closed 4713", "closed 4712", denied, "150 euros for 2", denied]

@@ -33,17 +33,24 @@ EVENTS = "/turns/ticket-1/events"
 def model() -> ByTask:
     return ByTask(
         {
-            "It is lost.": ScriptedModel(calls(call("refund", euros=40), text="I pay."), says("Done.")),
+            "It is lost.": ScriptedModel(
+                calls(call("refund", euros=40), text="I pay."), says("Done.")
+            ),
             "Mine too.": ScriptedModel(calls(call("refund", euros=9)), says("Done.")),
         }
     )
 
 
-async def told(http: httpx.AsyncClient, path: str, cursor: str = "") -> AsyncIterator[tuple[str, dict[str, Any]]]:
+async def told(
+    http: httpx.AsyncClient, path: str, cursor: str = ""
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """The messages of a stream: id and data."""
     headers = {"Last-Event-ID": cursor} if cursor else {}
     async with http.stream("GET", path, headers=headers) as stream:
-        assert (stream.status_code, stream.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert (stream.status_code, stream.headers["content-type"]) == (
+            200,
+            "text/event-stream; charset=utf-8",
+        )
         last = ""
         async for line in stream.aiter_lines():
             name, _, value = line.partition(": ")
@@ -69,15 +76,27 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
     async with tell("backends") as story:
         await story.works([DESK], model())
         [command] = commands(await story.up_to("The whole program", "console"))
-        async with story.terminal.stays(command) as (uvicorn, printed), httpx.AsyncClient(timeout=30) as http:
+        async with (
+            story.terminal.stays(command) as (uvicorn, printed),
+            httpx.AsyncClient(timeout=30) as http,
+        ):
             http.base_url = httpx.URL(re.findall(r"http://\S+", printed)[0])
-            begun = [await http.put("/tickets/1", json={"text": text}) for text in ("It is lost.", "It is lost.", "Another.")]
+            begun = [
+                await http.put("/tickets/1", json={"text": text})
+                for text in ("It is lost.", "It is lost.", "Another.")
+            ]
             waits = (await http.get("/turns/ticket-1", params={"wait": 30})).json()
             first = await until(http, EVENTS, "wait_began")
-            bad = [await http.get(EVENTS, headers={"Last-Event-ID": cursor}) for cursor in ("bad", await a_cursor_of_another(http))]
+            bad = [
+                await http.get(EVENTS, headers={"Last-Event-ID": cursor})
+                for cursor in ("bad", await a_cursor_of_another(http))
+            ]
             [wait] = waits["waits"]
             decide = f"/turns/{wait['turn_id']}/calls/{wait['call']['call_id']}"
-            answers = [await http.post(decide, json={"approve": True, "token": token}) for token in ("wrong", wait["call"]["token"])]
+            answers = [
+                await http.post(decide, json={"approve": True, "token": token})
+                for token in ("wrong", wait["call"]["token"])
+            ]
             rest = [message async for message in told(http, EVENTS, first[-1][0])]
             over = (await http.get("/turns/ticket-1", params={"wait": 30})).json()
             open_one = asyncio.create_task(until(http, "/turns/ticket-2/events", "turn_ended"))
@@ -89,15 +108,38 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
             await asyncio.wait_for(uvicorn.wait(), 20)
             streams.cancel()
 
-    assert [(one.status_code, one.json().get("code")) for one in begun] == [(202, None), (202, None), (409, "TURN_CONFLICT")]
-    assert (waits["state"], wait["call"]["tool"], wait["call"]["arguments"]) == ("waiting", "refund", '{"euros": 40}')
-    assert [(one.status_code, one.json()["code"]) for one in bad] == [(422, "INVALID_REQUEST"), (410, "STALE_CURSOR")]
+    assert [(one.status_code, one.json().get("code")) for one in begun] == [
+        (202, None),
+        (202, None),
+        (409, "TURN_CONFLICT"),
+    ]
+    assert (waits["state"], wait["call"]["tool"], wait["call"]["arguments"]) == (
+        "waiting",
+        "refund",
+        '{"euros": 40}',
+    )
+    assert [(one.status_code, one.json()["code"]) for one in bad] == [
+        (422, "INVALID_REQUEST"),
+        (410, "STALE_CURSOR"),
+    ]
     assert [one.status_code for one in answers] == [409, 204]
     kinds = [data["kind"] for _, data in [*first, *rest]]
     cursors = [cursor for cursor, data in [*first, *rest] if "cursor" in data]
-    assert (kinds[0], kinds[-1], len(set(cursors)), "caught_up" in kinds) == ("turn_started", "turn_ended", len(cursors), True)
-    assert "".join(data["text"] for _, data in [*first, *rest] if data["kind"] == "text") == "I pay.Done."
-    assert [word for word in ("It is lost", "Be kind", "euros") if word in json.dumps([data for _, data in [*first, *rest]])] == []
+    assert (kinds[0], kinds[-1], len(set(cursors)), "caught_up" in kinds) == (
+        "turn_started",
+        "turn_ended",
+        len(cursors),
+        True,
+    )
+    assert (
+        "".join(data["text"] for _, data in [*first, *rest] if data["kind"] == "text")
+        == "I pay.Done."
+    )
+    assert [
+        word
+        for word in ("It is lost", "Be kind", "euros")
+        if word in json.dumps([data for _, data in [*first, *rest]])
+    ] == []
     assert (over["state"], over["outcome"], over["last_text"]) == ("ended", "completed", "Done.")
     assert (cancelled.json(), ended[-1][1]["outcome"]) == ({"asked": True}, "cancelled")
     assert (missing.status_code, missing.json()["code"]) == (404, "TURN_NOT_FOUND")

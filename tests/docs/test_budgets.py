@@ -26,18 +26,26 @@ PATIENT = Agent(
     options=RequestOptions(max_output_tokens=100),
 )
 DEAR = {"openai:*": Price(input="1000", output="1000")}
-"""The first call of the patient agent may cost $1.67: one addition of the page is not enough, two are."""
+"""The first call of the patient agent may cost $1.67: one addition of the page is not enough, two
+are.
+"""
 
 
 async def test_turns_spend_pause_and_are_priced_as_the_page_says(tell: Tell) -> None:
-    """A turn within its budget, one that is given more in Python and on the command line, and one with a price of one's own."""
+    """A turn within its budget, one that is given more in Python and on the command line, and one
+    with a price of one's own.
+    """
     model = ByTask(
         {
-            "How long is the notice period?": ScriptedModel(says("30 days", usage=Usage(input_tokens=1_000, output_tokens=100))),
+            "How long is the notice period?": ScriptedModel(
+                says("30 days", usage=Usage(input_tokens=1_000, output_tokens=100))
+            ),
             "go": ScriptedModel("done"),
         }
     )
-    million = ScriptedModel(says("done", usage=Usage(input_tokens=1_000_000, output_tokens=1_000_000)))
+    million = ScriptedModel(
+        says("done", usage=Usage(input_tokens=1_000_000, output_tokens=1_000_000))
+    )
     registry = Registry([PATIENT])
     async with tell("budgets") as story:
         client = await story.works(AgentWorker(registry, prices=DEAR), model)
@@ -48,8 +56,14 @@ async def test_turns_spend_pause_and_are_priced_as_the_page_says(tell: Tell) -> 
         await begins_to_wait(turn)
         await story.through("When a budget is spent")
         patient = await turn.result()
-        priced = replace(await story.defining("app"), agents=Agent(name="cheap", model="vllm:qwen3"), providers={"vllm": million})
-        cheap = await (await story.works(priced, million, queue="cheap")).run("cheap", "Count to a million.")
+        priced = replace(
+            await story.defining("app"),
+            agents=Agent(name="cheap", model="vllm:qwen3"),
+            providers={"vllm": million},
+        )
+        cheap = await (await story.works(priced, million, queue="cheap")).run(
+            "cheap", "Count to a million."
+        )
 
     assert story.printed.split()[0] == "0.0045"
     assert (patient.output, story["left"].usd) == ("done", Decimal("1.5"))

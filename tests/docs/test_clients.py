@@ -53,19 +53,30 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         story.given(client=client, Invoice=given.Invoice, Kind=given.Kind)
         await (await story.defining("examples"))(client)
         values = await story.prints((await story.defining("values"))(client))
-        followed = await story.prints((await story.defining("follow"))(await client.get("ticket-4711"), None))
-        public = [json.loads(one) for one in await (await story.defining("for_a_browser"))(await client.get("ticket-4711"))]
+        followed = await story.prints(
+            (await story.defining("follow"))(await client.get("ticket-4711"), None)
+        )
+        public = [
+            json.loads(one)
+            for one in await (await story.defining("for_a_browser"))(
+                await client.get("ticket-4711")
+            )
+        ]
         far = await (await story.defining("how_far"))(client, "ticket-4711")
         waiting = await story["how_far"](client, (await client.start("payer", "Pay.")).id)
         heard = await story.prints((await story.defining("show"))(client))
         answer = await story.defining("answer")
-        failing = await client.start("support", "Answer without a key.", id="no-key", labels={"customer": "Jo"})
+        failing = await client.start(
+            "support", "Answer without a key.", id="no-key", labels={"customer": "Jo"}
+        )
         answers = [await answer(turn) for turn in (await client.get("ticket-4712"), failing)]
         failed_for = await story.defining("failed_for")
         failed = await until(lambda: failed_for(client, "Jo"), "the turn that failed is listed")
         context = await story.up_to("Context and history", "text")
         scripts.scripts[context.text.strip()] = ScriptedModel("two months")
-        knowing = await client.run("support", "Answer ticket 4711.", context={"customer": "Jo, since 2019"})
+        knowing = await client.run(
+            "support", "Answer ticket 4711.", context={"customer": "Jo, since 2019"}
+        )
         go_on, rows = await story.defining("go_on"), dict[str, bytes]()
         talk = [await go_on(client, rows, "jo", said) for said in ("I am Jo.", "What is my name?")]
         remembered = scripts.scripts["I am Jo."].requests[1].messages
@@ -73,20 +84,32 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
         from_outside = await (await client.get("ticket-4713")).result()
         await each_night(client)
         await client.temporal.get_schedule_handle("nightly").trigger()
-        nightly = await until(lambda: listed(client), "the turn that the schedule started is listed")
+        nightly = await until(
+            lambda: listed(client), "the turn that the schedule started is listed"
+        )
         summed_up = await (await client.get(nightly[0])).result()
 
     assert values == "12.50\n2026-12-01\nreminder\n"
     assert "TurnStarted" in followed.splitlines()[0]
-    assert (public[0]["kind"], public[-1]["text"], far) == ("turn_started", "30 days", "completed: 30 days")
+    assert (public[0]["kind"], public[-1]["text"], far) == (
+        "turn_started",
+        "30 days",
+        "completed: 30 days",
+    )
     assert waiting.startswith("step 1, waits for approval: ")
     assert ", waits: ['approval of pay'], spent $0.0" in waiting
-    assert heard == "step 1, attempt 1\n30 dwhat came since does not count\nstep 1, attempt 2\n31 days"
+    assert (
+        heard == "step 1, attempt 1\n30 dwhat came since does not count\nstep 1, attempt 2\n31 days"
+    )
     assert answers == ["60 days", "LLM_AUTH after 0 steps: no key"]
     assert failed == ["no-key: Answer without a key."]
     assert knowing.output == "two months"
     assert talk == ["Hello, Jo.", "Jo."]
-    assert [message.text for message in remembered if not isinstance(message, ToolMessage)] == ["I am Jo.", "Hello, Jo.", "What is my name?"]
+    assert [message.text for message in remembered if not isinstance(message, ToolMessage)] == [
+        "I am Jo.",
+        "Hello, Jo.",
+        "What is my name?",
+    ]
     assert (from_outside.output, summed_up.output) == ("90 days", "three tickets")
     assert nightly[0].startswith("nightly-")
 

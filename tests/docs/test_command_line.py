@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from perdure import Agent, Budget, Price, Usage, tool
-from perdure.activities.models import ModelRequest
-from perdure.clients import AgentClient, exits
-from perdure.messages import UserMessage
+from perdure.clients import AgentClient
+from perdure.clients.cli import exits
+from perdure.providers import ModelAnswer, ModelRequest
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.wire import ModelAnswer
+from perdure.values.messages import UserMessage
 from perdure.worker import AgentWorker
 
 from ..e2e.terminal import Terminal, terminal
@@ -27,7 +27,9 @@ from .stories import Story
 from .until import begins_to_wait, until
 
 USED = Usage(input_tokens=1_800, output_tokens=60)
-REFUNDS = calls(call("refund", ticket="2", euros=300), call("refund", ticket="3", euros=80), usage=USED)
+REFUNDS = calls(
+    call("refund", ticket="2", euros=300), call("refund", ticket="3", euros=80), usage=USED
+)
 may_read: set[str] = set()
 
 
@@ -52,8 +54,14 @@ class Model:
         assert isinstance(request.messages[0], UserMessage)
         task = request.messages[0].text
         if any(message.role == "assistant" for message in request.messages):
-            return await ScriptedModel(says("The notice period is 30 days.", usage=USED)).complete(request)
-        asks = REFUNDS if task.startswith("Pay") else calls(call("read_ticket", number=task.split()[-1].strip(".")), usage=USED)
+            return await ScriptedModel(says("The notice period is 30 days.", usage=USED)).complete(
+                request
+            )
+        asks = (
+            REFUNDS
+            if task.startswith("Pay")
+            else calls(call("read_ticket", number=task.split()[-1].strip(".")), usage=USED)
+        )
         return await ScriptedModel(asks).complete(request)
 
     async def close(self) -> None:
@@ -74,9 +82,13 @@ async def screen(story: Story, command: str) -> AsyncIterator[Terminal]:
 async def shows(watched: Terminal, pattern: str, block: Block) -> None:
     """Wait for this on the screen, and compare it with what the page shows."""
     await asyncio.to_thread(watched.wait_for, pattern)
-    shown = "".join(line for line in block.text.splitlines(keepends=True) if not line.startswith("$ "))
+    shown = "".join(
+        line for line in block.text.splitlines(keepends=True) if not line.startswith("$ ")
+    )
 
-    assert agrees(re.sub(r", \d+ s\b", ", 0 s", shown), re.sub(r", \d+ s\b", ", 0 s", watched.text)), f"{block}: the screen shows\n{watched.text}"
+    assert agrees(
+        re.sub(r", \d+ s\b", ", 0 s", shown), re.sub(r", \d+ s\b", ", 0 s", watched.text)
+    ), f"{block}: the screen shows\n{watched.text}"
 
 
 def typed(block: Block) -> str:
@@ -86,9 +98,13 @@ def typed(block: Block) -> str:
 
 @pytest.mark.slow
 async def test_screens_and_commands_are_as_the_page_shows(tell: Tell) -> None:
-    """Live and at the end; a turn without a worker, one that waits, one that is paused, Ctrl-C; then the list and the lines of JSON."""
+    """Live and at the end; a turn without a worker, one that waits, one that is paused, Ctrl-C;
+    then the list and the lines of JSON.
+    """
     async with tell("command-line") as story:
-        client = await story.works(AgentWorker(SUPPORT, prices={"openai:*": Price(input=3, output=15)}), Model())
+        client = await story.works(
+            AgentWorker(SUPPORT, prices={"openai:*": Price(input=3, output=15)}), Model()
+        )
         await a_turn_is_watched(story)
         await nobody_serves_a_turn(story, client)
         await turns_wait_for_people(story, client)
@@ -110,7 +126,9 @@ async def a_turn_is_watched(story: Story) -> None:
 async def nobody_serves_a_turn(story: Story, client: AgentClient) -> None:
     """It is said within seconds."""
     block = await story.up_to("What if nothing happens?", "text")
-    async with screen(story, "perdure run support 'Answer ticket 4710.' --id ticket-4710 --task-queue nobody") as watched:
+    async with screen(
+        story, "perdure run support 'Answer ticket 4710.' --id ticket-4710 --task-queue nobody"
+    ) as watched:
         await asyncio.to_thread(watched.wait_for, r"module:n\s*ame")
         said = "".join(watched.text.split())
     await client.temporal.get_workflow_handle("ticket-4710").terminate()
@@ -127,7 +145,9 @@ async def turns_wait_for_people(story: Story, client: AgentClient) -> None:
         await story.run(await story.up_to(heading, "console"))
         assert await asyncio.to_thread(watched.end) == 0
     may_read.add("4713")
-    paused = await client.start("support", "Answer ticket 4713.", id="ticket-4713", budget=Budget(model_calls=1))
+    paused = await client.start(
+        "support", "Answer ticket 4713.", id="ticket-4713", budget=Budget(model_calls=1)
+    )
     await begins_to_wait(paused)
     await story.run(await story.up_to(heading, "console"))
     await paused.result()
@@ -137,14 +157,20 @@ async def a_turn_is_left_and_cancelled(story: Story) -> None:
     """By Ctrl-C, and by a command."""
     heading = "What happens at Ctrl-C?"
     block = await story.up_to(heading, "text")
-    async with screen(story, "perdure run support 'Answer ticket 4714.' --id ticket-4714") as watched:
+    async with screen(
+        story, "perdure run support 'Answer ticket 4714.' --id ticket-4714"
+    ) as watched:
         await asyncio.to_thread(watched.wait_for, "runs read_ticket")
         watched.type("\x03")
         assert await asyncio.to_thread(watched.end) == exits.INTERRUPTED
-        assert agrees(f"…\n{block.text}", watched.text), f"{block}: the screen shows\n{watched.text}"
+        assert agrees(f"…\n{block.text}", watched.text), (
+            f"{block}: the screen shows\n{watched.text}"
+        )
     await story.run(await story.up_to(heading, "console"))
 
 
 async def is_listed_as_ended(client: AgentClient, turn_id: str) -> bool:
     """Temporal's list may lag a second behind."""
-    return any(entry.id == turn_id and entry.ended_at for entry in [entry async for entry in client.list()])
+    return any(
+        entry.id == turn_id and entry.ended_at for entry in [entry async for entry in client.list()]
+    )

@@ -14,9 +14,13 @@ from .commands import Command, commands
 from .not_run import NOT_RUN, is_run
 from .pages import BLOCKS, PAGES, ROOT
 
-COMMANDS = [command for block in BLOCKS if block.language == "console" for command in commands(block)]
+COMMANDS = [
+    command for block in BLOCKS if block.language == "console" for command in commands(block)
+]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-MANIFESTS = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "deploy/kubernetes").glob("*.yaml")))
+MANIFESTS = "".join(
+    path.read_text(encoding="utf-8") for path in sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
+)
 
 
 def named(*programs: str) -> list[Command]:
@@ -33,9 +37,13 @@ def test_command_of_perdure_is_one(command: Command) -> None:
 def test_targets_of_make_exist() -> None:
     """In blocks and in the words between."""
     words = "".join(page.path.read_text(encoding="utf-8") for page in PAGES)
-    asked = {command.words[1] for command in named("make")} | set(re.findall(r"`make ([\w-]+)", words))
+    asked = {command.words[1] for command in named("make")} | set(
+        re.findall(r"`make ([\w-]+)", words)
+    )
 
-    assert {target for target in asked if not re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)} == set()
+    assert {
+        target for target in asked if not re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
+    } == set()
 
 
 def test_extras_that_are_installed_exist() -> None:
@@ -43,9 +51,16 @@ def test_extras_that_are_installed_exist() -> None:
     words = "".join(page.path.read_text(encoding="utf-8") for page in PAGES)
     found = re.findall(r"""['"]\$?([\w-]+)\[([\w,-]+)\]['"]""", words)
     asked = {(name.lower(), extra) for name, extras in found for extra in extras.split(",")}
-    ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     unknown = {
-        (name, extra) for name, extra in asked if extra not in (ours if name == "perdure" else metadata.metadata(name).get_all("Provides-Extra", []))
+        (name, extra)
+        for name, extra in asked
+        if extra
+        not in (
+            ours if name == "perdure" else metadata.metadata(name).get_all("Provides-Extra", [])
+        )
     }
 
     assert ("perdure", "mcp") in asked
@@ -54,20 +69,30 @@ def test_extras_that_are_installed_exist() -> None:
 
 def test_files_and_names_that_commands_name_exist() -> None:
     """Where Docker and Kubernetes would look for them; what a command writes is not there yet."""
-    text = "\n".join(re.sub(r"> \S+", "", command.text) for command in named("docker", "kubectl", "echo"))
+    text = "\n".join(
+        re.sub(r"> \S+", "", command.text) for command in named("docker", "kubectl", "echo")
+    )
 
-    assert [path for path in re.findall(r"\bdeploy/[\w./-]+", text) if not (ROOT / path).exists()] == []
+    assert [
+        path for path in re.findall(r"\bdeploy/[\w./-]+", text) if not (ROOT / path).exists()
+    ] == []
     assert [name for name in re.findall(r"generic (\S+)", text) if name not in MANIFESTS] == []
 
 
 def test_every_reason_not_to_run_is_about_a_command_that_is_shown() -> None:
     """What is gone from the pages is gone from the table."""
-    assert [name for name in NOT_RUN if not any(command.line.startswith(f"{name} ") for command in COMMANDS)] == []
+    assert [
+        name
+        for name in NOT_RUN
+        if not any(command.line.startswith(f"{name} ") for command in COMMANDS)
+    ] == []
 
 
 @pytest.mark.accepts("P7")
 def test_most_commands_are_run() -> None:
-    """The table is for exceptions: each program that a page starts is one that is run, or has a reason of its own there."""
+    """The table is for exceptions: each program that a page starts is one that is run, or has a
+    reason of its own there.
+    """
     programs = {command.words[0] for command in COMMANDS if is_run(command)}
 
     assert programs <= {"perdure", "temporal", "export", "pytest", "python", "uvicorn"}

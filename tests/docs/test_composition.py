@@ -16,8 +16,18 @@ def shelve(item: str) -> str:
 
 async def test_agents_are_composed_as_the_page_says(tell: Tell) -> None:
     """Tools of two toolboxes, a third one later, and one that a resolver finds."""
-    orders = calls(call("oslo_stock", item="tea"), call("oslo_order", item="tea"), call("rome_stock", item="tea"))
-    model = ScriptedModel(orders, says("bought"), says("nothing to do"), calls(call("weather", city="Rome")), says("sunny"))
+    orders = calls(
+        call("oslo_stock", item="tea"),
+        call("oslo_order", item="tea"),
+        call("rome_stock", item="tea"),
+    )
+    model = ScriptedModel(
+        orders,
+        says("bought"),
+        says("nothing to do"),
+        calls(call("weather", city="Rome")),
+        says("sunny"),
+    )
     registry = Registry()
     async with tell("composition") as story:
         registry.add(await story.defining("buyer"))
@@ -29,7 +39,11 @@ async def test_agents_are_composed_as_the_page_says(tell: Tell) -> None:
         registry.add(replace(await story.defining("buyer"), name="resolving"))
         found = await client.run("resolving", "…", allowed_tools=["weather", "horoscope"])
 
-    assert [result.content for result in bought.steps[0].results] == ["3 of tea", "tea ordered", "3 of tea"]
+    assert [result.content for result in bought.steps[0].results] == [
+        "3 of tea",
+        "tea ordered",
+        "3 of tea",
+    ]
     oslo, rome = ["oslo_stock", "oslo_order"], ["rome_stock"]
     offered = [[tool.name for tool in request.tools] for request in model.requests]
     assert offered == [[*oslo, *rome]] * 2 + [[*oslo, *rome, "shelve"], ["weather"], ["weather"]]

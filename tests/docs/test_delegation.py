@@ -13,7 +13,9 @@ from .trees import tree
 
 
 async def test_tree_is_drawn_and_a_workflow_has_a_turn_as_the_page_says(tell: Tell) -> None:
-    """The tree with states, steps, bills and tasks; the workflow runs in Temporal's sandbox, from a file."""
+    """The tree with states, steps, bills and tasks; the workflow runs in Temporal's sandbox, from a
+    file.
+    """
     async with tell("delegation") as story:
         editor = await story.defining("editor")
         agents = [editor, story["researcher"], story["writer"]]
@@ -25,8 +27,14 @@ async def test_tree_is_drawn_and_a_workflow_has_a_turn_as_the_page_says(tell: Te
         block = await story.up_to("A turn inside a workflow of yours")
         (story.terminal.folder / "their_tickets.py").write_text(block.text, encoding="utf-8")
         theirs = importlib.import_module("their_tickets").Ticket
-        plugin = PerdurePlugin(AgentWorker(agents, providers={"openai": ScriptedModel(says("30 days"))}))
-        async with Worker(client.temporal, task_queue="theirs", workflows=[theirs], plugins=[plugin]):
-            answer = await client.temporal.execute_workflow(theirs.run, "How long?", id="ticket-1", task_queue="theirs")
+        plugin = PerdurePlugin(
+            AgentWorker(agents, providers={"openai": ScriptedModel(says("30 days"))})
+        )
+        async with Worker(
+            client.temporal, task_queue="theirs", workflows=[theirs], plugins=[plugin]
+        ):
+            answer = await client.temporal.execute_workflow(
+                theirs.run, "How long?", id="ticket-1", task_queue="theirs"
+            )
 
     assert answer == "30 days"

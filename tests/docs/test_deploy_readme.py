@@ -12,8 +12,12 @@ from .pages import ROOT
 
 
 @pytest.mark.slow  # commands, and a worker of the whole documentation
-async def test_librarian_answers_and_a_namespace_is_prepared(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the worker of the compose file; the image on top of the worker's agrees with the Dockerfile that it stands on."""
+async def test_librarian_answers_and_a_namespace_is_prepared(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the worker of the compose file; the image on top of the worker's agrees with the
+    Dockerfile that it stands on.
+    """
     monkeypatch.setenv("PERDURE_ASK_FOLDER", str(ROOT / "docs"))
     async with tell("deploy/README.md") as story:
         await story.works(librarian.make())
@@ -24,7 +28,9 @@ async def test_librarian_answers_and_a_namespace_is_prepared(tell: Tell, monkeyp
     page = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
     (command,) = [json.loads(words) for name, words in lines if name == "CMD"]
     assert f"-t {lines[0][1]} ." in page
-    assert [words for name, words in lines if name == "USER"][-1] == re.findall(r"^USER (\S+)", ours, re.MULTILINE)[-1]
+    assert [words for name, words in lines if name == "USER"][-1] == re.findall(
+        r"^USER (\S+)", ours, re.MULTILINE
+    )[-1]
     assert "/opt/perdure" in ours
     assert re.search(r"^WORKDIR /app", ours, re.MULTILINE)
     assert re.fullmatch(r"\w+:\w+", *command)

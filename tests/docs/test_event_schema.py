@@ -6,14 +6,16 @@ import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of 
 import pytest
 
 from perdure.clients.events import kind_of
-from perdure.facts import Fact
+from perdure.turn.facts import Fact
 
 from . import event_schema
 
 
 @pytest.mark.accepts("E15")
 def test_schema_of_events_is_that_of_the_types() -> None:
-    """`python -m tests.docs.event_schema` writes it anew; a field that went, or has another type, breaks its readers."""
+    """`python -m tests.docs.event_schema` writes it anew; a field that went, or has another type,
+    breaks its readers.
+    """
     assert event_schema.FILE.read_text(encoding="utf-8") == event_schema.text()
     jsonschema.Draft202012Validator.check_schema(event_schema.schema())
 

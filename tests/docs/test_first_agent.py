@@ -33,9 +33,14 @@ async def kill_in_the_middle(terminal: Terminal, dev: Command, run: Command) -> 
 
 @pytest.mark.accepts("P9")
 async def test_first_agent_survives_a_kill_and_waits_for_a_yes(tell: Tell) -> None:
-    """Every command of the page with what it prints; after the kill the server finds its file, and the turn goes on where it was."""
+    """Every command of the page with what it prints; after the kill the server finds its file, and
+    the turn goes on where it was.
+    """
     async with tell("first-agent") as story:
-        dev, run = only(await story.up_to("Run it", "console")), only(await story.up_to("Run it", "console"))
+        dev, run = (
+            only(await story.up_to("Run it", "console")),
+            only(await story.up_to("Run it", "console")),
+        )
         await kill_in_the_middle(story.terminal, dev, run)
         await story.through("Kill everything")
         async with story.terminal.stays(dev) as (_, printed):

@@ -20,15 +20,24 @@ async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> Non
     reads = calls(call("read_ticket", number="4711"))
     model = ScriptedModel(says("by hand"), reads, says("30 days"))
     async with tell("how-a-turn-runs") as story:
-        client = await story.works(Agent(name="support", model="main", tools=[read_ticket], max_iterations=1), model)
+        client = await story.works(
+            Agent(name="support", model="main", tools=[read_ticket], max_iterations=1), model
+        )
         await story.through("Start")
 
         async def listed() -> list[WorkflowExecution]:
             return [entry async for entry in client.temporal.list_workflows()]
 
-        (started,) = await until(listed, "the turn that was started by hand in the list, which lags behind")
+        (started,) = await until(
+            listed, "the turn that was started by hand in the list, which lags behind"
+        )
         by_hand = await (await client.get(started.id)).result()
         report = await (await story.defining("finish"))(client)
 
     assert (by_hand.output, report.output) == ("by hand", "30 days")
-    assert [type(message).__name__ for message in model.requests[-1].messages] == ["UserMessage", "AssistantMessage", "ToolMessage", "UserMessage"]
+    assert [type(message).__name__ for message in model.requests[-1].messages] == [
+        "UserMessage",
+        "AssistantMessage",
+        "ToolMessage",
+        "UserMessage",
+    ]

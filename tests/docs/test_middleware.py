@@ -50,22 +50,32 @@ def server_that_notes() -> Iterator[tuple[str, list[object]]]:
 
 
 @pytest.mark.accepts("A14")
-async def test_guardrails_refuse_and_observers_see_as_the_page_says(tell: Tell, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_guardrails_refuse_and_observers_see_as_the_page_says(
+    tell: Tell, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A task that is not about the handbook, an answer with a TODO, and one that is fine."""
     registry = Registry()
     async with tell("middleware") as story:
         registry.add(await story.defining("researcher"))
-        client = await story.works(AgentWorker(registry), ScriptedModel("TODO", "30 days", calls(call("send", to="Ann")), says("sent")))
+        client = await story.works(
+            AgentWorker(registry),
+            ScriptedModel("TODO", "30 days", calls(call("send", to="Ann")), says("sent")),
+        )
         with pytest.raises(GuardrailError, match="this agent answers about the handbook only"):
             await client.run("researcher", "Tell me a joke.")
         with pytest.raises(GuardrailError):
             await client.run("researcher", "What does the handbook say?")
-        registry.add(replace(story["researcher"], observers=[(await story.defining("Audit"))()]), replace=True)
+        registry.add(
+            replace(story["researcher"], observers=[(await story.defining("Audit"))()]),
+            replace=True,
+        )
         report = await client.run("researcher", "And the handbook?", id="seen")
         with server_that_notes() as (address, notes):
             webhook = (await story.defining("Webhook"))(address)
             registry.add(Agent(name="clerk", model="main", tools=[send], observers=[webhook]))
-            turn = await client.start("clerk", "Write to Ann.", id="letter", labels={"team": "north"})
+            turn = await client.start(
+                "clerk", "Write to Ann.", id="letter", labels={"team": "north"}
+            )
 
             async def waits() -> bool:
                 return bool(await turn.pending_approvals())
@@ -77,4 +87,12 @@ async def test_guardrails_refuse_and_observers_see_as_the_page_says(tell: Tell, 
 
     assert report.output == "30 days"
     assert capsys.readouterr().out == "seen 1 []\n"
-    assert notes == [{"turn": "letter", "agent": "clerk", "labels": {"team": "north"}, "kind": "approval", "reason": "send"}]
+    assert notes == [
+        {
+            "turn": "letter",
+            "agent": "clerk",
+            "labels": {"team": "north"},
+            "kind": "approval",
+            "reason": "send",
+        }
+    ]

@@ -6,8 +6,8 @@ from typing import Any
 
 from perdure import Agent, AgentReport, AssistantMessage, Media, Outcome, Step, UserMessage
 from perdure.errors import LLMInvalidRequestError
-from perdure.reports import LeftOut
 from perdure.testing import ScriptedModel, fails
+from perdure.values.reports import LeftOut
 from perdure.worker import AgentWorker
 
 from .conftest import Tell
@@ -22,21 +22,38 @@ LONG = AgentReport(
     outcome=Outcome.COMPLETED,
     steps=(
         Step(number=13, model="vllm:qwen3", message=NOTHING),
-        Step(number=14, model="vllm:qwen3", message=NOTHING, left_out=LeftOut(results=12, steps=3, bytes=410_000)),
+        Step(
+            number=14,
+            model="vllm:qwen3",
+            message=NOTHING,
+            left_out=LeftOut(results=12, steps=3, bytes=410_000),
+        ),
     ),
 )
 
 
 async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
-    """With options, by an alias, in a chain whose first model fails, with a picture; and what was left out of a long transcript."""
-    model = ScriptedModel("old pond", "by alias", fails(LLMInvalidRequestError("no such model")), "by the next", "a card")
+    """With options, by an alias, in a chain whose first model fails, with a picture; and what was
+    left out of a long transcript.
+    """
+    model = ScriptedModel(
+        "old pond",
+        "by alias",
+        fails(LLMInvalidRequestError("no such model")),
+        "by the next",
+        "a card",
+    )
     async with tell("models") as story:
         await story.through("Gemini, Bedrock, Groq, Mistral: by pydantic-ai")
         agent = await story.defining("agent")
         story.given(client=await story.works(agent, model))
         await story.through("Options: temperature, output limit, stop sequences, tool choice")
-        alias = await (await story.works(await story.defining("app"), model, "alias")).run("writer", "Go.")
-        chain = await (await story.works(await story.defining("app"), model, "chain")).run("writer", "Go.")
+        alias = await (await story.works(await story.defining("app"), model, "alias")).run(
+            "writer", "Go."
+        )
+        chain = await (await story.works(await story.defining("app"), model, "chain")).run(
+            "writer", "Go."
+        )
         about = await story.defining("about")
         await story["client"].run(agent, about(PICTURE))
         story.given(report=LONG)
@@ -44,11 +61,20 @@ async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
         answers = await answers_of_ones_own(story)
 
     assert (alias.output, chain.output) == ("by alias", "by the next")
-    assert [request.model for request in model.requests[1:4]] == ["gpt-5-mini", "claude-sonnet-4-5", "gpt-5-mini"]
-    assert (model.requests[0].options.max_output_tokens, model.requests[0].options.extra) == (100, {"reasoning_effort": "low"})
+    assert [request.model for request in model.requests[1:4]] == [
+        "gpt-5-mini",
+        "claude-sonnet-4-5",
+        "gpt-5-mini",
+    ]
+    assert (model.requests[0].options.max_output_tokens, model.requests[0].options.extra) == (
+        100,
+        {"reasoning_effort": "low"},
+    )
     message = model.requests[-1].messages[0]
     assert isinstance(message, UserMessage)
-    assert message.parts[1] == Media(media_type="image/png", data=b64encode(PICTURE.read_bytes()).decode())
+    assert message.parts[1] == Media(
+        media_type="image/png", data=b64encode(PICTURE.read_bytes()).decode()
+    )
     assert story.printed == "14 12 tool results and 3 steps, 410 KB\n"
     assert answers == [True, "All is well.", "All is well."]
 
@@ -56,7 +82,9 @@ async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
 async def answers_of_ones_own(story: Story) -> list[Any]:
     """What the page's two providers say; the second one as a stream too."""
     echo, speaker = (await story.defining("Echo"))(), (await story.defining("Speaker"))()
-    app = AgentWorker([Agent(name="echo", model="echo:any"), Agent(name="speaker", model="speaker:any")])
+    app = AgentWorker(
+        [Agent(name="echo", model="echo:any"), Agent(name="speaker", model="speaker:any")]
+    )
     own = replace(app, providers={"echo": echo, "speaker": speaker})
     client = await story.works(own, queue="own")
     live = await client.start("speaker", "Say it.", live=True)

@@ -28,22 +28,36 @@ KEYS = [f"{name}:{base64.b64encode(os.urandom(32)).decode()}" for name in ("k1",
 async def temporal(address: str, *arguments: str) -> None:
     """Run Temporal's own command line."""
     binary = server_binary.find().path
-    process = await asyncio.create_subprocess_exec(binary, *arguments, "--address", address, stdout=asyncio.subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(
+        binary, *arguments, "--address", address, stdout=asyncio.subprocess.DEVNULL
+    )
     assert await process.wait() == 0
 
 
 @pytest.mark.accepts("P15", "P16")
-async def test_namespace_is_prepared_watched_and_encrypted_as_the_page_says(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands on a new namespace; a turn with the page's codec, before and after a new key; a profile as Temporal's own libraries read it.
+async def test_namespace_is_prepared_watched_and_encrypted_as_the_page_says(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands on a new namespace; a turn with the page's codec, before and after a new key; a
+    profile as Temporal's own libraries read it.
 
     The codec server decrypts for the web UI, and for no other page.
     """
     async with tell("operating") as story:
         await temporal(
-            story.terminal.environment["TEMPORAL_ADDRESS"], "operator", "namespace", "create", "--namespace", "agents", "--retention", "7d"
+            story.terminal.environment["TEMPORAL_ADDRESS"],
+            "operator",
+            "namespace",
+            "create",
+            "--namespace",
+            "agents",
+            "--retention",
+            "7d",
         )
         await story.through("Read encrypted turns in the web UI")
-        monkeypatch.setenv("PERDURE_DATA_CONVERTER", story.terminal.environment["PERDURE_DATA_CONVERTER"])
+        monkeypatch.setenv(
+            "PERDURE_DATA_CONVERTER", story.terminal.environment["PERDURE_DATA_CONVERTER"]
+        )
         monkeypatch.setenv("ENCRYPTION_KEYS", KEYS[0])
         client = await story.works(Agent(name="clerk", model="main"), ScriptedModel("30 days"))
         await client.run("clerk", "How long is it?", id="locked")
@@ -56,14 +70,21 @@ async def test_namespace_is_prepared_watched_and_encrypted_as_the_page_says(tell
         profile = await story.up_to("TLS and API keys for Temporal", "toml")
 
     assert report.output == "30 days"
-    assert [event.event_id for event in history.events if b"How long" in event.SerializeToString()] == []
+    assert [
+        event.event_id for event in history.events if b"How long" in event.SerializeToString()
+    ] == []
     assert [answer.status_code for answer in answers] == [403, 200]
     assert b"How long is it?" in json_format.Parse(answers[1].content, Payloads()).payloads[0].data
-    loaded = ClientConfigProfile.load("production", config_source=profile.text, disable_env=True, config_file_strict=True)
+    loaded = ClientConfigProfile.load(
+        "production", config_source=profile.text, disable_env=True, config_file_strict=True
+    )
     assert loaded == ClientConfigProfile(
         address="example.a2dd6.tmprl.cloud:7233",
         namespace="example.a2dd6",
-        tls=ClientConfigTLS(client_cert=Path("/etc/temporal/tls.crt"), client_private_key=Path("/etc/temporal/tls.key")),
+        tls=ClientConfigTLS(
+            client_cert=Path("/etc/temporal/tls.crt"),
+            client_private_key=Path("/etc/temporal/tls.key"),
+        ),
     )
 
 
@@ -73,8 +94,14 @@ def served(module: Any, payloads: Payloads) -> list[httpx.Response]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        address, content = f"http://127.0.0.1:{server.server_port}/decode", json_format.MessageToJson(payloads)
-        return [httpx.post(address, content=content, headers={"origin": origin}) for origin in ("http://evil.example", module.UI)]
+        address, content = (
+            f"http://127.0.0.1:{server.server_port}/decode",
+            json_format.MessageToJson(payloads),
+        )
+        return [
+            httpx.post(address, content=content, headers={"origin": origin})
+            for origin in ("http://evil.example", module.UI)
+        ]
     finally:
         server.shutdown()
         thread.join()

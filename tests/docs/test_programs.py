@@ -1,6 +1,8 @@
-"""Programs of the pages run as a reader would run them: each in a process of its own, in a folder with the files of its page and documents in `docs`.
+"""Programs of the pages run as a reader would run them: each in a process of its own, in a folder
+with the files of its page and documents in `docs`.
 
-They bring their server and their worker, or they ask a model of a vendor: a stub on loopback stands in for it.
+They bring their server and their worker, or they ask a model of a vendor: a stub on loopback stands
+in for it.
 """
 
 from __future__ import annotations
@@ -21,11 +23,16 @@ from .pages import BLOCKS, README, ROOT, Block, page
 PROGRAMS = [block for block in BLOCKS if block.is_program]
 TESTS = [block for block in BLOCKS if block.is_test]
 QUICK = ("README.md", "docs/models.md")
-"""Pages whose programs are run every time; a process of its own for each of all the others is for the slow tests."""
+"""Pages whose programs are run every time; a process of its own for each of all the others is for
+the slow tests.
+"""
 PRINTS = {
     ("README.md", "The first program"): "…\nSource: …\n",
     ("docs/index.md", "Agents that must finish"): "…\nSource: …\n",
-    ("docs/mcp.md", "MCP servers: give an agent the tools of a server"): '…\n…"timezone": "Asia/Tokyo",\n…\n"time_difference": "+…h"\n…\n',
+    (
+        "docs/mcp.md",
+        "MCP servers: give an agent the tools of a server",
+    ): '…\n…"timezone": "Asia/Tokyo",\n…\n"time_difference": "+…h"\n…\n',
     ("docs/models.md", "Asking a model without Temporal"): "30 days. 5 0.000105\n30 days.end\n",
     ("docs/testing.md", "A scripted model"): "",
     ("docs/testing.md", "A function as a model"): "",
@@ -39,7 +46,10 @@ PRINTS = {
 
 def marked(blocks: list[Block]) -> list[Any]:
     """Blocks as parameters of a test."""
-    return [block if block.page in QUICK else pytest.param(block, marks=pytest.mark.slow) for block in blocks]
+    return [
+        block if block.page in QUICK else pytest.param(block, marks=pytest.mark.slow)
+        for block in blocks
+    ]
 
 
 def folder_of(block: Block, tmp_path: Path) -> Path:
@@ -52,16 +62,30 @@ def folder_of(block: Block, tmp_path: Path) -> Path:
 
 def python(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python to its end; a warning is an error."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "TEMPORAL_", "OPENAI_", "PYTEST_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PERDURE_", "TEMPORAL_", "OPENAI_", "PYTEST_"))
+    }
     kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"
     command = [sys.executable, "-W", "error", *arguments]
-    return subprocess.run(command, cwd=folder, env={**kept, **environment}, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
 
 
 @pytest.mark.accepts("L20")
 @pytest.mark.parametrize("block", marked(PROGRAMS), ids=str)
 def test_program_runs_and_prints_what_its_page_says(block: Block, tmp_path: Path) -> None:
-    """What stands below it on the page, or what is known of it here; of a new one, that it ends well and without a warning."""
+    """What stands below it on the page, or what is known of it here; of a new one, that it ends
+    well and without a warning.
+    """
     folder = folder_of(block, tmp_path)
     (folder / "program.py").write_text(block.text, encoding="utf-8")
     shown = page(block.page).output_of(block)
@@ -77,7 +101,9 @@ def test_program_runs_and_prints_what_its_page_says(block: Block, tmp_path: Path
 
 def test_output_is_known_of_programs_that_exist() -> None:
     """What is gone from the pages is gone from the table."""
-    assert [key for key in PRINTS if key not in {(block.page, block.heading) for block in PROGRAMS}] == []
+    assert [
+        key for key in PRINTS if key not in {(block.page, block.heading) for block in PROGRAMS}
+    ] == []
 
 
 @pytest.mark.accepts("L20")
@@ -94,7 +120,14 @@ def test_test_passes(block: Block, tmp_path: Path) -> None:
     """By pytest, with the settings that the pages name."""
     folder = folder_of(block, tmp_path)
     (folder / "test_block.py").write_text(block.text, encoding="utf-8")
-    options = ["-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "asyncio_mode=auto",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+    ]
     done = python("-m", "pytest", "-q", *options, "test_block.py", folder=folder)
 
     assert done.returncode == 0, done.stdout

@@ -13,7 +13,9 @@ from .stories import read
 
 
 async def test_words_and_json_of_the_page_are_what_is_sent_and_understood(tell: Tell) -> None:
-    """The form of a call is in the prompt; what the page shows as replies runs the tool and answers, in both protocols."""
+    """The form of a call is in the prompt; what the page shows as replies runs the tool and
+    answers, in both protocols.
+    """
     registry = Registry()
     async with tell("protocols") as story:
         clerk = await story.defining("clerk")
@@ -26,9 +28,15 @@ async def test_words_and_json_of_the_page_are_what_is_sent_and_understood(tell: 
         client = await story.works(AgentWorker(registry), model)
         reports = [await client.run(name, "How long is it?") for name in ("clerk", "by-schema")]
 
-    assert [(report.output, report.steps[0].results[0].content) for report in reports] == [("30 days", "30 days")] * 2
+    assert [(report.output, report.steps[0].results[0].content) for report in reports] == [
+        ("30 days", "30 days")
+    ] * 2
     form = [line.split(":")[0] for line in action.text.splitlines()]
-    assert [line.split(":")[0] for line in model.requests[0].system.splitlines() if line.startswith(("Thought:", "Action"))][:3] == form
+    assert [
+        line.split(":")[0]
+        for line in model.requests[0].system.splitlines()
+        if line.startswith(("Thought:", "Action"))
+    ][:3] == form
     schema = model.requests[2].response_schema
     assert schema is not None
     for value in read(replies):

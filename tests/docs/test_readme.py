@@ -11,12 +11,21 @@ from .trees import tree
 
 
 async def test_readme_does_what_it_says(tell: Tell) -> None:
-    """Agents work together, one answers and closes a ticket while a backend looks on, and commands start, show and cancel turns."""
+    """Agents work together, one answers and closes a ticket while a backend looks on, and commands
+    start, show and cancel turns.
+    """
     scripts = tree()
-    reads, closes = calls(call("read_ticket", number="4711")), calls(call("close_ticket", number="4711"))
-    scripts.scripts["Answer ticket 4711."] = ScriptedModel(reads, closes, says("30 days"), says("again"))
+    reads, closes = (
+        calls(call("read_ticket", number="4711")),
+        calls(call("close_ticket", number="4711")),
+    )
+    scripts.scripts["Answer ticket 4711."] = ScriptedModel(
+        reads, closes, says("30 days"), says("again")
+    )
     async with tell("README.md") as story:
-        await story.up_to("Perdure", "text")  # what `make demo` prints: test_slow_commands.py compares it
+        await story.up_to(
+            "Perdure", "text"
+        )  # what `make demo` prints: test_slow_commands.py compares it
         app, editor = await story.defining("app"), await story.defining("editor")
         agents = Registry([*app.registry.agents(), story["researcher"], story["writer"], editor])
         client = await story.works(replace(app, agents=agents), scripts)
@@ -25,8 +34,14 @@ async def test_readme_does_what_it_says(tell: Tell) -> None:
         printed = await story.prints(answer("4711"))
         report = await (await client.get("ticket-4711")).result()
 
-    assert (report.output, report.steps[0].results[0].content) == ("30 days", "How long is the notice period?")
-    assert "closed 'How long is the notice period?', once, under " in report.steps[1].results[0].content
+    assert (report.output, report.steps[0].results[0].content) == (
+        "30 days",
+        "How long is the notice period?",
+    )
+    assert (
+        "closed 'How long is the notice period?', once, under "
+        in report.steps[1].results[0].content
+    )
     assert "TurnEnded" in printed.splitlines()[-1]
 
 

@@ -9,16 +9,28 @@ from perdure.testing import ScriptedModel, call, calls, says
 from .conftest import Tell
 
 
-async def test_skills_are_read_from_folders_as_the_page_says(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder that is drawn, with the file that is shown in it; one skill stands in the prompt, the other is on demand."""
-    loads = calls(call("price_of", item="tea"), call("load_skill", name="letters"), call("load_skill", name="letters", path="refund.md"))
+async def test_skills_are_read_from_folders_as_the_page_says(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that is drawn, with the file that is shown in it; one skill stands in the prompt,
+    the other is on demand.
+    """
+    loads = calls(
+        call("price_of", item="tea"),
+        call("load_skill", name="letters"),
+        call("load_skill", name="letters", path="refund.md"),
+    )
     model = ScriptedModel(loads, says("30 euros"))
     async with tell("skills") as story:
         monkeypatch.chdir(story.terminal.folder)
         agent = await story.defining("agent")
         drawn = await story.up_to("Folders with a SKILL.md", "text")
         shown = await story.up_to("Folders with a SKILL.md", "text")
-        texts = {"refunds/SKILL.md": "Refund what was paid.", "letters/SKILL.md": shown.text, "letters/refund.md": "Dear customer,"}
+        texts = {
+            "refunds/SKILL.md": "Refund what was paid.",
+            "letters/SKILL.md": shown.text,
+            "letters/refund.md": "Dear customer,",
+        }
         for path, text in texts.items():
             file = Path("skills") / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +45,11 @@ async def test_skills_are_read_from_folders_as_the_page_says(tell: Tell, monkeyp
     assert "Refund what was paid." in prompt
     assert "Address the customer by name." not in prompt
     told = [result.content for result in report.steps[0].results]
-    assert (told[0], "Address the customer by name." in told[1], told[2]) == ("30 euros", True, "Dear customer,")
+    assert (told[0], "Address the customer by name." in told[1], told[2]) == (
+        "30 euros",
+        True,
+        "Dear customer,",
+    )
 
 
 def tree(folder: Path) -> list[str]:
@@ -44,5 +60,8 @@ def tree(folder: Path) -> list[str]:
         last = index == len(folders) - 1
         lines.append(f"{'└' if last else '├'}── {inner.name}/")
         files = sorted(inner.iterdir())
-        lines += [f"{' ' if last else '│'}   {'└' if file == files[-1] else '├'}── {file.name}" for file in files]
+        lines += [
+            f"{' ' if last else '│'}   {'└' if file == files[-1] else '├'}── {file.name}"
+            for file in files
+        ]
     return lines

@@ -1,4 +1,6 @@
-"""Commands of the pages that bring everything they need: a server, workers, and a folder of documents."""
+"""Commands of the pages that bring everything they need: a server, workers, and a folder of
+documents.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,27 @@ from .commands import Command, Terminal, commands
 from .pages import BLOCKS, README, ROOT
 
 pytestmark = pytest.mark.slow
-ASKS = [one for block in BLOCKS if block.language == "console" for one in commands(block) if one.words[:2] == ["perdure", "ask"]]
+ASKS = [
+    one
+    for block in BLOCKS
+    if block.language == "console"
+    for one in commands(block)
+    if one.words[:2] == ["perdure", "ask"]
+]
 
 
 @pytest.mark.parametrize("command", ASKS, ids=lambda command: command.text)
 async def test_question_about_a_folder_is_answered(command: Command, tmp_path: Path) -> None:
     """With the folder that it names; a stub stands in for a model of the reader's own."""
     (tmp_path / "handbook").mkdir()
-    (tmp_path / "handbook/notice.md").write_text("# Notice\n\nThe notice period is 30 days.\n", encoding="utf-8")
+    (tmp_path / "handbook/notice.md").write_text(
+        "# Notice\n\nThe notice period is 30 days.\n", encoding="utf-8"
+    )
     with StubProvider([{"text": "30 days, says notice.md:3."}]) as stub:
         address = command.text.replace("http://127.0.0.1:11434/v1", stub.base_url)
-        await Terminal(tmp_path, "").run(Command(command.where, address, command.shown or "…\n…30 days…\n…\n"))
+        await Terminal(tmp_path, "").run(
+            Command(command.where, address, command.shown or "…\n…30 days…\n…\n")
+        )
 
 
 async def test_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:

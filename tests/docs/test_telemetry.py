@@ -15,10 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from perdure import Agent, tool
 from perdure.activities.error_log import log_raised
-from perdure.activities.models import ModelRequest
-from perdure.places import raised
+from perdure.agents.tracebacks import raised
+from perdure.providers import ModelAnswer, ModelRequest
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.wire import ModelAnswer
 from perdure.worker.logs import Lines
 
 from .conftest import Tell
@@ -71,7 +70,9 @@ class Posting(ScriptedModel):
 
 
 async def test_trace_of_a_turn_is_that_of_the_page(tell: Tell) -> None:
-    """Its spans, and under them those of libraries; a worker with an endpoint in its environment runs."""
+    """Its spans, and under them those of libraries; a worker with an endpoint in its environment
+    runs.
+    """
     model = Posting(calls(call("search_handbook", words="notice")), says("30 days"))
     seen = InMemorySpanExporter()
     async with tell("telemetry") as story:
@@ -103,7 +104,9 @@ def tree(spans: Sequence[ReadableSpan], parent: int | None = None, before: str =
     lines = []
     for index, one in enumerate(sorted(under, key=lambda one: one.start_time or 0)):
         last = index == len(under) - 1
-        branch, rest = ("", "") if parent is None else ("└── ", "    ") if last else ("├── ", "│   ")
+        branch, rest = (
+            ("", "") if parent is None else ("└── ", "    ") if last else ("├── ", "│   ")
+        )
         assert one.context is not None
         lines += [before + branch + one.name, *tree(spans, one.context.span_id, before + rest)]
     return lines

@@ -12,7 +12,9 @@ from .conftest import Tell
 
 
 async def test_tools_run_as_the_page_says(tell: Tell) -> None:
-    """One with an idempotency key, a method, two at once, and one of an agent that a factory makes, and one from a schema."""
+    """One with an idempotency key, a method, two at once, and one of an agent that a factory makes,
+    and one from a schema.
+    """
     bank = given.Bank()
 
     @contextlib.asynccontextmanager
@@ -35,7 +37,10 @@ async def test_tools_run_as_the_page_says(tell: Tell) -> None:
             *(calls(call("send_money", recipient="Ada", euros=30)), says("sent")),
         )
         client = await story.works(AgentWorker(registry, lifespan=lifespan), model)
-        runs = [await client.run(name, "Go.", labels={"language": "Norwegian"}) for name in ("payer", "library", "buyer", "seller", "teller")]
+        runs = [
+            await client.run(name, "Go.", labels={"language": "Norwegian"})
+            for name in ("payer", "library", "buyer", "seller", "teller")
+        ]
 
     told = [[result.content for result in report.steps[0].results] for report in runs]
     assert told == [

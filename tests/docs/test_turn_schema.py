@@ -10,9 +10,18 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from perdure import AssistantMessage, MessagesTypeAdapter, Text, Thinking, ToolCall, ToolMessage, UserMessage, errors
-from perdure.activities.payloads import unpack
-from perdure.wire import TurnRequest
+from perdure import (
+    AssistantMessage,
+    MessagesTypeAdapter,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    errors,
+)
+from perdure.temporal.payloads import unpack
+from perdure.turn.wire import TurnRequest
 
 from . import turn_schema
 
@@ -24,21 +33,52 @@ SAID = (
 )
 ACCEPTED: list[dict[str, Any]] = [
     {"agent": "support", "task": "Answer."},
-    {"agent": "support", "task": {"content": [{"type": "text", "text": "Look."}, {"type": "media", "media_type": "image/png", "data": "AA=="}]}},
     {
         "agent": "support",
-        "task": {"content": "Answer.", "type": "mail", "allowed_tools": [], "budget": {"tokens": 9}, "requires_human_approval": True},
+        "task": {
+            "content": [
+                {"type": "text", "text": "Look."},
+                {"type": "media", "media_type": "image/png", "data": "AA=="},
+            ]
+        },
+    },
+    {
+        "agent": "support",
+        "task": {
+            "content": "Answer.",
+            "type": "mail",
+            "allowed_tools": [],
+            "budget": {"tokens": 9},
+            "requires_human_approval": True,
+        },
         "context": {"customer": "Jo"},
         "history": json.loads(MessagesTypeAdapter.dump_json(SAID)),
         "labels": {"team": "red"},
-        "budget": {"usd": "0.50", "time": "PT10M", "tokens": 1000, "model_calls": 3, "tool_calls": 3},
-        "options": {"temperature": 0.5, "max_output_tokens": 100, "stop_sequences": ["END"], "tool_choice": "auto", "extra": {"seed": 1}},
+        "budget": {
+            "usd": "0.50",
+            "time": "PT10M",
+            "tokens": 1000,
+            "model_calls": 3,
+            "tool_calls": 3,
+        },
+        "options": {
+            "temperature": 0.5,
+            "max_output_tokens": 100,
+            "stop_sequences": ["END"],
+            "tool_choice": "auto",
+            "extra": {"seed": 1},
+        },
         "allowed_tools": ["add"],
         "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
         "model": "openai:gpt-5-mini",
         "live": True,
     },
-    {"agent": "support", "task": "", "context": {"blocks": {"question": "Why?"}}, "budget": {"usd": 2}},
+    {
+        "agent": "support",
+        "task": "",
+        "context": {"blocks": {"question": "Why?"}},
+        "budget": {"usd": 2},
+    },
 ]
 REFUSED: dict[str, dict[str, Any]] = {
     "no task": {"agent": "support"},
@@ -47,7 +87,11 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a budget without a limit": {"agent": "support", "task": "Answer.", "budget": {}},
     "tokens as a string": {"agent": "support", "task": "Answer.", "budget": {"tokens": "9"}},
     "a label that is a number": {"agent": "support", "task": "Answer.", "labels": {"team": 1}},
-    "a message without its role": {"agent": "support", "task": "Answer.", "history": [{"results": []}]},
+    "a message without its role": {
+        "agent": "support",
+        "task": "Answer.",
+        "history": [{"results": []}],
+    },
     "a part without its type": {"agent": "support", "task": {"content": [{"text": "Look."}]}},
     "blocks that are a string": {"agent": "support", "task": "", "context": {"blocks": "Why?"}},
     "tools as one string": {"agent": "support", "task": "Answer.", "allowed_tools": "add"},
@@ -56,7 +100,11 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 def is_valid(given: Any) -> bool:
     """Whether the published schema takes it."""
-    return bool(jsonschema.Draft202012Validator(json.loads(turn_schema.FILE.read_text(encoding="utf-8"))).is_valid(given))
+    return bool(
+        jsonschema.Draft202012Validator(
+            json.loads(turn_schema.FILE.read_text(encoding="utf-8"))
+        ).is_valid(given)
+    )
 
 
 def read(given: Any) -> TurnRequest:
@@ -67,7 +115,9 @@ def read(given: Any) -> TurnRequest:
 
 @pytest.mark.accepts("P22")
 def test_schema_of_the_input_is_that_of_the_types() -> None:
-    """`python -m tests.docs.turn_schema` writes it anew, and every field of the input but that of delegates is in it."""
+    """`python -m tests.docs.turn_schema` writes it anew, and every field of the input but that of
+    delegates is in it.
+    """
     assert turn_schema.FILE.read_text(encoding="utf-8") == turn_schema.text()
     assert set(turn_schema.DESCRIPTIONS) == set(TurnRequest.model_fields) - {"lineage"}
     jsonschema.Draft202012Validator.check_schema(turn_schema.schema())

@@ -20,4 +20,7 @@ async def test_answers_are_instances_as_the_page_says(tell: Tell) -> None:
         report = await client.run(clerk, "Read it.")
         total = await story.defining("total")
 
-    assert (report.output, total) == (story["Invoice"](number="RE-1042", total=Decimal("12.50")), Decimal("12.50"))
+    assert (report.output, total) == (
+        story["Invoice"](number="RE-1042", total=Decimal("12.50")),
+        Decimal("12.50"),
+    )

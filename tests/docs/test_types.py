@@ -19,30 +19,61 @@ from .pages import PAGES, README, ROOT, Block, Page
 OPTIONS = [
     *("--strict", "--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"),
     *("--disable-error-code", "top-level-await"),
-    *("--disable-error-code", "syntax"),  # `async for` outside of a function, as in a notebook; compiling a block finds the rest
+    *(
+        "--disable-error-code",
+        "syntax",
+    ),  # `async for` outside of a function, as in a notebook; compiling a block finds the rest
     *("--cache-dir", str(ROOT / ".mypy_cache/docs")),
     *("--config-file", "mypy.ini"),
 ]
-GIVEN = {*typing.get_type_hints(given), *(name for name, value in vars(given).items() if getattr(value, "__module__", "") == given.__name__)}
+GIVEN = {
+    *typing.get_type_hints(given),
+    *(
+        name
+        for name, value in vars(given).items()
+        if getattr(value, "__module__", "") == given.__name__
+    ),
+}
 
 
 def names(tree: ast.AST) -> tuple[set[str], set[str]]:
     """Names that are bound anywhere in a text, and names that are used."""
-    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    bound |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
-    bound |= {(alias.asname or alias.name) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
+    bound |= {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    bound |= {
+        (alias.asname or alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
     return bound, {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def module(page: Page, blocks: Iterable[Block]) -> str:
-    """Blocks as one module, after what they take for granted. Lines that are not Python are empty, so lines are those of the page."""
+    """Blocks as one module, after what they take for granted.
+
+    Lines that are not Python are empty, so lines are those of the page.
+    """
     lines: list[str] = []
     for block in blocks:
         lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
     text = "\n".join([*lines, ""])
     for stem in {Path(name).stem for name in {**README.files(), **page.files()}}:
-        text = re.sub(rf"^from {stem} import", f"from {owner(page, stem)}__{stem} import", text, flags=re.MULTILINE)
+        text = re.sub(
+            rf"^from {stem} import",
+            f"from {owner(page, stem)}__{stem} import",
+            text,
+            flags=re.MULTILINE,
+        )
     bound, used = names(ast.parse(text))
     if not (taken := sorted(GIVEN & used - bound)):
         return text
@@ -56,14 +87,22 @@ def owner(page: Page, stem: str) -> str:
 
 
 def modules() -> dict[str, str]:
-    """Every Python block, by the name of the module that it is checked in: those of a page together, files, programs and tests alone."""
+    """Every Python block, by the name of the module that it is checked in: those of a page
+    together, files, programs and tests alone.
+    """
     found: dict[str, str] = {}
     for page in PAGES:
         python = [block for block in page.blocks if block.language == "python"]
         alone = [block for block in python if block.is_program or block.is_test]
         found |= {f"{page.module}_{block.line}": module(page, [block]) for block in alone}
-        found |= {f"{page.module}__{Path(block.file).stem}": module(page, [block]) for block in python if block.file and block not in alone}
-        found[page.module] = module(page, [block for block in python if block not in alone and not block.file])
+        found |= {
+            f"{page.module}__{Path(block.file).stem}": module(page, [block])
+            for block in python
+            if block.file and block not in alone
+        }
+        found[page.module] = module(
+            page, [block for block in python if block not in alone and not block.file]
+        )
     return found
 
 
@@ -72,10 +111,21 @@ def test_blocks_type_check(tmp_path: Path) -> None:
     """Of all pages, in one run."""
     for name, text in modules().items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-    (tmp_path / "mypy.ini").write_text("[mypy]\n", encoding="utf-8")  # a reader has no plugin of pydantic's
-    environment = {**os.environ, "MYPYPATH": str(ROOT)}  # mypy does not see an editable installation
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\n", encoding="utf-8"
+    )  # a reader has no plugin of pydantic's
+    environment = {
+        **os.environ,
+        "MYPYPATH": str(ROOT),
+    }  # mypy does not see an editable installation
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", *OPTIONS, "."], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, "-m", "mypy", *OPTIONS, "."],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,14 +17,22 @@ def asks(name: str, **arguments: object) -> Reply:
 
 def tree() -> ByTask:
     """A page on notice periods: two researchers and a writer, who has it checked."""
-    tasks = [("researcher", "How long is it?"), ("researcher", "Who may give it?"), ("writer", "Write the page")]
+    tasks = [
+        ("researcher", "How long is it?"),
+        ("researcher", "Who may give it?"),
+        ("writer", "Write the page"),
+    ]
     answer = says("30 days", usage=COSTS)
     return ByTask(
         {
-            "A page on notice periods": ScriptedModel(asks("spawn_agents", tasks=[{"agent": a, "task": t} for a, t in tasks]), answer),
+            "A page on notice periods": ScriptedModel(
+                asks("spawn_agents", tasks=[{"agent": a, "task": t} for a, t in tasks]), answer
+            ),
             "How long is it?": ScriptedModel(answer),
             "Who may give it?": ScriptedModel(answer),
-            "Write the page": ScriptedModel(asks("delegate_to_agent", agent="researcher", task="Check it"), answer),
+            "Write the page": ScriptedModel(
+                asks("delegate_to_agent", agent="researcher", task="Check it"), answer
+            ),
             "Check it": ScriptedModel(answer),
         }
     )

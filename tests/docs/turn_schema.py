@@ -1,4 +1,6 @@
-"""The published JSON schema of a turn's input: `python -m tests.docs.turn_schema` writes `docs/assets/turn.schema.json` from the types."""
+"""The published JSON schema of a turn's input: `python -m tests.docs.turn_schema` writes
+`docs/assets/turn.schema.json` from the types.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perdure.wire import TurnRequest
+from perdure.turn.wire import TurnRequest
 
 FILE = Path(__file__).parents[2] / "docs/assets/turn.schema.json"
 
 NULL = {"type": "null"}
 STRING = {"type": "string"}
-MONEY = {"anyOf": [{"type": "string", "pattern": r"^\d{1,9}(\.\d{1,9})?$"}, {"type": "integer", "exclusiveMinimum": 0}, NULL]}
+MONEY = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^\d{1,9}(\.\d{1,9})?$"},
+        {"type": "integer", "exclusiveMinimum": 0},
+        NULL,
+    ]
+}
 BLOCKS = {"type": "object", "additionalProperties": STRING, "not": {"required": ["blocks"]}}
 OURS = ("title", "default", "discriminator", "decimal_places", "max_digits", "gt", "ge", "le")
 """Keywords of pydantic that say nothing to the author of an input, or are not JSON schema."""
@@ -27,7 +35,9 @@ DESCRIPTIONS = {
     "options": "options of the requests to the model; they override those of the agent",
     "allowed_tools": "the only tools that may be called; null for all, [] for none",
     "output_schema": "the JSON schema of the answer; it overrides that of the agent",
-    "model": "the model, as provider:model or an alias of the worker; it overrides that of the agent",
+    "model": (
+        "the model, as provider:model or an alias of the worker; it overrides that of the agent"
+    ),
     "live": "whether the text is shown while the model writes it",
 }
 """Of every field of the input, except for the one that only Perdure sets."""
@@ -50,7 +60,10 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "required": given["required"],
         "additionalProperties": False,
-        "properties": {name: {"description": words, **_plain(fields[name])} for name, words in DESCRIPTIONS.items()},
+        "properties": {
+            name: {"description": words, **_plain(fields[name])}
+            for name, words in DESCRIPTIONS.items()
+        },
         "$defs": {name: _tagged(_plain(part)) for name, part in sorted(parts.items())},
     }
 
@@ -64,7 +77,9 @@ def _plain(given: Any, *, names: bool = False) -> Any:
     kept = {key: value for key, value in given.items() if names or key not in OURS}
     if not names and "description" in kept:
         kept["description"] = kept["description"].split("\n\n")[0]
-    return {key: _plain(value, names=key == "properties" and not names) for key, value in kept.items()}
+    return {
+        key: _plain(value, names=key == "properties" and not names) for key, value in kept.items()
+    }
 
 
 def _tagged(part: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from perdure.clients import Turn
-from perdure.facts import WaitBegan
+from perdure.events import WaitBegan
 
 T = TypeVar("T")
 

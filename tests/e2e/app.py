@@ -1,6 +1,9 @@
-"""The agent of the crash stories. Its worker is a process of its own: `python -m perdure worker tests.e2e.app:make`.
+"""The agent of the crash stories.
 
-Every tool notes its call in the journal, a file that outlives the process, before it does anything else.
+Its worker is a process of its own: `python -m perdure worker tests.e2e.app:make`.
+
+Every tool notes its call in the journal, a file that outlives the process, before it does anything
+else.
 """
 
 import asyncio
@@ -31,7 +34,10 @@ def note(ctx: ToolContext[Any], what: str) -> None:
 
 @tool(idempotent=True, timeout=timedelta(seconds=90))
 async def fetch(ctx: ToolContext[None], what: str, first_s: float = 0) -> str:
-    """May run again. Its first attempt takes `first_s` seconds, and blocks the tool loop in a turn labelled `jam`."""
+    """May run again.
+
+    Its first attempt takes `first_s` seconds, and blocks the tool loop in a turn labelled `jam`.
+    """
     note(ctx, what)
     if ctx.attempt == 1 and "jam" in ctx.labels:
         time.sleep(JAMMED_S)  # noqa: ASYNC251 - it is a tool that behaves badly
@@ -71,5 +77,10 @@ def leave(ctx: ToolContext[None], what: str) -> str:
 def make() -> AgentWorker:
     """The worker that the environment describes."""
     provider = OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")
-    agent = Agent(name=AGENT, model="stub:clerk", instructions="Do as told.", tools=[fetch, charge, die, die_once, leave])
+    agent = Agent(
+        name=AGENT,
+        model="stub:clerk",
+        instructions="Do as told.",
+        tools=[fetch, charge, die, die_once, leave],
+    )
     return AgentWorker(agent, providers={"stub": provider})

@@ -1,4 +1,6 @@
-"""The command line as real processes, for tests: in a folder of its own, with nothing set that a fresh machine would not have."""
+"""The command line as real processes, for tests: in a folder of its own, with nothing set that a
+fresh machine would not have.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,18 @@ T = TypeVar("T")
 
 
 class CommandLine:
-    """`perdure` in a folder of its own, with nothing set in its environment that a fresh machine would not have."""
+    """`perdure` in a folder of its own, with nothing set in its environment that a fresh machine
+    would not have.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("PERDURE_", "TEMPORAL_", "OPENAI_", "NO_COLOR", "FORCE_COLOR", "COLUMNS"))
+            if not name.startswith(
+                ("PERDURE_", "TEMPORAL_", "OPENAI_", "NO_COLOR", "FORCE_COLOR", "COLUMNS")
+            )
         }
         self.environment = {**kept, "HOME": str(folder)}
 
@@ -102,11 +108,17 @@ class CommandLine:
 
 @contextlib.contextmanager
 def beside_a_worker(agents: str, folder: Path, address: str) -> Iterator[CommandLine]:
-    """The command line beside a worker for this program of agents, which it needs no options to reach."""
+    """The command line beside a worker for this program of agents, which it needs no options to
+    reach.
+    """
     here = CommandLine(folder)
     (folder / "agents.py").write_text(agents, encoding="utf-8")
     queue = f"test-{secrets.token_hex(6)}"
-    here.environment |= {"TEMPORAL_ADDRESS": address, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "1"}
+    here.environment |= {
+        "TEMPORAL_ADDRESS": address,
+        "PERDURE_TASK_QUEUE": queue,
+        "PERDURE_GRACE_S": "1",
+    }
     with here.started("worker", "agents:app") as worker:
         worker.wait_for(queue)
         yield here
@@ -125,7 +137,11 @@ class Started:
 
     def wait_for(self, pattern: str, *, within_s: float = 60.0) -> re.Match[str]:
         """Wait until stderr holds this."""
-        found = wait_until(lambda: re.search(pattern, self.stderr), f"{pattern} in {self.stderr!r}", within_s=within_s)
+        found = wait_until(
+            lambda: re.search(pattern, self.stderr),
+            f"{pattern} in {self.stderr!r}",
+            within_s=within_s,
+        )
         assert found is not None
         return found
 
@@ -172,7 +188,9 @@ def at_work(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> It
     (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
     queue = f"test-{secrets.token_hex(6)}"
     with CommandLine(folder).started(
-        *("worker", "agents:registry", "--address", perdure_server), PERDURE_TASK_QUEUE=queue, PERDURE_GRACE_S="1"
+        *("worker", "agents:registry", "--address", perdure_server),
+        PERDURE_TASK_QUEUE=queue,
+        PERDURE_GRACE_S="1",
     ) as worker:
         worker.wait_for(queue)
         yield ["--address", perdure_server, "--task-queue", queue]

@@ -1,4 +1,6 @@
-"""Agents whose tools are those of an MCP server, in a worker that is a process of its own: `python -m perdure worker tests.e2e.mcp_app:make`."""
+"""Agents whose tools are those of an MCP server, in a worker that is a process of its own:
+`python -m perdure worker tests.e2e.mcp_app:make`.
+"""
 
 import os
 import sys
@@ -17,4 +19,9 @@ def make() -> AgentWorker:
     """The worker."""
     server = MCPServer.stdio("notes", [sys.executable, "-S", str(SERVER), os.environ["E2E_NOTES"]])
     agent = Agent(name=AGENT, model="stub:keeper", toolboxes=[server])
-    return AgentWorker(agent, providers={"stub": OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")})
+    return AgentWorker(
+        agent,
+        providers={
+            "stub": OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")
+        },
+    )

@@ -13,8 +13,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 
-from perdure.activities.signatures import CALL_MODEL
 from perdure.clients import Turn
+from perdure.temporal.names import CALL_MODEL
 
 from .stories import GONE_S, ROOT, Process, Story, kill
 
@@ -22,7 +22,10 @@ PREVIOUS, THIS = "previous", "this"
 
 
 class Deploy:
-    """Workers of both releases on the queue of a story. Each process has a name: its release, and which of its processes it is."""
+    """Workers of both releases on the queue of a story.
+
+    Each process has a name: its release, and which of its processes it is.
+    """
 
     def __init__(self, story: Story, previous: Path) -> None:
         self._story = story
@@ -36,7 +39,15 @@ class Deploy:
         name = f"{release}-{self._started[release]}"
         with self._log(name).open("wb") as output:
             self._running[release] = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "perdure", "worker", "two_releases_app:make", "--address", self._story._address),
+                *(
+                    sys.executable,
+                    "-m",
+                    "perdure",
+                    "worker",
+                    "two_releases_app:make",
+                    "--address",
+                    self._story._address,
+                ),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
@@ -47,7 +58,10 @@ class Deploy:
         self._story.workers.append(self._running[release])
         await self._polls(name, self._running[release])
         package = self._trees[release] / "perdure"
-        assert f"code: {package / '__init__.py'} {package / 'workflows/__init__.py'}\n" in self._said(name)
+        assert (
+            f"code: {package / '__init__.py'} {package / 'workflows/__init__.py'}\n"
+            in self._said(name)
+        )
 
     async def replace(self, release: str) -> None:
         """Kill the worker of a release, and start another."""
@@ -72,7 +86,10 @@ class Deploy:
 
     async def _polls(self, name: str, process: Process) -> None:
         """Wait until a worker takes tasks of both kinds."""
-        for kind in (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY):
+        for kind in (
+            TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+            TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        ):
             async with asyncio.timeout(GONE_S):
                 while name not in await self._pollers(kind):
                     assert process.returncode is None, self._said(name)
@@ -80,8 +97,17 @@ class Deploy:
 
     async def _pollers(self, kind: TaskQueueType.ValueType) -> set[str]:
         client = self._story.client
-        asked = DescribeTaskQueueRequest(namespace=client.temporal.namespace, task_queue=TaskQueue(name=client.task_queue), task_queue_type=kind)
-        return {poller.identity for poller in (await client.temporal.workflow_service.describe_task_queue(asked)).pollers}
+        asked = DescribeTaskQueueRequest(
+            namespace=client.temporal.namespace,
+            task_queue=TaskQueue(name=client.task_queue),
+            task_queue_type=kind,
+        )
+        return {
+            poller.identity
+            for poller in (
+                await client.temporal.workflow_service.describe_task_queue(asked)
+            ).pollers
+        }
 
 
 @dataclass(frozen=True)
@@ -101,7 +127,10 @@ class Hands:
     @property
     def are_of_both(self) -> bool:
         """Whether both releases ran workflow tasks and activities of the turn."""
-        return all({name.partition("-")[0] for name in names} == {PREVIOUS, THIS} for names in (self.decided, self.worked))
+        return all(
+            {name.partition("-")[0] for name in names} == {PREVIOUS, THIS}
+            for names in (self.decided, self.worked)
+        )
 
 
 async def hands(story: Story, turn: Turn) -> Hands:
@@ -109,9 +138,16 @@ async def hands(story: Story, turn: Turn) -> Hands:
     events = {event.event_id: event for event in (await story.client.history(turn)).events}
     ran = list(_activities(events))
     return Hands(
-        decided=frozenset(_decider(event) for event in events.values() if event.HasField("workflow_task_completed_event_attributes")),
+        decided=frozenset(
+            _decider(event)
+            for event in events.values()
+            if event.HasField("workflow_task_completed_event_attributes")
+        ),
         worked=frozenset(worker for _, _, worker in ran),
-        crossed=sum(kind == CALL_MODEL and decider.partition("-")[0] != worker.partition("-")[0] for kind, decider, worker in ran),
+        crossed=sum(
+            kind == CALL_MODEL and decider.partition("-")[0] != worker.partition("-")[0]
+            for kind, decider, worker in ran
+        ),
     )
 
 
@@ -121,7 +157,11 @@ def _activities(events: Mapping[int, HistoryEvent]) -> Iterator[tuple[str, str, 
         if event.HasField("activity_task_started_event_attributes"):
             started = event.activity_task_started_event_attributes
             scheduled = events[started.scheduled_event_id].activity_task_scheduled_event_attributes
-            yield scheduled.activity_type.name, _decider(events[scheduled.workflow_task_completed_event_id]), started.identity
+            yield (
+                scheduled.activity_type.name,
+                _decider(events[scheduled.workflow_task_completed_event_id]),
+                started.identity,
+            )
 
 
 def _decider(event: HistoryEvent) -> str:

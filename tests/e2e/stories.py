@@ -1,7 +1,9 @@
-"""What a crash story needs: a provider that answers each request in words of its own, workers as processes, and the records outside of them.
+"""What a crash story needs: a provider that answers each request in words of its own, workers as
+processes, and the records outside of them.
 
-The judge is never the product alone. The provider has every request in its log before it answers; every tool call is in the journal before it
-takes effect; Temporal's history says which attempts there were. A story compares the three.
+The judge is never the product alone. The provider has every request in its log before it answers;
+every tool call is in the journal before it takes effect; Temporal's history says which attempts
+there were. A story compares the three.
 """
 
 import asyncio
@@ -21,14 +23,22 @@ import pytest
 from temporalio.client import Client
 
 from perdure import AgentReport, Outcome
-from perdure.activities.connection import connect
-from perdure.activities.history import HistoryReader
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers.openai_chat import body_of
 from perdure.clients import Turn
 from perdure.clients.events import Event
-from perdure.facts import CallFailed, Fact, Key, ModelAnswered, Scheduled, ToolLost, ToolReturned
+from perdure.temporal.connect import connect
+from perdure.temporal.history import HistoryReader
 from perdure.testing.stub_provider import Call, LoggedRequest, Reply, StubProvider, read_log
+from perdure.turn.facts import (
+    CallFailed,
+    Fact,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    ToolLost,
+    ToolReturned,
+)
 
 from ..conftest import RecordingClient, check_history, eventually, fold_history
 from .app import AGENT
@@ -60,12 +70,16 @@ def says(text: str, delay_s: float = 0) -> Reply:
 
 
 class Improviser(StubProvider):
-    """The stub provider, which never says the same thing twice: each text ends with the number of the request.
+    """The stub provider, which never says the same thing twice: each text ends with the number of
+    the request.
 
-    Like a real model's, the answers of two attempts differ, so a transcript that mixes them gives itself away.
+    Like a real model's, the answers of two attempts differ, so a transcript that mixes them gives
+    itself away.
     """
 
-    def answer(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
         """The stub's reply with the number in it."""
         status, more, content = super().answer(body, headers)
         reply = json.loads(content)
@@ -92,7 +106,14 @@ class Entry:
 class Story:
     """A provider, a client and workers on one task queue; everything it starts ends with its block."""
 
-    def __init__(self, address: str, folder: Path, replies: tuple[Reply, ...] = (), *, stub: StubProvider | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        folder: Path,
+        replies: tuple[Reply, ...] = (),
+        *,
+        stub: StubProvider | None = None,
+    ) -> None:
         self.stub = stub or Improviser(replies, folder / "requests.jsonl")
         self.workers: list[Process] = []
         self._address = address
@@ -134,7 +155,12 @@ class Story:
 
     async def worker(self, app: str = "tests.e2e.app:make", **environment: str) -> Process:
         """Start a worker process."""
-        ours = {"E2E_PROVIDER": self.stub.base_url, "E2E_JOURNAL": str(self._journal), "PERDURE_TASK_QUEUE": self._queue, "NO_PROXY": "*"}
+        ours = {
+            "E2E_PROVIDER": self.stub.base_url,
+            "E2E_JOURNAL": str(self._journal),
+            "PERDURE_TASK_QUEUE": self._queue,
+            "NO_PROXY": "*",
+        }
         with (self._folder / f"worker-{len(self.workers)}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "perdure", "worker", app, "--address", self._address),
@@ -150,7 +176,11 @@ class Story:
 
     def journal(self) -> list[Entry]:
         """Every tool call that began, in order."""
-        lines = self._journal.read_text(encoding="utf-8").splitlines(keepends=True) if self._journal.exists() else []
+        lines = (
+            self._journal.read_text(encoding="utf-8").splitlines(keepends=True)
+            if self._journal.exists()
+            else []
+        )
         return [Entry(**json.loads(line)) for line in lines if line.endswith("\n")]
 
     def log(self) -> list[LoggedRequest]:
@@ -167,22 +197,36 @@ class Story:
 
     def requests(self) -> dict[int, int]:
         """How often the provider was asked, by step."""
-        return dict(sorted(Counter(request.assistant_messages + 1 for request in self.log()).items()))
+        return dict(
+            sorted(Counter(request.assistant_messages + 1 for request in self.log()).items())
+        )
 
     async def asked(self, times: int) -> None:
         """Wait until the provider has got so many requests."""
-        await eventually(lambda: len(self.log()) >= times, f"request {times} arrives", within_s=GONE_S)
+        await eventually(
+            lambda: len(self.log()) >= times, f"request {times} arrives", within_s=GONE_S
+        )
 
     async def begun(self, what: str, attempt: int = 1) -> None:
         """Wait until a tool call has begun."""
-        await eventually(lambda: (what, attempt) in self.ran(), f"{what} begins, attempt {attempt}", within_s=GONE_S)
+        await eventually(
+            lambda: (what, attempt) in self.ran(),
+            f"{what} begins, attempt {attempt}",
+            within_s=GONE_S,
+        )
 
     async def calls_begun(self, count: int) -> None:
         """Wait until so many requests and tool calls have begun."""
-        await eventually(lambda: len(self.log()) + len(self.journal()) >= count, f"{count} calls have begun", within_s=GONE_S)
+        await eventually(
+            lambda: len(self.log()) + len(self.journal()) >= count,
+            f"{count} calls have begun",
+            within_s=GONE_S,
+        )
 
     async def report(self, turn: Turn) -> AgentReport:
-        """The report of a turn that must complete, checked against everything that is known from outside."""
+        """The report of a turn that must complete, checked against everything that is known from
+        outside.
+        """
         async with asyncio.timeout(GONE_S):
             report = await turn.result()
         assert report.outcome is Outcome.COMPLETED
@@ -194,7 +238,10 @@ class Story:
     async def check_requests(self) -> None:
         """Every request holds what Temporal has recorded of one of the turns, and nothing else."""
         requests = list(self.stub.requests)
-        histories = [self.temporal.get_workflow_handle(turn, run_id=run).fetch_history() for turn, run in self.client.turns]
+        histories = [
+            self.temporal.get_workflow_handle(turn, run_id=run).fetch_history()
+            for turn, run in self.client.turns
+        ]
         states = [await fold_history(self.temporal, await history) for history in histories]
         assert_sent_as_recorded(requests, [state.messages for state in states])
 
@@ -215,7 +262,9 @@ Tell = Callable[..., Awaitable[Story]]
 
 @pytest.fixture
 async def tell(perdure_server: str, tmp_path: Path) -> AsyncIterator[Tell]:
-    """Begin a story with these replies of the provider; whatever it started has ended when the test has."""
+    """Begin a story with these replies of the provider; whatever it started has ended when the test
+    has.
+    """
     async with AsyncExitStack() as stack:
 
         async def begin(*replies: Reply, address: str = perdure_server) -> Story:
@@ -235,19 +284,33 @@ async def recorded(turn: Turn, key: str) -> Event:
     """Wait until Temporal has recorded how this activity ended, well or not."""
     async with asyncio.timeout(GONE_S):
         async for event in turn.events():
-            if isinstance(event.fact, ModelAnswered | ToolReturned | ToolLost | CallFailed) and event.fact.key == Key.parse(key):
+            if isinstance(
+                event.fact, ModelAnswered | ToolReturned | ToolLost | CallFailed
+            ) and event.fact.key == Key.parse(key):
                 return event
     raise AssertionError(f"the turn is over, without {key}")
 
 
-def assert_sent_as_recorded(requests: list[dict[str, Any]], transcripts: list[tuple[Any, ...]]) -> None:
-    """Every request holds the beginning of a transcript that Temporal has, word for word, up to where the model's turn is."""
-    known = [body_of(ModelRequest(model="", system="Do as told.", messages=messages))["messages"] for messages in transcripts]
+def assert_sent_as_recorded(
+    requests: list[dict[str, Any]], transcripts: list[tuple[Any, ...]]
+) -> None:
+    """Every request holds the beginning of a transcript that Temporal has, word for word, up to
+    where the model's turn is.
+    """
+    known = [
+        body_of(ModelRequest(model="", system="Do as told.", messages=messages))["messages"]
+        for messages in transcripts
+    ]
     for number, request in enumerate(requests, 1):
         sent = request["messages"]
         assert_paired(sent)
         length = len(sent)
-        follows = [whole for whole in known if whole[:length] == sent and (length == len(whole) or whole[length]["role"] == "assistant")]
+        follows = [
+            whole
+            for whole in known
+            if whole[:length] == sent
+            and (length == len(whole) or whole[length]["role"] == "assistant")
+        ]
         assert follows, f"request {number} holds a transcript that history does not have: {sent}"
 
 
@@ -264,7 +327,9 @@ def assert_recorded_once(facts: list[Fact]) -> None:
 
 
 def assert_paired(messages: list[Message]) -> None:
-    """The calls of every assistant message are followed by exactly their results, in order, before anybody speaks again."""
+    """The calls of every assistant message are followed by exactly their results, in order, before
+    anybody speaks again.
+    """
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":

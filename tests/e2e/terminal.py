@@ -27,13 +27,22 @@ _VARIES = (
 class Terminal:
     """A command that runs on a terminal."""
 
-    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str], columns: int = 80, lines: int = 24) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        columns: int = 80,
+        lines: int = 24,
+    ) -> None:
         self._ours, theirs = pty.openpty()
         self.raw = b""
         self._screen = pyte.HistoryScreen(columns, lines, history=1000)
         self._stream = pyte.ByteStream(self._screen)
         self.resize(columns, lines)
-        takes_it = f'exec "$@" < {os.ttyname(theirs)}'  # the first that a new session opens is its own, so that Ctrl-C is for it
+        takes_it = (  # the first that a new session opens is its own, so that Ctrl-C is for it
+            f'exec "$@" < {os.ttyname(theirs)}'
+        )
         self.process = subprocess.Popen(
             ["/bin/sh", "-c", takes_it, "sh", *command],
             cwd=folder,
@@ -57,7 +66,10 @@ class Terminal:
     @property
     def text(self) -> str:
         """What a person sees, with what has scrolled away."""
-        gone = ["".join(line[column].data for column in range(self._screen.columns)).rstrip() for line in self._screen.history.top]
+        gone = [
+            "".join(line[column].data for column in range(self._screen.columns)).rstrip()
+            for line in self._screen.history.top
+        ]
         return "\n".join([*gone, *(line.rstrip() for line in self._screen.display)]).rstrip()
 
     @property
@@ -72,7 +84,9 @@ class Terminal:
         """Wait until the screen shows this."""
         deadline = time.monotonic() + within_s
         while not (found := re.search(pattern, self.text)):
-            assert time.monotonic() < deadline, f"not within {within_s:g} s: {pattern} in\n{self.text}"
+            assert time.monotonic() < deadline, (
+                f"not within {within_s:g} s: {pattern} in\n{self.text}"
+            )
             self._read(0.2)
         return found
 
@@ -90,7 +104,9 @@ class Terminal:
         os.close(self._ours)
 
     def _read(self, patience_s: float) -> bool:
-        with contextlib.suppress(OSError):  # a terminal whose other end is closed is an error on Linux
+        with contextlib.suppress(
+            OSError
+        ):  # a terminal whose other end is closed is an error on Linux
             if select.select([self._ours], [], [], patience_s)[0]:
                 data = os.read(self._ours, 65536)
                 self.raw += data
@@ -100,7 +116,14 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(command: list[str], folder: Path, environment: Mapping[str, str], *, columns: int = 80, lines: int = 24) -> Iterator[Terminal]:
+def terminal(
+    command: list[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    columns: int = 80,
+    lines: int = 24,
+) -> Iterator[Terminal]:
     """A command on a terminal of its own, which is ended with the block."""
     made = Terminal(command, folder, environment, columns, lines)
     try:

@@ -1,4 +1,6 @@
-"""`perdure approvals` as a person meets it: a worker as a process, and a turn that waits for each test."""
+"""`perdure approvals` as a person meets it: a worker as a process, and a turn that waits for each
+test.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def perdure(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def waiting(perdure: CommandLine) -> Iterator[str]:
-    """The id of a turn that waits for three approvals. An id needs quotes in a shell where it has a space."""
+    """The id of a turn that waits for three approvals.
+
+    An id needs quotes in a shell where it has a space.
+    """
     turn_id = f"ticket {secrets.token_hex(6)}"
     with perdure.started("run", "support", "Close them.", "--id", turn_id):
         wait_until(lambda: "[call_1_1]" in look(perdure, turn_id), "the turn waits")
@@ -57,7 +62,11 @@ def waiting(perdure: CommandLine) -> Iterator[str]:
 
 def look(perdure: CommandLine, turn_id: str) -> str:
     """The call ids that wait."""
-    return "".join(f"[{line.split()[0]}]" for line in perdure("approvals", turn_id).stdout.splitlines() if line[:1].strip())
+    return "".join(
+        f"[{line.split()[0]}]"
+        for line in perdure("approvals", turn_id).stdout.splitlines()
+        if line[:1].strip()
+    )
 
 
 def answer(perdure: CommandLine, turn_id: str) -> str:
@@ -69,40 +78,70 @@ def answer(perdure: CommandLine, turn_id: str) -> str:
 def test_person_approves_edits_and_denies(perdure: CommandLine, waiting: str) -> None:
     """Each call on its own; each line says what was decided, and the turn goes on with it."""
     approved = perdure("approvals", waiting, "--approve", "call_1_1")
-    edited = perdure("approvals", waiting, "--approve", "call_1_2", "--arguments", '{"number": "99"}')
+    edited = perdure(
+        "approvals", waiting, "--approve", "call_1_2", "--arguments", '{"number": "99"}'
+    )
     left = look(perdure, waiting)
     denied = perdure("approvals", waiting, "--deny", "call_1_3", "--reason", "the customer called")
 
-    assert (approved.returncode, approved.stdout[:38]) == (0, 'approved  call_1_1  close  {"number": ')
-    assert (edited.returncode, edited.stdout) == (0, 'approved  call_1_2  close  {"number": "99"}\n')
+    assert (approved.returncode, approved.stdout[:38]) == (
+        0,
+        'approved  call_1_1  close  {"number": ',
+    )
+    assert (edited.returncode, edited.stdout) == (
+        0,
+        'approved  call_1_2  close  {"number": "99"}\n',
+    )
     assert left == "[call_1_3]"
-    assert (denied.returncode, denied.stdout) == (0, 'denied  call_1_3  close  {"number": "4713"}\n')
-    assert answer(perdure, waiting) == "closed 4711; closed 99; This call was not run: it was denied: the customer called"
+    assert (denied.returncode, denied.stdout) == (
+        0,
+        'denied  call_1_3  close  {"number": "4713"}\n',
+    )
+    assert (
+        answer(perdure, waiting)
+        == "closed 4711; closed 99; This call was not run: it was denied: the customer called"
+    )
 
 
 def test_several_calls_are_decided_at_once_or_none(perdure: CommandLine, waiting: str) -> None:
     """One that does not wait is a mistake, with those that do, and nothing is decided."""
     wrong = perdure("approvals", waiting, "--deny", "call_1_1", "--deny", "z")
     left = look(perdure, waiting)
-    right = perdure("approvals", waiting, "--deny", "call_1_1", "--deny", "call_1_2", "--deny", "call_1_3")
+    right = perdure(
+        "approvals", waiting, "--deny", "call_1_1", "--deny", "call_1_2", "--deny", "call_1_3"
+    )
     again = perdure("approvals", waiting, "--deny", "call_1_1")
 
     assert (wrong.returncode, wrong.stdout, left) == (2, "", "[call_1_1][call_1_2][call_1_3]")
-    assert f"no call 'z' of turn '{waiting}' waits for approval (waiting: call_1_1, call_1_2, call_1_3); nothing was decided" in wrong.stderr
+    assert (
+        f"no call 'z' of turn '{waiting}' waits for approval (waiting: call_1_1, call_1_2,"
+        " call_1_3); nothing was decided" in wrong.stderr
+    )
     assert (right.returncode, len(right.stdout.splitlines())) == (0, 3)
     assert again.returncode == 2
 
 
 def test_what_a_model_wrote_is_shown_as_it_is(perdure: CommandLine, waiting: str) -> None:
-    """Nothing in it moves the cursor or turns the direction of writing; the commands that follow can be pasted."""
+    """Nothing in it moves the cursor or turns the direction of writing; the commands that follow
+    can be pasted.
+    """
     looked = perdure("approvals", waiting)
-    listed = wait_until(lambda: next((line for line in perdure("approvals").stdout.splitlines() if waiting in line), ""), "it is listed")
+    listed = wait_until(
+        lambda: next(
+            (line for line in perdure("approvals").stdout.splitlines() if waiting in line), ""
+        ),
+        "it is listed",
+    )
 
-    shown = looked.stdout.split("call_1_1  close  expires in 23 h 59 min\n")[1].split("call_1_2  close")[0]
+    shown = looked.stdout.split("call_1_1  close  expires in 23 h 59 min\n")[1].split(
+        "call_1_2  close"
+    )[0]
     assert json.loads(shown) == {"number": "4711", "words": "Dear Jo,\nclosed.\x1b[2K\u202e9"}
     assert looked.stdout.replace("\n", "").isprintable()
     words = r"Dear Jo,\nclosed.\u001b[2K\u202e9"
-    assert listed.startswith(f'"{waiting}"  call_1_1  close  {{"number": "4711", "words": "{words}"}}  expires in 23 h')
+    assert listed.startswith(
+        f'"{waiting}"  call_1_1  close  {{"number": "4711", "words": "{words}"}}  expires in 23 h'
+    )
     assert f"\nperdure approvals '{waiting}' --approve call_1_1\n" in looked.stderr
 
 
@@ -113,7 +152,10 @@ def test_what_a_model_wrote_is_shown_as_it_is(perdure: CommandLine, waiting: str
         (["nobody/nothing"], "there is no turn 'nobody/nothing'"),
         (["any", "--deny", "call_1_1", "--arguments", "{}"], "--arguments goes with one --approve"),
         (["any", "--approve", "call_1_1", "--arguments", "{"], "--arguments is no JSON"),
-        (["any", "--approve", "call_1_1", "--arguments", "[]"], "--arguments must be a JSON object"),
+        (
+            ["any", "--approve", "call_1_1", "--arguments", "[]"],
+            "--arguments must be a JSON object",
+        ),
         (["any", "--reason", "because"], "name it with --approve or --deny"),
     ],
 )

@@ -14,8 +14,12 @@ from .command_line import CommandLine
 def test_ask_answers_from_a_folder_and_names_the_source(perdure: CommandLine) -> None:
     """Without a server, a worker or a key: all of it is brought and gone afterwards."""
     (perdure.folder / "rules").mkdir()
-    (perdure.folder / "rules/lease.md").write_text("# Lease\n\n## Notice\n\nThe notice period is three months.\n", encoding="utf-8")
-    (perdure.folder / "rules/house.md").write_text("# House\n\nQuiet hours begin at ten.\n", encoding="utf-8")
+    (perdure.folder / "rules/lease.md").write_text(
+        "# Lease\n\n## Notice\n\nThe notice period is three months.\n", encoding="utf-8"
+    )
+    (perdure.folder / "rules/house.md").write_text(
+        "# House\n\nQuiet hours begin at ten.\n", encoding="utf-8"
+    )
 
     done = perdure("ask", "How long is the notice period?", "--folder", "rules")
 
@@ -30,18 +34,26 @@ def test_ask_answers_from_a_folder_and_names_the_source(perdure: CommandLine) ->
 @pytest.mark.slow
 def test_ask_tells_lines_of_json(perdure: CommandLine) -> None:
     """The events and the report, and nothing else, not even about the folder."""
-    (perdure.folder / "rules.md").write_text("# Notice\n\nThe notice period is three months.\n", encoding="utf-8")
+    (perdure.folder / "rules.md").write_text(
+        "# Notice\n\nThe notice period is three months.\n", encoding="utf-8"
+    )
 
     done = perdure("ask", "How long is the notice period?", "--folder", ".", "--json")
     *events, last = [json.loads(line) for line in done.stdout.splitlines()]
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert (events[0]["kind"], events[-1]["kind"], last["kind"]) == ("turn_started", "turn_ended", "report")
+    assert (events[0]["kind"], events[-1]["kind"], last["kind"]) == (
+        "turn_started",
+        "turn_ended",
+        "report",
+    )
     assert "three months" in last["report"]["output"]
 
 
 @pytest.mark.parametrize("command", [["ask", "anything"], ["demo"]], ids=["ask", "demo"])
-def test_folder_that_is_none_is_said_before_anything_starts(perdure: CommandLine, command: list[str]) -> None:
+def test_folder_that_is_none_is_said_before_anything_starts(
+    perdure: CommandLine, command: list[str]
+) -> None:
     """Exit code 2, with the folder and the option."""
     done = perdure(*command, "--folder", "nowhere")
 

@@ -1,4 +1,6 @@
-"""Two attempts of one step in one process, a reset, and an id that is used again: nobody sends a transcript that history does not have."""
+"""Two attempts of one step in one process, a reset, and an id that is used again: nobody sends a
+transcript that history does not have.
+"""
 
 import asyncio
 import secrets
@@ -12,7 +14,7 @@ from temporalio.worker import Replayer
 
 from perdure import errors
 from perdure.clients import Turn
-from perdure.facts import CallFailed, ToolLost
+from perdure.turn.facts import CallFailed, ToolLost
 from perdure.workflows import AgentTurn
 
 from .stories import GONE_S, UNKNOWN, Story, Tell, asks, recorded, results, says, use
@@ -20,13 +22,22 @@ from .stories import GONE_S, UNKNOWN, Story, Tell, asks, recorded, results, says
 pytestmark = pytest.mark.slow
 
 LATE_S = 2.0
-"""How long a call takes that is still in flight when its worker freezes; it is over when the worker goes on."""
+"""How long a call takes that is still in flight when its worker freezes; it is over when the worker
+goes on.
+"""
 
 
 @pytest.mark.accepts("Y13")
 async def test_late_answer_of_a_lost_attempt_reaches_no_request(tell: Tell) -> None:
-    """The worker froze in a model call and goes on after Temporal gave it up: two attempts with two answers, and only the recorded one counts."""
-    story = await tell(asks(use("fetch", "one")), asks(use("fetch", "two"), delay_s=LATE_S), asks(use("fetch", "three")), says("done"))
+    """The worker froze in a model call and goes on after Temporal gave it up: two attempts with two
+    answers, and only the recorded one counts.
+    """
+    story = await tell(
+        asks(use("fetch", "one")),
+        asks(use("fetch", "two"), delay_s=LATE_S),
+        asks(use("fetch", "three")),
+        says("done"),
+    )
     worker = await story.worker()
     turn = await story.start()
     await story.asked(2)
@@ -38,15 +49,26 @@ async def test_late_answer_of_a_lost_attempt_reaches_no_request(tell: Tell) -> N
 
     assert isinstance(lost.fact, CallFailed)
     assert lost.fact.lost
-    assert [step.message.text for step in report.steps] == ["working #1", "working #3", "working #4", "done #5"]
+    assert [step.message.text for step in report.steps] == [
+        "working #1",
+        "working #3",
+        "working #4",
+        "done #5",
+    ]
     assert story.requests() == {1: 1, 2: 2, 3: 1, 4: 1}
     assert len({entry.pid for entry in story.journal()}) == 1
 
 
 @pytest.mark.accepts("Y13", "T14")
 async def test_late_result_of_a_lost_tool_reaches_no_request(tell: Tell) -> None:
-    """The same in two tools: the one that may be repeated counts with its second attempt, of the other the outcome stays unknown."""
-    story = await tell(asks(use("fetch", "one", first_s=LATE_S), use("charge", "two", takes_s=LATE_S)), asks(use("fetch", "three")), says("done"))
+    """The same in two tools: the one that may be repeated counts with its second attempt, of the
+    other the outcome stays unknown.
+    """
+    story = await tell(
+        asks(use("fetch", "one", first_s=LATE_S), use("charge", "two", takes_s=LATE_S)),
+        asks(use("fetch", "three")),
+        says("done"),
+    )
     worker = await story.worker()
     turn = await story.start()
     for what, key in (("one", "step-1.call-1"), ("two", "step-1.call-2")):
@@ -66,8 +88,15 @@ async def test_late_result_of_a_lost_tool_reaches_no_request(tell: Tell) -> None
 
 @pytest.mark.accepts("Y13")
 async def test_reset_turn_repeats_only_what_comes_after_the_reset(tell: Tell) -> None:
-    """Reset to the end of step 1 while step 3 is asked: step 1 stands, step 2 is asked anew, its tool has the same key, nothing is mixed."""
-    story = await tell(asks(use("charge", "one")), asks(use("fetch", "two")), asks(use("fetch", "three"), delay_s=LATE_S), says("done"))
+    """Reset to the end of step 1 while step 3 is asked: step 1 stands, step 2 is asked anew, its
+    tool has the same key, nothing is mixed.
+    """
+    story = await tell(
+        asks(use("charge", "one")),
+        asks(use("fetch", "two")),
+        asks(use("fetch", "three"), delay_s=LATE_S),
+        says("done"),
+    )
     await story.worker()
     turn = await story.start(id=f"reset-{secrets.token_hex(4)}")
     await story.asked(3)
@@ -81,14 +110,21 @@ async def test_reset_turn_repeats_only_what_comes_after_the_reset(tell: Tell) ->
     await story.check_requests()
     await Replayer(workflows=[AgentTurn]).replay_workflow(await story.client.history(again))
     assert again.run_id != turn.run_id
-    assert [step.message.text for step in report.steps] == ["working #1", "working #4", "working #5", "done #6"]
+    assert [step.message.text for step in report.steps] == [
+        "working #1",
+        "working #4",
+        "working #5",
+        "done #6",
+    ]
     assert story.requests() == {1: 1, 2: 2, 3: 2, 4: 1}
     assert story.ran() == [("one", 1), ("two", 1), ("two", 1), ("three", 1)]
     assert len(story.keys("two")) == 1
 
 
 async def reset(story: Story, turn: Turn, workflow_task: int) -> None:
-    """Go back to the workflow task that completed with this event: what it decided is decided again."""
+    """Go back to the workflow task that completed with this event: what it decided is decided
+    again.
+    """
     await story.temporal.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=story.temporal.namespace,
@@ -104,15 +140,23 @@ async def scheduler_of(story: Story, turn: Turn, activity: str) -> int:
     """The end of the workflow task that scheduled an activity."""
     events = (await story.client.history(turn)).events
     scheduled = [event.activity_task_scheduled_event_attributes for event in events]
-    return next(one.workflow_task_completed_event_id for one in scheduled if one.activity_id == activity)
+    return next(
+        one.workflow_task_completed_event_id for one in scheduled if one.activity_id == activity
+    )
 
 
 async def nudge(story: Story, turn: Turn) -> int:
-    """Have the turn look up from what it waits for, and give the end of the workflow task that this took."""
+    """Have the turn look up from what it waits for, and give the end of the workflow task that this
+    took.
+    """
 
     async def ends() -> list[int]:
         events = (await story.client.history(turn)).events
-        return [event.event_id for event in events if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
+        return [
+            event.event_id
+            for event in events
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        ]
 
     before = await ends()
     await story.temporal.get_workflow_handle(turn.id, run_id=turn.run_id).signal("nudge")
@@ -127,7 +171,9 @@ async def nudge(story: Story, turn: Turn) -> int:
 @pytest.mark.accepts("Y13", "Y15")
 @pytest.mark.parametrize("name", ["charge", "fetch"])
 async def test_tool_in_flight_at_a_reset_counts_as_lost(tell: Tell, name: str) -> None:
-    """The attempt of the run before may still have its effect, so only an idempotent tool is started again, under the same key."""
+    """The attempt of the run before may still have its effect, so only an idempotent tool is
+    started again, under the same key.
+    """
     takes = {"takes_s": LATE_S} if name == "charge" else {"first_s": LATE_S}
     story = await tell(asks(use(name, "one", **takes)), says("done"))
     await story.worker()
@@ -139,7 +185,10 @@ async def test_tool_in_flight_at_a_reset_counts_as_lost(tell: Tell, name: str) -
 
     await story.check_requests()
     repeats = name == "fetch"
-    assert (report.output, results(report)) == ("done #2", ["one by attempt 2"] if repeats else [f"charge: {UNKNOWN}"])
+    assert (report.output, results(report)) == (
+        "done #2",
+        ["one by attempt 2"] if repeats else [f"charge: {UNKNOWN}"],
+    )
     assert story.ran() == [("one", 1), ("one", 2)][: 1 + repeats]
     assert len(story.keys("one")) == 1
     assert story.requests() == {1: 1, 2: 1}
@@ -162,8 +211,12 @@ async def test_model_call_in_flight_at_a_reset_is_made_again(tell: Tell) -> None
 
 @pytest.mark.accepts("Y13")
 async def test_restarted_turn_shares_nothing_with_the_one_before(tell: Tell) -> None:
-    """The same id and task, started anew while step 2 is asked: the old run ends, the new one asks from the start, its tools have other keys."""
-    story = await tell(asks(use("charge", "one")), asks(use("fetch", "two"), delay_s=LATE_S), says("done"))
+    """The same id and task, started anew while step 2 is asked: the old run ends, the new one asks
+    from the start, its tools have other keys.
+    """
+    story = await tell(
+        asks(use("charge", "one")), asks(use("fetch", "two"), delay_s=LATE_S), says("done")
+    )
     await story.worker()
     name = f"restart-{secrets.token_hex(4)}"
     turn = await story.start(id=name)

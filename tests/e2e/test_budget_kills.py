@@ -1,4 +1,6 @@
-"""Budgets and workers that are killed: what nobody knows the outcome of is charged, so the provider's bill is never above what was booked."""
+"""Budgets and workers that are killed: what nobody knows the outcome of is charged, so the
+provider's bill is never above what was booked.
+"""
 
 import pytest
 
@@ -17,8 +19,12 @@ def billed(request: LoggedRequest) -> int:
 
 @pytest.mark.slow
 @pytest.mark.accepts("B8", "B15")
-async def test_attempt_that_was_killed_is_charged_whole_and_the_next_has_its_own_reservation(tell: Tell) -> None:
-    """Killed while the model thinks: the provider bills both attempts, the turn has booked more than that, and less than its budget."""
+async def test_attempt_that_was_killed_is_charged_whole_and_the_next_has_its_own_reservation(
+    tell: Tell,
+) -> None:
+    """Killed while the model thinks: the provider bills both attempts, the turn has booked more
+    than that, and less than its budget.
+    """
     story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
     story.stub._price = per_million(1, 1)  # the stub counts tokens where they cost something
     worker = await story.worker()

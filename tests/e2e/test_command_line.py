@@ -1,4 +1,6 @@
-"""The command line as a person meets it: wrong and missing arguments, and servers that are not there."""
+"""The command line as a person meets it: wrong and missing arguments, and servers that are not
+there.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from importlib.metadata import version
 import pytest
 
 from perdure.__main__ import run
-from perdure.clients import exits
+from perdure.clients.cli import exits
 
 from .command_line import CommandLine
 
@@ -34,19 +36,40 @@ def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> No
     names = re.findall(r"^    ([a-z-]+) ", done.stdout, re.MULTILINE)
 
     assert done.returncode == 2
-    assert names[:12] == ["run", "show", "list", "approvals", "add-budget", "resume", "cancel", "dev", "worker", "setup", "ask", "demo"]
+    assert names[:12] == [
+        "run",
+        "show",
+        "list",
+        "approvals",
+        "add-budget",
+        "resume",
+        "cancel",
+        "dev",
+        "worker",
+        "setup",
+        "ask",
+        "demo",
+    ]
     assert exits.in_words() in done.stdout
 
 
-def test_help_of_every_command_fits_on_a_terminal_of_80_columns(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_of_every_command_fits_on_a_terminal_of_80_columns(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The examples too; and each says what the command is for."""
     monkeypatch.setenv("COLUMNS", "80")
     names = re.findall(r"^    ([a-z-]+) ", here("--help")[1], re.MULTILINE)
     pages = {name: here(name, "--help") for name in names}
 
     assert {name: code for name, (code, _, _) in pages.items()} == dict.fromkeys(names, 0)
-    assert [line for _, page, _ in pages.values() for line in page.splitlines() if len(line) > 80] == []
-    assert [name for name, (_, page, _) in pages.items() if f"perdure {name}" not in page.partition("example")[2]] == ["demo", "mcp"]
+    assert [
+        line for _, page, _ in pages.values() for line in page.splitlines() if len(line) > 80
+    ] == []
+    assert [
+        name
+        for name, (_, page, _) in pages.items()
+        if f"perdure {name}" not in page.partition("example")[2]
+    ] == ["demo", "mcp"]
 
 
 @pytest.mark.accepts("P27")
@@ -60,27 +83,60 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
     done = perdure("rum")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "perdure: there is no command 'rum' (did you mean 'run'?); see perdure --help\n"
+    assert (
+        done.stderr
+        == "perdure: there is no command 'rum' (did you mean 'run'?); see perdure --help\n"
+    )
 
 
 @pytest.mark.accepts("P27")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "talker"], "perdure run: the following arguments are required: TASK; see perdure run --help"),
-        (["list", "--limit", "few"], "perdure list: --limit: 'few' is no whole number; see perdure list --help"),
-        (["list", "--label", "region"], "perdure list: --label: 'region' is not NAME=VALUE; see perdure list --help"),
+        (
+            ["run", "talker"],
+            "perdure run: the following arguments are required: TASK; see perdure run --help",
+        ),
+        (
+            ["list", "--limit", "few"],
+            "perdure list: --limit: 'few' is no whole number; see perdure list --help",
+        ),
+        (
+            ["list", "--label", "region"],
+            "perdure list: --label: 'region' is not NAME=VALUE; see perdure list --help",
+        ),
         (
             ["add-budget", "t", "--time", "soon"],
-            "perdure add-budget: --time: 'soon' is no time; write it like 90s, 10m or 1h30m; see perdure add-budget --help",
+            (
+                "perdure add-budget: --time: 'soon' is no time; write it like 90s, 10m or 1h30m;"
+                " see perdure add-budget --help"
+            ),
         ),
-        (["dev", "--port", "abc"], "perdure dev: --port: 'abc' is no whole number; see perdure dev --help"),
-        (["setup", "--wait", "long"], "perdure setup: --wait: 'long' is no number; see perdure setup --help"),
-        (["show", "ticket", "5001"], "perdure show: unrecognized arguments: 5001; see perdure show --help"),
-        (["run", "talker", "hello", "--model", "gpt"], "perdure run: unrecognized arguments: --model gpt; see perdure run --help"),
+        (
+            ["dev", "--port", "abc"],
+            "perdure dev: --port: 'abc' is no whole number; see perdure dev --help",
+        ),
+        (
+            ["setup", "--wait", "long"],
+            "perdure setup: --wait: 'long' is no number; see perdure setup --help",
+        ),
+        (
+            ["show", "ticket", "5001"],
+            "perdure show: unrecognized arguments: 5001; see perdure show --help",
+        ),
+        (
+            ["run", "talker", "hello", "--model", "gpt"],
+            "perdure run: unrecognized arguments: --model gpt; see perdure run --help",
+        ),
         (["--verb", "list"], "perdure: unrecognized arguments: --verb; see perdure --help"),
-        (["add-budget", "t"], "perdure: say what is added: --usd, --time, --tokens, --model-calls or --tool-calls"),
-        (["run", "talker", "hello", "--usd", "much"], "perdure: Budget: usd: 'much' is not a number, such as '0.50'"),
+        (
+            ["add-budget", "t"],
+            "perdure: say what is added: --usd, --time, --tokens, --model-calls or --tool-calls",
+        ),
+        (
+            ["run", "talker", "hello", "--usd", "much"],
+            "perdure: Budget: usd: 'much' is not a number, such as '0.50'",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -102,7 +158,9 @@ def test_mistake_is_said_in_one_line(here: Here, arguments: list[str], said: str
         ("", "not module:name"),
     ],
 )
-def test_what_is_no_agent_is_refused_in_one_kind_line(perdure: CommandLine, target: str, said: str) -> None:
+def test_what_is_no_agent_is_refused_in_one_kind_line(
+    perdure: CommandLine, target: str, said: str
+) -> None:
     """Exit code 2 and a sentence that says what was found; no traceback."""
     done = perdure("worker", target)
 
@@ -110,9 +168,17 @@ def test_what_is_no_agent_is_refused_in_one_kind_line(perdure: CommandLine, targ
     assert re.fullmatch(rf"perdure: .*{said}.*\n", done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("command", [["worker", "agents:talker"], ["run", "talker", "hello"], ["show", "any"], ["cancel", "any"]], ids=lambda c: c[0])
-def test_server_that_does_not_answer_is_said_with_what_to_do(perdure: CommandLine, closed_port: str, command: list[str]) -> None:
-    """With an exit code of its own, within ten seconds or so, for every command that needs a server."""
+@pytest.mark.parametrize(
+    "command",
+    [["worker", "agents:talker"], ["run", "talker", "hello"], ["show", "any"], ["cancel", "any"]],
+    ids=lambda c: c[0],
+)
+def test_server_that_does_not_answer_is_said_with_what_to_do(
+    perdure: CommandLine, closed_port: str, command: list[str]
+) -> None:
+    """With an exit code of its own, within ten seconds or so, for every command that needs a
+    server.
+    """
     began = time.monotonic()
 
     done = perdure(*command, "--address", closed_port)
@@ -125,7 +191,9 @@ def test_server_that_does_not_answer_is_said_with_what_to_do(perdure: CommandLin
 
 
 @pytest.mark.parametrize("command", ["show", "cancel"])
-def test_turn_that_is_not_there_is_said(perdure: CommandLine, at_work: list[str], new_id: str, command: str) -> None:
+def test_turn_that_is_not_there_is_said(
+    perdure: CommandLine, at_work: list[str], new_id: str, command: str
+) -> None:
     """Exit code 2, with the id."""
     done = perdure(command, new_id, *at_work)
 

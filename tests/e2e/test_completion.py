@@ -1,4 +1,6 @@
-"""`perdure completion`: in real shells, on a real terminal, a Tab completes commands, options, choices and folders."""
+"""`perdure completion`: in real shells, on a real terminal, a Tab completes commands, options,
+choices and folders.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from perdure.__main__ import parser
-from perdure.clients.completion import SHELLS, script
+from perdure.clients.cli.completion import SHELLS, script
 
 from .terminal import Terminal, terminal
 
-SETUPS = {
-    "bash": ["bash", "--norc", "--noprofile", "-i"],
-    "zsh": ["zsh", "-f", "-i"],
-}
+SETUPS = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
 READS = {
     "bash": "source ./script",
-    "zsh": "autoload -Uz compinit; compinit -u -D; eval \"$(cat script)\"; zstyle ':completion:*' list-prompt ''",
+    "zsh": (
+        "autoload -Uz compinit; compinit -u -D; eval \"$(cat script)\"; zstyle ':completion:*'"
+        " list-prompt ''"
+    ),
 }
 
 
@@ -43,10 +45,17 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Terminal]:
     name: str = request.param
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder / name), "LANG": "C.UTF-8", "PS1": "> "}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder / name),
+        "LANG": "C.UTF-8",
+        "PS1": "> ",
+    }
     with terminal(SETUPS[name], folder / name, environment, columns=120) as made:
         made.type(f"PS1='> '; {READS[name]}; echo re\"\"ady\n")
-        made.wait_for(r"(?m)^ready\s*\n>")  # and its next prompt: what is typed before that is drawn twice
+        made.wait_for(
+            r"(?m)^ready\s*\n>"
+        )  # and its next prompt: what is typed before that is drawn twice
         yield made
 
 
@@ -97,8 +106,17 @@ def test_fish_completes(folder: Path, typed: str, completed: list[str]) -> None:
 
 
 def test_command_prints_the_script(folder: Path) -> None:
-    """The same that a shell reads in these tests, which is nothing but a script: no option of commands among themselves is in it."""
-    done = subprocess.run([sys.executable, "-m", "perdure", "completion", "bash"], cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    """The same that a shell reads in these tests, which is nothing but a script: no option of
+    commands among themselves is in it.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "perdure", "completion", "bash"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
 
     assert done.stdout == f"{script(parser(), 'bash')}\n"
     assert "--attached" not in done.stdout
@@ -106,8 +124,21 @@ def test_command_prints_the_script(folder: Path) -> None:
 
 def test_missing_library_is_said_with_how_to_install_it(folder: Path) -> None:
     """In one line, with exit code 2."""
-    hidden = "import sys; sys.modules['shtab'] = None; sys.argv[1:] = ['completion', 'zsh']; from perdure.__main__ import main; main()"
-    done = subprocess.run([sys.executable, "-c", hidden], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    hidden = (
+        "import sys; sys.modules['shtab'] = None; sys.argv[1:] = ['completion', 'zsh']; from"
+        " perdure.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", hidden],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "perdure: completion needs the extra of this name: pip install 'perdure[completion]'\n"
+    assert (
+        done.stderr
+        == "perdure: completion needs the extra of this name: pip install 'perdure[completion]'\n"
+    )

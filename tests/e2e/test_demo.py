@@ -21,11 +21,15 @@ A tool call whose worker dies runs again only if the tool is idempotent. Otherwi
 
 @pytest.mark.accepts("Y1")
 def test_demo_survives_its_kill_and_says_what_it_checked(tmp_path: Path) -> None:
-    """In a folder with a few documents: exit code 0, the kill is shown, four checks hold, the answer names its source, nothing is left running."""
+    """In a folder with a few documents: exit code 0, the kill is shown, four checks hold, the
+    answer names its source, nothing is left running.
+    """
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "tools.md").write_text(TOOLS, encoding="utf-8")
-    (docs / "models.md").write_text("# Models\n\nA model answers or asks for tools.\n", encoding="utf-8")
+    (docs / "models.md").write_text(
+        "# Models\n\nA model answers or asks for tools.\n", encoding="utf-8"
+    )
     (docs / "start.md").write_text("# Start\n\nRun the demo.\n", encoding="utf-8")
 
     done = CommandLine(tmp_path)("demo")

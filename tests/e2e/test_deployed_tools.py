@@ -1,4 +1,6 @@
-"""A deploy by processes: the worker is killed while a call waits for a person, and one with another signature takes the turn over."""
+"""A deploy by processes: the worker is killed while a call waits for a person, and one with another
+signature takes the turn over.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,38 @@ app = AgentWorker(Agent(name="support", model="mine:m", tools=[refund]), provide
 
 
 @pytest.mark.accepts("T28", "T32")
-def test_refund_that_was_approved_before_the_deploy_is_paid_when_a_person_has_seen_the_new_signature(perdure_server: str, tmp_path: Path) -> None:
+def test_refund_that_was_approved_before_the_deploy_is_paid_when_a_person_has_seen_the_new_signature(
+    perdure_server: str, tmp_path: Path
+) -> None:
     """Seen, approved and shown by the command line; the approval of before is refused."""
     perdure, turn_id = CommandLine(tmp_path), f"ticket-{secrets.token_hex(4)}"
-    perdure.environment |= {"TEMPORAL_ADDRESS": perdure_server, "PERDURE_TASK_QUEUE": f"test-{turn_id}", "PERDURE_GRACE_S": "1"}
+    perdure.environment |= {
+        "TEMPORAL_ADDRESS": perdure_server,
+        "PERDURE_TASK_QUEUE": f"test-{turn_id}",
+        "PERDURE_GRACE_S": "1",
+    }
     agents = tmp_path / "agents.py"
     agents.write_text(AGENTS.format(parameter="", value="''"), encoding="utf-8")
-    with perdure.started("worker", "agents:app"), perdure.started("run", "support", "Pay.", "--id", turn_id):
-        wait_until(lambda: "call_1_1" in perdure("approvals", turn_id).stdout, "the call waits", within_s=60)
+    with (
+        perdure.started("worker", "agents:app"),
+        perdure.started("run", "support", "Pay.", "--id", turn_id),
+    ):
+        wait_until(
+            lambda: "call_1_1" in perdure("approvals", turn_id).stdout,
+            "the call waits",
+            within_s=60,
+        )
     agents.write_text(AGENTS.format(parameter=", invoice: str", value="invoice"), encoding="utf-8")
     with perdure.started("worker", "agents:app"):
         first = perdure("approvals", turn_id, "--approve", "call_1_1")
         looked = wait_until(
-            lambda: said if "refund has changed" in (said := perdure("approvals", turn_id).stdout) else "", "it waits again", within_s=60
+            lambda: (
+                said
+                if "refund has changed" in (said := perdure("approvals", turn_id).stdout)
+                else ""
+            ),
+            "it waits again",
+            within_s=60,
         )
         name = looked.split()[0]
         better = '{"euros": 40, "invoice": " for RE-1"}'

@@ -11,7 +11,9 @@ from .command_line import NO_MODEL, CommandLine, is_alive, status_of
 
 
 def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine) -> None:
-    """It prints where the server and the web UI are, both answer, and after Ctrl-C both are gone with exit code 0."""
+    """It prints where the server and the web UI are, both answer, and after Ctrl-C both are gone
+    with exit code 0.
+    """
     with perdure.started("dev", "--port", "0") as dev:
         address = dev.wait_for(r"Temporal  (\S+)")[1]
         ui = dev.wait_for(r"web UI    (\S+)")[1]
@@ -22,7 +24,11 @@ def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine
         code = dev.interrupt()
 
     assert (note["address"], note["ui"], answered) == (address, ui, 200)
-    assert (again.returncode, "runs already" in again.stderr, address in again.stderr) == (0, True, True)
+    assert (again.returncode, "runs already" in again.stderr, address in again.stderr) == (
+        0,
+        True,
+        True,
+    )
     assert code == 0
     assert not is_alive(note["pid"])
     assert not (perdure.folder / ".perdure/server.json").exists()
@@ -44,8 +50,12 @@ def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
 
 
 @pytest.mark.accepts("P30")
-def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(perdure: CommandLine) -> None:
-    """One command for server and worker; another one in another terminal runs a turn; Ctrl-C ends all of it with exit code 0."""
+def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
+    perdure: CommandLine,
+) -> None:
+    """One command for server and worker; another one in another terminal runs a turn; Ctrl-C ends
+    all of it with exit code 0.
+    """
     with perdure.started("dev", "agents:talker", "--port", "0") as dev:
         address = dev.wait_for(r"Temporal  (\S+)")[1]
         dev.wait_for("talker on task queue 'perdure'")
@@ -56,7 +66,10 @@ def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(perdur
 
     assert (done.returncode, NO_MODEL in done.stdout) == (0, True)
     assert second.returncode == 2
-    assert "`perdure dev agents:talker` runs in this folder and polls task queue 'perdure'" in second.stderr
+    assert (
+        "`perdure dev agents:talker` runs in this folder and polls task queue 'perdure'"
+        in second.stderr
+    )
     assert code == 0
     assert not is_alive(note["pid"])
 

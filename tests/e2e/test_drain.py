@@ -25,7 +25,9 @@ async def terminate(worker: Process) -> float:
 @pytest.mark.slow
 @pytest.mark.accepts("Y4")
 async def test_model_call_in_flight_at_sigterm_is_finished_and_recorded(tell: Tell) -> None:
-    """The only worker drains: it waits for the answer, then ends; the next worker completes the turn and asks nothing twice."""
+    """The only worker drains: it waits for the answer, then ends; the next worker completes the
+    turn and asks nothing twice.
+    """
     story = await tell(asks(use("charge", "one"), delay_s=3), says("done"))
     worker = await story.worker(PERDURE_GRACE_S="60")
     turn = await story.start()
@@ -62,7 +64,9 @@ async def test_tool_in_flight_at_sigterm_is_finished_and_recorded(tell: Tell) ->
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y4")
-async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_next_worker(tell: Tell) -> None:
+async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_next_worker(
+    tell: Tell,
+) -> None:
     """The worker ends when its grace is over and says so, so nobody waits for a heartbeat timeout."""
     story = await tell(asks(use("charge", "one"), delay_s=6), says("done"))
     worker = await story.worker(PERDURE_GRACE_S="1")
@@ -82,8 +86,12 @@ async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_n
 @pytest.mark.slow
 @pytest.mark.accepts("Y4", "T14")
 async def test_tools_longer_than_the_grace_are_repeated_only_if_they_may_be(tell: Tell) -> None:
-    """Two drained workers: the first one's tool runs again, the second one's does not, and the model is told."""
-    story = await tell(asks(use("fetch", "one", first_s=60), use("charge", "two", takes_s=60)), says("done"))
+    """Two drained workers: the first one's tool runs again, the second one's does not, and the
+    model is told.
+    """
+    story = await tell(
+        asks(use("fetch", "one", first_s=60), use("charge", "two", takes_s=60)), says("done")
+    )
     worker = await story.worker(PERDURE_GRACE_S="1")
     turn = await story.start()
     await story.begun("one")
@@ -106,12 +114,20 @@ async def test_tools_longer_than_the_grace_are_repeated_only_if_they_may_be(tell
 @pytest.mark.parametrize(
     ("call", "told", "runs"),
     [
-        pytest.param(use("fetch", "one", first_s=60), "one by attempt 2", [1, 2], id="may be repeated"),
-        pytest.param(use("charge", "one", takes_s=60), f"charge: {UNKNOWN}", [1], id="may not be repeated"),
+        pytest.param(
+            use("fetch", "one", first_s=60), "one by attempt 2", [1, 2], id="may be repeated"
+        ),
+        pytest.param(
+            use("charge", "one", takes_s=60), f"charge: {UNKNOWN}", [1], id="may not be repeated"
+        ),
     ],
 )
-async def test_second_sigterm_ends_a_drain_at_once(tell: Tell, call: Call, told: str, runs: list[int]) -> None:
-    """A worker that would wait a minute for its tool ends within seconds; the tool runs again elsewhere, or its outcome is said to be unknown."""
+async def test_second_sigterm_ends_a_drain_at_once(
+    tell: Tell, call: Call, told: str, runs: list[int]
+) -> None:
+    """A worker that would wait a minute for its tool ends within seconds; the tool runs again
+    elsewhere, or its outcome is said to be unknown.
+    """
     story = await tell(asks(call), says("done"))
     worker = await story.worker(PERDURE_GRACE_S="60")
     turn = await story.start()

@@ -22,17 +22,33 @@ TASK = "canary-4711"
 
 
 @pytest.mark.accepts("P15", "P16", "P17", "P18")
-async def test_commands_share_turns_that_only_they_can_read(perdure_server: str, tmp_path: Path) -> None:
-    """A worker and a caller with the variable; without it, and with one that cannot be loaded, a command says what to set."""
-    here, queue, turn_id = CommandLine(tmp_path), f"test-{secrets.token_hex(6)}", f"locked-{secrets.token_hex(6)}"
+async def test_commands_share_turns_that_only_they_can_read(
+    perdure_server: str, tmp_path: Path
+) -> None:
+    """A worker and a caller with the variable; without it, and with one that cannot be loaded, a
+    command says what to set.
+    """
+    here, queue, turn_id = (
+        CommandLine(tmp_path),
+        f"test-{secrets.token_hex(6)}",
+        f"locked-{secrets.token_hex(6)}",
+    )
     (tmp_path / "agents.py").write_text(AGENTS, encoding="utf-8")
-    (tmp_path / "codec.py").write_text((Path(__file__).parents[1] / "encrypting.py").read_text(encoding="utf-8"), encoding="utf-8")
-    here.environment |= {"TEMPORAL_ADDRESS": perdure_server, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "1"}
+    (tmp_path / "codec.py").write_text(
+        (Path(__file__).parents[1] / "encrypting.py").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    here.environment |= {
+        "TEMPORAL_ADDRESS": perdure_server,
+        "PERDURE_TASK_QUEUE": queue,
+        "PERDURE_GRACE_S": "1",
+    }
     with_key = {"PERDURE_DATA_CONVERTER": "codec:converter"}
     with here.started("worker", "agents:talker", **with_key) as worker:
         worker.wait_for(queue)
         ran = here("run", "talker", TASK, "--id", turn_id, **with_key)
-    history = await (await Client.connect(perdure_server)).get_workflow_handle(turn_id).fetch_history()
+    history = (
+        await (await Client.connect(perdure_server)).get_workflow_handle(turn_id).fetch_history()
+    )
     shown = here("show", turn_id, **with_key)
     without = here("show", turn_id, "--json")
     unloaded = here("show", turn_id, PERDURE_DATA_CONVERTER="codec:broken")
@@ -40,8 +56,13 @@ async def test_commands_share_turns_that_only_they_can_read(perdure_server: str,
 
     assert (ran.returncode, shown.returncode) == (0, 0), ran.stderr
     assert TASK in shown.stdout
-    assert [event.event_id for event in history.events if TASK.encode() in event.SerializeToString()] == []
-    assert (without.returncode, [(line["kind"], line["code"]) for line in lines]) == (2, [("error", "PAYLOAD_DECODE")])
+    assert [
+        event.event_id for event in history.events if TASK.encode() in event.SerializeToString()
+    ] == []
+    assert (without.returncode, [(line["kind"], line["code"]) for line in lines]) == (
+        2,
+        [("error", "PAYLOAD_DECODE")],
+    )
     assert "a codec that this process does not have (set PERDURE_DATA_CONVERTER)" in without.stderr
     assert unloaded.returncode == 2
     assert "codec:broken() of PERDURE_DATA_CONVERTER failed: ValueError in " in unloaded.stderr

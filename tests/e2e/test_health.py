@@ -1,4 +1,6 @@
-"""The probes of a real worker process: who asks them knows whether it lives and whether it takes up work."""
+"""The probes of a real worker process: who asks them knows whether it lives and whether it takes up
+work.
+"""
 
 import asyncio
 import contextlib
@@ -78,7 +80,9 @@ class Probe:
         deadline = time.monotonic() + within_s
         last: object = None
         while last != expected:
-            assert time.monotonic() < deadline, f"{path}: {last}, not {expected} within {within_s:g} s"
+            assert time.monotonic() < deadline, (
+                f"{path}: {last}, not {expected} within {within_s:g} s"
+            )
             await asyncio.sleep(0.05)
             try:
                 last = await self.get(path)
@@ -101,7 +105,10 @@ async def pollers(story: Story) -> list[str]:
         task_queue=TaskQueue(name=story.client.task_queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
-    return [poller.identity for poller in (await story.temporal.workflow_service.describe_task_queue(question)).pollers]
+    return [
+        poller.identity
+        for poller in (await story.temporal.workflow_service.describe_task_queue(question)).pollers
+    ]
 
 
 async def test_worker_that_is_ready_polls(tell: Tell, probe: Probe) -> None:
@@ -141,7 +148,17 @@ async def slow_worker(perdure_server: str, probe: Probe, tmp_path: Path) -> Asyn
     """A worker whose lifespan takes two seconds to open."""
     (tmp_path / "slow.py").write_text(SLOW_APP, encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "perdure", "worker", "slow:app", "--address", perdure_server, "--health-port", str(probe.port)),
+        *(
+            sys.executable,
+            "-m",
+            "perdure",
+            "worker",
+            "slow:app",
+            "--address",
+            perdure_server,
+            "--health-port",
+            str(probe.port),
+        ),
         cwd=tmp_path,
         env={**os.environ, "PERDURE_TASK_QUEUE": f"e2e-{secrets.token_hex(6)}"},
         stderr=asyncio.subprocess.PIPE,
@@ -160,7 +177,9 @@ async def test_worker_that_opens_its_lifespan_is_alive_and_not_ready(probe: Prob
     assert early == (503, "starting")
 
 
-async def test_worker_without_a_server_is_alive_and_not_ready(tell: Tell, probe: Probe, tmp_path: Path) -> None:
+async def test_worker_without_a_server_is_alive_and_not_ready(
+    tell: Tell, probe: Probe, tmp_path: Path
+) -> None:
     """It goes on polling, so to restart it would help nobody; it is not ready within seconds."""
     server = DevServer(folder=tmp_path / "state", port=0, ui=False)
     story = await tell(says("done"), address=(await server.start()).address)
@@ -180,7 +199,13 @@ async def test_only_the_two_probes_can_be_asked(tell: Tell, probe: Probe) -> Non
     story = await tell()
     await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/healthz", ALIVE)
-    asked = [("/", "GET"), ("/healthz/", "GET"), ("/healthz?verbose", "GET"), ("/healthz", "HEAD"), ("/healthz", "POST")]
+    asked = [
+        ("/", "GET"),
+        ("/healthz/", "GET"),
+        ("/healthz?verbose", "GET"),
+        ("/healthz", "HEAD"),
+        ("/healthz", "POST"),
+    ]
 
     answers = [await probe.get(path, method) for path, method in asked]
 
@@ -193,9 +218,19 @@ async def test_garbage_does_not_hurt(tell: Tell, probe: Probe, tmp_path: Path) -
     story = await tell(says("done"))
     worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/healthz", ALIVE)
-    garbage = [b"", b"\x00\xff" * 500 + b"\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET /healthz\r\n\r\n", b"GET /" + b"a" * 5_000_000, b"\r\n\r\n"]
+    garbage = [
+        b"",
+        b"\x00\xff" * 500 + b"\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET /healthz\r\n\r\n",
+        b"GET /" + b"a" * 5_000_000,
+        b"\r\n\r\n",
+    ]
     answers = [(await probe.send(raw))[:12] for raw in garbage]
-    silent = [await asyncio.open_connection("127.0.0.1", probe.port) for _ in range(health.CONNECTIONS // 2)]
+    silent = [
+        await asyncio.open_connection("127.0.0.1", probe.port)
+        for _ in range(health.CONNECTIONS // 2)
+    ]
     with_silent = await probe.get("/healthz")
     for _, writer in silent:
         writer.close()
@@ -211,8 +246,12 @@ async def test_garbage_does_not_hurt(tell: Tell, probe: Probe, tmp_path: Path) -
 
 @pytest.mark.accepts("P13")
 @pytest.mark.parametrize("silent", [80, health.PER_ADDRESS + 40])
-async def test_silent_connections_keep_no_probe_from_its_answer(tell: Tell, probe: Probe, silent: int) -> None:
-    """They are opened anew as fast as they are closed, and each of thirty probes is answered meanwhile."""
+async def test_silent_connections_keep_no_probe_from_its_answer(
+    tell: Tell, probe: Probe, silent: int
+) -> None:
+    """They are opened anew as fast as they are closed, and each of thirty probes is answered
+    meanwhile.
+    """
     story = await tell()
     await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/healthz", ALIVE)
@@ -270,4 +309,7 @@ async def test_port_that_is_taken_is_said(tell: Tell, probe: Probe, tmp_path: Pa
         code = await asyncio.wait_for(worker.wait(), 15)
 
     assert code == 2
-    assert f"perdure: the health port {probe.port} cannot be had" in (tmp_path / "worker-0.log").read_text()
+    assert (
+        f"perdure: the health port {probe.port} cannot be had"
+        in (tmp_path / "worker-0.log").read_text()
+    )

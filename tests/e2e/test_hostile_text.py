@@ -1,4 +1,6 @@
-"""Text of a model, a tool and a caller that is written for a terminal: no command lets a control or an invisible character of it through."""
+"""Text of a model, a tool and a caller that is written for a terminal: no command lets a control or
+an invisible character of it through.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\x7f\u202e\u2066\u200b\U000e0041\ufe01\u31
 FORGED = f"{EVIL}\r\nFORGED line"
 AGENTS = f'''
 from perdure import Agent, ToolCall, tool
-from perdure.messages import AssistantMessage
+from perdure.values.messages import AssistantMessage
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 
@@ -73,7 +75,9 @@ def on_a_terminal(perdure: CommandLine, *arguments: str, columns: int = 100) -> 
     with terminal(command, Path(perdure.folder), perdure.environment, columns=columns) as shown:
         shown.end()
     text = OURS.sub("\n", shown.raw.decode())
-    assert {letter for letter in text if letter != "\n" and exact(letter) != letter} == set(), ascii(text)
+    assert {letter for letter in text if letter != "\n" and exact(letter) != letter} == set(), (
+        ascii(text)
+    )
     assert [line for line in text.split("\n") if line.startswith("FORGED")] == [], text
     return text
 
@@ -84,7 +88,9 @@ def start_raw(perdure: CommandLine, turn_id: str) -> None:
     async def start() -> None:
         client = await Client.connect(perdure.environment["TEMPORAL_ADDRESS"])
         queue = perdure.environment["PERDURE_TASK_QUEUE"]
-        await client.start_workflow("AgentTurn", {"agent": f"a{FORGED}", "task": FORGED}, id=turn_id, task_queue=queue)
+        await client.start_workflow(
+            "AgentTurn", {"agent": f"a{FORGED}", "task": FORGED}, id=turn_id, task_queue=queue
+        )
 
     asyncio.run(start())
 
@@ -92,7 +98,9 @@ def start_raw(perdure: CommandLine, turn_id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.accepts("G7")
 def test_nothing_of_a_turn_reaches_a_terminal_raw(perdure: CommandLine) -> None:
-    """Task, arguments, calls, results, errors and answer, live and afterwards, in a line each and as JSON."""
+    """Task, arguments, calls, results, errors and answer, live and afterwards, in a line each and
+    as JSON.
+    """
     turn = f"seen-{secrets.token_hex(4)}"
     shown = [
         on_a_terminal(perdure, "run", "evil", f"Look.{FORGED}", "--id", turn, "--stream"),
@@ -112,14 +120,18 @@ def test_agent_that_nobody_offers_cannot_write_with_its_name(perdure: CommandLin
     turn = f"raw-{secrets.token_hex(4)}"
     start_raw(perdure, turn)
 
-    assert f'"a{exact(EVIL)}\\r\\nFORGED line"' in on_a_terminal(perdure, "show", turn, columns=1000)
+    assert f'"a{exact(EVIL)}\\r\\nFORGED line"' in on_a_terminal(
+        perdure, "show", turn, columns=1000
+    )
     on_a_terminal(perdure, "show", turn, "--json", columns=5000)
     on_a_terminal(perdure, "list", columns=1000)
 
 
 @pytest.mark.accepts("G7", "G8")
 def test_call_that_waits_cannot_draw_another(perdure: CommandLine) -> None:
-    """An id that would clear the screen is escaped, in the hint too, and no argument can pass for another."""
+    """An id that would clear the screen is escaped, in the hint too, and no argument can pass for
+    another.
+    """
     turn = f"pay-{secrets.token_hex(4)}"
     with perdure.started("run", "evil", "Pay.", "--id", turn):
         wait_until(lambda: "refund" in perdure("approvals", turn).stdout, "the turn waits")

@@ -1,4 +1,6 @@
-"""Commands that bring their own server and worker, when something goes wrong or somebody interrupts them. Nothing is left behind."""
+"""Commands that bring their own server and worker, when something goes wrong or somebody interrupts
+them. Nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ app = AgentWorker(Agent(name="talker", model="offline:librarian"), lifespan=life
 def perdure(tmp_path: Path) -> CommandLine:
     """The command line in a folder with a document."""
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/notice.md").write_text("# Notice\n\nThe notice period is 30 days.\n", encoding="utf-8")
+    (tmp_path / "docs/notice.md").write_text(
+        "# Notice\n\nThe notice period is 30 days.\n", encoding="utf-8"
+    )
     return CommandLine(tmp_path)
 
 
@@ -45,7 +49,9 @@ def server_of(perdure: CommandLine) -> int | None:
 
 
 @pytest.mark.parametrize("command", ["ask", "demo"])
-def test_worker_that_cannot_start_ends_the_command_with_its_reason(perdure: CommandLine, command: str) -> None:
+def test_worker_that_cannot_start_ends_the_command_with_its_reason(
+    perdure: CommandLine, command: str
+) -> None:
     """A model that nobody provides: the worker's own words and exit code 2, not a wait for ever."""
     done = perdure(command, "How long is the notice period?", "--model", "nope:x")
 
@@ -53,9 +59,15 @@ def test_worker_that_cannot_start_ends_the_command_with_its_reason(perdure: Comm
     assert "model 'nope:x': no provider named 'nope'" in done.stderr
 
 
-def test_temporal_environment_of_another_server_does_not_matter_to_an_embedded_one(perdure: CommandLine) -> None:
+def test_temporal_environment_of_another_server_does_not_matter_to_an_embedded_one(
+    perdure: CommandLine,
+) -> None:
     """Namespace, TLS and address of the user's own Temporal are for that one."""
-    environment = {"TEMPORAL_NAMESPACE": "prod", "TEMPORAL_TLS": "true", "TEMPORAL_ADDRESS": "127.0.0.1:9"}
+    environment = {
+        "TEMPORAL_NAMESPACE": "prod",
+        "TEMPORAL_TLS": "true",
+        "TEMPORAL_ADDRESS": "127.0.0.1:9",
+    }
 
     done = perdure("ask", "How long is the notice period?", **environment)
 
@@ -77,10 +89,18 @@ def test_interrupted_ask_leaves_no_process(perdure: CommandLine, number: signal.
 
 
 @pytest.mark.accepts("Y4")
-def test_lifespan_that_hangs_on_closing_is_cut_short_by_a_second_signal(perdure: CommandLine, perdure_server: str) -> None:
+def test_lifespan_that_hangs_on_closing_is_cut_short_by_a_second_signal(
+    perdure: CommandLine, perdure_server: str
+) -> None:
     """The first signal drains, the second ends the worker within seconds."""
     (perdure.folder / "hangs.py").write_text(HANGS, encoding="utf-8")
-    with perdure.started("worker", "hangs:app", "--address", perdure_server, PERDURE_TASK_QUEUE=f"hangs-{os.getpid()}") as worker:
+    with perdure.started(
+        "worker",
+        "hangs:app",
+        "--address",
+        perdure_server,
+        PERDURE_TASK_QUEUE=f"hangs-{os.getpid()}",
+    ) as worker:
         worker.wait_for("the lifespan is open")  # signals are handled from before that on
         worker.process.send_signal(signal.SIGTERM)
         worker.wait_for("draining")

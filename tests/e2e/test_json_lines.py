@@ -1,4 +1,6 @@
-"""`--json`: one value a line, nothing else on standard output, and the error in the last line of a command that fails."""
+"""`--json`: one value a line, nothing else on standard output, and the error in the last line of a
+command that fails.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pytest
 
 from perdure.clients import TurnEntry
 from perdure.clients.events import kind_of
-from perdure.facts import Fact
+from perdure.turn.facts import Fact
 
 from .command_line import NO_MODEL, CommandLine
 
@@ -22,24 +24,48 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.accepts("P4", "E15")
-def test_turn_is_told_as_its_events_and_its_report(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
-    """The same by `run` and `show`; each event with its cursor; what is asked for as colours and on stderr changes nothing."""
+def test_turn_is_told_as_its_events_and_its_report(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
+    """The same by `run` and `show`; each event with its cursor; what is asked for as colours and on
+    stderr changes nothing.
+    """
     ran = perdure("run", "talker", "hello", "--id", new_id, "--json", *at_work, FORCE_COLOR="1")
     shown = perdure("show", new_id, "--json", *at_work)
     *events, last = lines(ran.stdout)
 
     assert (ran.returncode, ran.stderr, shown.returncode, shown.stdout) == (0, "", 0, ran.stdout)
-    assert [event["kind"] for event in events] == ["turn_started", "scheduled", "agent_resolved", "scheduled", "model_answered", "turn_ended"]
+    assert [event["kind"] for event in events] == [
+        "turn_started",
+        "scheduled",
+        "agent_resolved",
+        "scheduled",
+        "model_answered",
+        "turn_ended",
+    ]
     envelope = ("v", "turn", "kind", "cursor", "at", "agent", "step", "attempt", "tool", "call_id")
     assert {tuple(event) for event in events} == {(*envelope, "fact")}
     assert {event["turn"] for event in (*events, last)} == {new_id}
-    assert [event["fact"].get("key") for event in events] == [None, "agent", "agent", "step-1", "step-1", None]
+    assert [event["fact"].get("key") for event in events] == [
+        None,
+        "agent",
+        "agent",
+        "step-1",
+        "step-1",
+        None,
+    ]
     assert events[0]["fact"]["request"]["task"]["content"] == "hello"
-    assert (tuple(last), last["kind"], last["report"]["outcome"]) == (("turn", "kind", "report"), "report", "completed")
+    assert (tuple(last), last["kind"], last["report"]["outcome"]) == (
+        ("turn", "kind", "report"),
+        "report",
+        "completed",
+    )
     assert last["report"]["output"].startswith(NO_MODEL)
 
 
-def test_words_of_a_model_are_told_with_stream(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
+def test_words_of_a_model_are_told_with_stream(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
     """Before the event that records them."""
     ran = perdure("run", "talker", "hello", "--id", new_id, "--json", "--stream", *at_work)
     told = lines(ran.stdout)
@@ -51,47 +77,79 @@ def test_words_of_a_model_are_told_with_stream(perdure: CommandLine, at_work: li
     assert told[begins + 1]["text"] == told[-1]["report"]["output"]
 
 
-def test_turn_that_fails_is_told_with_its_error_and_its_report(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
+def test_turn_that_fails_is_told_with_its_error_and_its_report(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
     """In the last line; a person reads the message on stderr all the same."""
     ran = perdure("run", "nobody", "hello", "--id", new_id, "--json", *at_work)
     last = lines(ran.stdout)[-1]
 
     assert ran.returncode == 1
-    assert tuple(last) == ("turn", "kind", "class", "code", "severity", "message", "context", "cause", "report")
-    assert (last["turn"], last["kind"], last["class"], last["code"]) == (new_id, "error", "UnknownAgentError", "UNKNOWN_AGENT")
+    assert tuple(last) == (
+        "turn",
+        "kind",
+        "class",
+        "code",
+        "severity",
+        "message",
+        "context",
+        "cause",
+        "report",
+    )
+    assert (last["turn"], last["kind"], last["class"], last["code"]) == (
+        new_id,
+        "error",
+        "UnknownAgentError",
+        "UNKNOWN_AGENT",
+    )
     assert (last["report"]["outcome"], ran.stderr) == ("failed", f"perdure: {last['message']}\n")
 
 
 @pytest.mark.accepts("P4")
-def test_command_that_fails_says_why_as_json(perdure: CommandLine, at_work: list[str], closed_port: str, new_id: str) -> None:
+def test_command_that_fails_says_why_as_json(
+    perdure: CommandLine, at_work: list[str], closed_port: str, new_id: str
+) -> None:
     """Every command that has the option, with the same fields."""
     absent = {
-        name: perdure(name, new_id, "--json", *more, *at_work) for name, more in {"show": (), "approvals": (), "add-budget": ("--usd", "1")}.items()
+        name: perdure(name, new_id, "--json", *more, *at_work)
+        for name, more in {"show": (), "approvals": (), "add-budget": ("--usd", "1")}.items()
     }
     away = perdure("list", "--json", "--address", closed_port)
 
-    assert {name: (done.returncode, [line["code"] for line in lines(done.stdout)]) for name, done in absent.items()} == dict.fromkeys(
-        absent, (2, ["TURN_NOT_FOUND"])
+    assert {
+        name: (done.returncode, [line["code"] for line in lines(done.stdout)])
+        for name, done in absent.items()
+    } == dict.fromkeys(absent, (2, ["TURN_NOT_FOUND"]))
+    assert (away.returncode, [line["code"] for line in lines(away.stdout)]) == (
+        20,
+        ["SERVER_UNREACHABLE"],
     )
-    assert (away.returncode, [line["code"] for line in lines(away.stdout)]) == (20, ["SERVER_UNREACHABLE"])
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("P4")
-def test_list_and_cancel_have_a_line_for_each_turn(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
+def test_list_and_cancel_have_a_line_for_each_turn(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
     """With the fields of `TurnEntry`."""
     with perdure.started("run", "seeker", "notice", "--id", new_id, *at_work) as following:
         following.wait_for("search_files")
-        listed = lines(perdure("list", "--json", "--agent", "seeker", "--limit", "1", *at_work).stdout)
+        listed = lines(
+            perdure("list", "--json", "--agent", "seeker", "--limit", "1", *at_work).stdout
+        )
         stopped = lines(perdure("cancel", new_id, "--json", *at_work).stdout)
         following.process.wait(timeout=60)
 
-    assert [(tuple(line) == tuple(TurnEntry.model_fields), line["agent"]) for line in listed] == [(True, "seeker")]
+    assert [(tuple(line) == tuple(TurnEntry.model_fields), line["agent"]) for line in listed] == [
+        (True, "seeker")
+    ]
     assert stopped == [{"turn": new_id, "asked": True}]
 
 
 @pytest.mark.slow
-def test_output_that_nobody_reads_any_more_is_no_traceback(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
+def test_output_that_nobody_reads_any_more_is_no_traceback(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
     """As in `perdure show TURN | head -0`: the shell's own number for it, and not a word."""
     perdure("run", "talker", "hello", "--id", new_id, *at_work)
     done = perdure.into_a_closed_pipe("show", new_id, *at_work)
@@ -103,6 +161,8 @@ def test_kinds_and_their_fields_are_documented() -> None:
     """All of them, by the names that they have: scripts rely on them."""
     page = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE)
-    kinds = {kind_of(fact): [field.name for field in dataclasses.fields(fact)] for fact in get_args(Fact)}
+    kinds = {
+        kind_of(fact): [field.name for field in dataclasses.fields(fact)] for fact in get_args(Fact)
+    }
 
     assert {kind: re.findall(r"`(\w+)`", fields) for kind, fields in rows if kind in kinds} == kinds

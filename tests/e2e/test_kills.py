@@ -10,12 +10,16 @@ import pytest
 from .stories import UNKNOWN, Story, Tell, asks, kill, recorded, results, says, use
 
 SOON_S = 15.0
-"""From a kill to the next model call; measured are 6 s: the heartbeat timeout, and the start of a worker."""
+"""From a kill to the next model call; measured are 6 s: the heartbeat timeout, and the start of a
+worker.
+"""
 
 
 @pytest.mark.accepts("Y1")
 async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: Tell) -> None:
-    """Killed in tool 2 of 2: tool 1 does not run again, the model is not paid again, and the turn goes on within seconds."""
+    """Killed in tool 2 of 2: tool 1 does not run again, the model is not paid again, and the turn
+    goes on within seconds.
+    """
     story = await tell(asks(use("charge", "one"), use("fetch", "two", first_s=60)), says("done"))
     worker = await story.worker()
     turn = await story.start()
@@ -31,13 +35,21 @@ async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: 
     assert results(report) == ["one by attempt 1", "two by attempt 2"]
     assert story.ran() == [("one", 1), ("two", 1), ("two", 2)]
     assert story.requests() == {1: 1, 2: 1}
-    assert await story.attempts(turn) == {"agent": 1, "step-1": 1, "step-1.call-1": 1, "step-1.call-2": 2, "step-2": 1}
+    assert await story.attempts(turn) == {
+        "agent": 1,
+        "step-1": 1,
+        "step-1.call-1": 1,
+        "step-1.call-2": 2,
+        "step-2": 1,
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y2")
 async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> None:
-    """Idle when it is killed: the turn that is started next runs on another worker, everything once."""
+    """Idle when it is killed: the turn that is started next runs on another worker, everything
+    once.
+    """
     story = await tell(asks(use("charge", "one")), says("done"))
     idle = await story.worker()
     await (await story.start("warm up")).result()
@@ -54,7 +66,9 @@ async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> Non
 
 
 @pytest.mark.accepts("Y2")
-async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are_seen(tell: Tell) -> None:
+async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are_seen(
+    tell: Tell,
+) -> None:
     """Killed while the model thinks: two requests and two attempts; only the second answer counts."""
     story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
     worker = await story.worker()
@@ -75,7 +89,9 @@ async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are
 @pytest.mark.slow
 @pytest.mark.accepts("Y2")
 async def test_recorded_answer_is_not_paid_again_when_its_tool_had_not_begun(tell: Tell) -> None:
-    """Killed between the answer and the tool, which waited behind a tool of another turn that blocks: one request, and the tool runs."""
+    """Killed between the answer and the tool, which waited behind a tool of another turn that
+    blocks: one request, and the tool runs.
+    """
     story = await tell(asks(use("fetch", "one")), says("done"))
     worker = await story.worker()
     other = await story.start("jam", labels={"jam": "yes"})
@@ -116,8 +132,12 @@ async def test_idempotent_tool_runs_again_under_the_same_key_after_a_kill(tell: 
 
 @pytest.mark.accepts("T14")
 async def test_other_tool_is_not_run_again_after_a_kill_and_the_model_is_told(tell: Tell) -> None:
-    """Killed in a tool that may not be repeated: it ran once, its outcome is said to be unknown, and the model goes on from there."""
-    story = await tell(asks(use("charge", "one", takes_s=60), use("charge", "two")), says("I will look"))
+    """Killed in a tool that may not be repeated: it ran once, its outcome is said to be unknown,
+    and the model goes on from there.
+    """
+    story = await tell(
+        asks(use("charge", "one", takes_s=60), use("charge", "two")), says("I will look")
+    )
     worker = await story.worker()
     turn = await story.start()
     await story.begun("one")
@@ -168,7 +188,9 @@ async def supervised(story: Story) -> AsyncIterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.accepts("T2")
-async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_attempts(tell: Tell) -> None:
+async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_attempts(
+    tell: Tell,
+) -> None:
     """The model is told, and the turn completes on the sixth worker."""
     story = await tell(asks(use("die", "one")), says("it cannot be done"))
     async with supervised(story):
@@ -194,7 +216,9 @@ async def test_tool_that_kills_its_worker_and_may_not_be_repeated_ran_once(tell:
 
 
 @pytest.mark.accepts("T2")
-async def test_tool_that_calls_sys_exit_is_an_error_result_and_its_worker_goes_on(tell: Tell) -> None:
+async def test_tool_that_calls_sys_exit_is_an_error_result_and_its_worker_goes_on(
+    tell: Tell,
+) -> None:
     """One process does the whole turn."""
     story = await tell(asks(use("leave", "one")), asks(use("fetch", "two")), says("done"))
     await story.worker()

@@ -1,4 +1,6 @@
-"""Live text as people meet it: on the command line while a model speaks, and when the worker that it speaks through is killed."""
+"""Live text as people meet it: on the command line while a model speaks, and when the worker that
+it speaks through is killed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ app = AgentWorker(Agent(name="talker", model="stub:m"), providers={"stub": stub}
 @pytest.mark.slow
 @pytest.mark.accepts("E2", "Y2")
 async def test_words_of_a_worker_that_was_killed_are_taken_back(tell: Tell) -> None:
-    """Killed while its model speaks: the next attempt says it anew, in other words, and only those count."""
+    """Killed while its model speaks: the next attempt says it anew, in other words, and only those
+    count.
+    """
     story = await tell({**says(WORDS), "pace_s": 0.3})
     worker = await story.worker()
     turn = await story.start(live=True)
@@ -51,7 +55,11 @@ async def test_words_of_a_worker_that_was_killed_are_taken_back(tell: Tell) -> N
     again = said.index(TextBegins(1, attempt=2))
     assert said[again - 1] == TextVoid(1)
     assert "".join(one for one in said[:again] if isinstance(one, str)) in WORDS
-    assert "".join(one for one in said[again:] if isinstance(one, str)) == report.output == f"{WORDS} #2"
+    assert (
+        "".join(one for one in said[again:] if isinstance(one, str))
+        == report.output
+        == f"{WORDS} #2"
+    )
     assert len(said[again:]) > 2
     assert story.requests() == {1: 2}
 
@@ -63,7 +71,12 @@ def perdure(perdure_server: str, tmp_path: Path) -> Iterator[CommandLine]:
     (here.folder / "agents.py").write_text(AGENTS, encoding="utf-8")
     queue = f"test-{secrets.token_hex(6)}"
     with StubProvider([{"text": WORDS, "pace_s": 0.25}]) as stub:
-        here.environment |= {"TEMPORAL_ADDRESS": perdure_server, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "1", "STUB": stub.base_url}
+        here.environment |= {
+            "TEMPORAL_ADDRESS": perdure_server,
+            "PERDURE_TASK_QUEUE": queue,
+            "PERDURE_GRACE_S": "1",
+            "STUB": stub.base_url,
+        }
         with here.started("worker", "agents:app") as worker:
             worker.wait_for(queue)
             yield here
@@ -71,10 +84,27 @@ def perdure(perdure_server: str, tmp_path: Path) -> Iterator[CommandLine]:
 
 @pytest.mark.accepts("E2")
 def test_command_prints_what_the_model_says_while_it_speaks(perdure: CommandLine) -> None:
-    """Word by word with `--stream`, beside the answer; the same turn is shown later in one piece, and the answer not a second time."""
-    command = [sys.executable, "-m", "perdure", "run", "talker", "Hi.", "--stream", "--id", f"fox-{secrets.token_hex(4)}"]
+    """Word by word with `--stream`, beside the answer; the same turn is shown later in one piece,
+    and the answer not a second time.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "perdure",
+        "run",
+        "talker",
+        "Hi.",
+        "--stream",
+        "--id",
+        f"fox-{secrets.token_hex(4)}",
+    ]
     with subprocess.Popen(
-        command, cwd=perdure.folder, env=perdure.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8"
+        command,
+        cwd=perdure.folder,
+        env=perdure.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
     ) as running:
         assert running.stderr is not None
         printed, seen_at = "", 0.0

@@ -1,4 +1,6 @@
-"""`perdure mcp` as an editor starts it: a process that speaks the protocol on its standard input and output."""
+"""`perdure mcp` as an editor starts it: a process that speaks the protocol on its standard input
+and output.
+"""
 
 import os
 import subprocess
@@ -19,14 +21,24 @@ from mcp.client.stdio import stdio_client
 
 clerk = Agent(name="clerk", model="scripted:clerk")
 WITHOUT_MCP = (
-    "import sys; sys.modules['mcp'] = None; sys.argv = ['perdure', 'mcp', '--address', sys.argv[1]]; from perdure.__main__ import main; main()"
+    "import sys; sys.modules['mcp'] = None; sys.argv = ['perdure', 'mcp', '--address',"
+    " sys.argv[1]]; from perdure.__main__ import main; main()"
 )
 
 
 def editor(perdure: Any, *options: str, mode: str) -> Client:
     """A client that starts the command as a process, and ends it when it is left."""
-    where = ["--address", perdure.temporal.service_client.config.target_host, "--task-queue", perdure.task_queue]
-    started = StdioServerParameters(command=sys.executable, args=["-m", "perdure", "mcp", *where, *options], env=dict(os.environ))
+    where = [
+        "--address",
+        perdure.temporal.service_client.config.target_host,
+        "--task-queue",
+        perdure.task_queue,
+    ]
+    started = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "perdure", "mcp", *where, *options],
+        env=dict(os.environ),
+    )
     return Client(stdio_client(started), mode=mode)
 
 
@@ -36,7 +48,9 @@ async def test_turn_outlives_the_editor_that_started_it(runtime: Runtime, mode: 
     """The next editor finds it by its id, with its answer."""
     async with runtime(clerk, model=ScriptedModel(says("30 days"))) as perdure:
         async with editor(perdure, "--agent", "clerk", mode=mode) as first:
-            started = await first.call_tool("start_turn", {"agent": "clerk", "task": "How long?", "id": f"editor-{mode}"})
+            started = await first.call_tool(
+                "start_turn", {"agent": "clerk", "task": "How long?", "id": f"editor-{mode}"}
+            )
             said = first.instructions
         async with editor(perdure, mode=mode) as second:
             ended = await second.call_tool("turn_result", {"turn": f"editor-{mode}"})
@@ -70,7 +84,13 @@ def test_server_that_does_not_answer_is_said_before_the_protocol_begins() -> Non
 
 def test_missing_package_is_named(perdure_server: str) -> None:
     """With what installs it."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT_MCP, perdure_server], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MCP, perdure_server],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert done.stderr == "perdure: perdure mcp needs the package mcp: pip install 'perdure[mcp]'\n"
     assert done.returncode == 2

@@ -1,4 +1,7 @@
-"""Servers as processes: nothing of them is left, however the turn or the worker ends. Each has a child and a grandchild that left its group."""
+"""Servers as processes: nothing of them is left, however the turn or the worker ends.
+
+Each has a child and a grandchild that left its group.
+"""
 
 import asyncio
 import signal
@@ -16,7 +19,9 @@ from .mcp_app import SERVER
 from .stories import Story, Tell, asks, kill
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there processes that left their group are found")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only there processes that left their group are found"
+)
 
 APP = "tests.e2e.mcp_app:make"
 SPAWN = asks({"name": "notes__spawn", "arguments": {}})
@@ -26,21 +31,33 @@ KILLS, EACH = 4, 5
 
 async def gone(folder: Path) -> None:
     """Wait until no process that was noted is alive."""
-    await eventually(lambda: not alive(pids(folder)), f"{len(alive(pids(folder)))} processes end", within_s=15)
+    await eventually(
+        lambda: not alive(pids(folder)), f"{len(alive(pids(folder)))} processes end", within_s=15
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_nothing_is_left_of_30_cancelled_turns(runtime: Runtime, tmp_path: Path) -> None:
-    """While the worker goes on: what a server does for a cancelled call ends with the server, and the next turn has another one."""
-    agent = Agent(name="keeper", model="scripted:x", toolboxes=[MCPServer.stdio("notes", [sys.executable, "-S", str(SERVER), str(tmp_path)])])
+    """While the worker goes on: what a server does for a cancelled call ends with the server, and
+    the next turn has another one.
+    """
+    agent = Agent(
+        name="keeper",
+        model="scripted:x",
+        toolboxes=[MCPServer.stdio("notes", [sys.executable, "-S", str(SERVER), str(tmp_path)])],
+    )
     model = ScriptedModel(*[calls(call("notes__spawn"))] * (ROUNDS * AT_ONCE))
 
     async with runtime(agent, model=model) as client:
         for _ in range(ROUNDS):
             before = len(pids(tmp_path))
             turns = [await client.start(agent, "go") for _ in range(AT_ONCE)]
-            await eventually(lambda before=before: len(pids(tmp_path)) >= before + 1 + 2 * AT_ONCE, "all have begun", within_s=30)  # type: ignore[misc]
+            await eventually(
+                lambda before=before: len(pids(tmp_path)) >= before + 1 + 2 * AT_ONCE,  # type: ignore[misc]
+                "all have begun",
+                within_s=30,
+            )
             assert len(alive(pids(tmp_path))) == 1 + 2 * AT_ONCE
             for turn in turns:
                 await turn.cancel("enough")
@@ -56,7 +73,9 @@ async def test_nothing_is_left_of_30_cancelled_turns(runtime: Runtime, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.accepts("T15")
-async def test_nothing_is_left_of_20_turns_whose_workers_are_killed(tell: Tell, tmp_path: Path) -> None:
+async def test_nothing_is_left_of_20_turns_whose_workers_are_killed(
+    tell: Tell, tmp_path: Path
+) -> None:
     """`kill -9` of the worker; nobody is there to end its servers but their guards."""
     story = await tell(SPAWN)
 
@@ -91,5 +110,7 @@ async def begun(story: Story, folder: Path, turns: int, **environment: str) -> N
     await story.worker(APP, E2E_NOTES=str(folder), **environment)
     for _ in range(turns):
         await story.start()
-    await eventually(lambda: len(pids(folder)) >= before + 1 + 2 * turns, "all have begun", within_s=30)
+    await eventually(
+        lambda: len(pids(folder)) >= before + 1 + 2 * turns, "all have begun", within_s=30
+    )
     assert len(alive(pids(folder))) == 1 + 2 * turns

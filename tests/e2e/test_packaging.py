@@ -1,7 +1,8 @@
 """What users install: the wheel, and the source distribution that makes the same wheel.
 
-The rooms at the root are links inside the package. A wheel has no links, so there they must be real subpackages, and nothing but `perdure` may lie
-at the top: other distributions own names such as `workflows`.
+The rooms at the root are links inside the package. A wheel has no links, so there they must be real
+subpackages, and nothing but `perdure` may lie at the top: other distributions own names such as
+`workflows`.
 """
 
 import re
@@ -18,13 +19,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("activities", "clients", "worker", "workflows")
-UNREACHABLE = re.compile(r"connection broken by|Failed to establish a new connection|Network is unreachable")
+UNREACHABLE = re.compile(
+    r"connection broken by|Failed to establish a new connection|Network is unreachable"
+)
 NEIGHBOUR = "llama-index-workflows"
 """It owns the top-level package `workflows`."""
 
 LOOK = """
 import importlib.metadata, json, workflows
-import perdure, perdure.activities.providers, perdure.clients, perdure.testing, perdure.worker, perdure.workflows
+import perdure, perdure.providers, perdure.clients, perdure.testing, perdure.worker, perdure.workflows
 print(json.dumps([
     perdure.workflows.AgentTurn.__module__,
     "Workflow" in dir(workflows),
@@ -45,10 +48,19 @@ class Built:
 
 
 def backend(call: str, source: Path, into: Path) -> Path:
-    """Call the build backend as pip and build do, in a process of its own. Returns the file it made."""
+    """Call the build backend as pip and build do, in a process of its own.
+
+    Returns the file it made.
+    """
     into.mkdir()
     code = f"import sys; from setuptools import build_meta; build_meta.{call}(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-I", "-c", code, str(into)], cwd=source, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, str(into)],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     (made,) = into.iterdir()
     return made
@@ -68,7 +80,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     with tarfile.open(sdist) as archive:
         archive.extractall(here / "unpacked", filter="data")
     (unpacked,) = (here / "unpacked").iterdir()
-    return Built(source, sdist, backend("build_wheel", source, here / "wheel"), backend("build_wheel", unpacked, here / "again"))
+    return Built(
+        source,
+        sdist,
+        backend("build_wheel", source, here / "wheel"),
+        backend("build_wheel", unpacked, here / "again"),
+    )
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -81,7 +98,10 @@ def test_wheel_holds_perdure_and_nothing_else(built: Built) -> None:
     """No `workflows`, no `activities`, no `tests` at the top."""
     tops = {name.partition("/")[0] for name in contents(built.wheel)}
 
-    assert {re.sub(r"-[\d.]+\.dist-info$", ".dist-info", top) for top in tops} == {"perdure", "perdure.dist-info"}
+    assert {re.sub(r"-[\d.]+\.dist-info$", ".dist-info", top) for top in tops} == {
+        "perdure",
+        "perdure.dist-info",
+    }
 
 
 def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
@@ -91,7 +111,11 @@ def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
     files |= {path for path in package.rglob("*") if path.is_file()}
     expected = {path.relative_to(built.source).as_posix(): path.read_bytes() for path in files}
 
-    assert {name: content for name, content in contents(built.wheel).items() if name.startswith("perdure/")} == expected
+    assert {
+        name: content
+        for name, content in contents(built.wheel).items()
+        if name.startswith("perdure/")
+    } == expected
     assert "perdure/py.typed" in expected
 
 
@@ -106,9 +130,16 @@ def test_sdist_builds_the_same_wheel(built: Built) -> None:
 
 def test_extras_and_versions_are_said(built: Built) -> None:
     """What pip and the index read: extras, the oldest Python, and the command."""
-    files = {name.rpartition("/")[2]: content.decode() for name, content in contents(built.wheel).items() if ".dist-info/" in name}
+    files = {
+        name.rpartition("/")[2]: content.decode()
+        for name, content in contents(built.wheel).items()
+        if ".dist-info/" in name
+    }
 
-    assert set(re.findall(r"^Provides-Extra: (.*)$", files["METADATA"], re.MULTILINE)) >= {"embedded", "testing"}
+    assert set(re.findall(r"^Provides-Extra: (.*)$", files["METADATA"], re.MULTILINE)) >= {
+        "embedded",
+        "testing",
+    }
     assert re.findall(r"^Requires-Python: (.*)$", files["METADATA"], re.MULTILINE) == [">=3.11"]
     assert "perdure = perdure.__main__:main" in files["entry_points.txt"]
 
@@ -120,12 +151,35 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(home / "venv")
     pins = home / "pins.txt"
     pins.write_text(
-        "\n".join(re.findall(r"^[\w.-]+==[\w.]+", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)), encoding="utf-8"
+        "\n".join(
+            re.findall(
+                r"^[\w.-]+==[\w.]+",
+                (ROOT / "requirements.lock").read_text(encoding="utf-8"),
+                re.MULTILINE,
+            )
+        ),
+        encoding="utf-8",
     )
     python = home / "venv/bin/python"
-    options = ["--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--retries=1", "--timeout=10", f"--constraint={pins}"]
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]  # ours, for theirs: a pip of its own takes longer than all the rest
-    done = subprocess.run([*pip, *options, built.wheel, NEIGHBOUR], capture_output=True, text=True, check=False)
+    options = [
+        "--quiet",
+        "--disable-pip-version-check",
+        "--only-binary=:all:",
+        "--retries=1",
+        "--timeout=10",
+        f"--constraint={pins}",
+    ]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+    ]  # ours, for theirs: a pip of its own takes longer than all the rest
+    done = subprocess.run(
+        [*pip, *options, built.wheel, NEIGHBOUR], capture_output=True, text=True, check=False
+    )
     if done.returncode and UNREACHABLE.search(done.stderr):
         pytest.skip("the package index cannot be reached")
     assert done.returncode == 0, done.stderr
@@ -135,16 +189,28 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_wheel_lives_beside_a_distribution_that_owns_the_name_of_a_room(installed: Path) -> None:
     """Both import, each its own."""
-    done = subprocess.run([installed / "python", "-I", "-c", LOOK], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [installed / "python", "-I", "-c", LOOK], capture_output=True, text=True, check=False
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip() == f'["perdure.workflows.agent_turn", true, ["{NEIGHBOUR}"], ["perdure"]]'
+    assert (
+        done.stdout.strip()
+        == f'["perdure.workflows.agent_turn", true, ["{NEIGHBOUR}"], ["perdure"]]'
+    )
 
 
 @pytest.mark.slow
 def test_command_of_the_wheel_runs(installed: Path, tmp_path: Path) -> None:
     """Away from the repository, with nothing else on the path."""
-    done = subprocess.run([installed / "perdure", "--help"], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [installed / "perdure", "--help"],
+        cwd=tmp_path,
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "worker" in done.stdout

@@ -1,4 +1,7 @@
-"""Workers that are killed at random moments. `PERDURE_CRASH_SEEDS` says how many stories there are, `PERDURE_CRASH_FIRST_SEED` where they begin."""
+"""Workers that are killed at random moments.
+
+`PERDURE_CRASH_SEEDS` says how many stories there are, `PERDURE_CRASH_FIRST_SEED` where they begin.
+"""
 
 import asyncio
 import os
@@ -6,7 +9,7 @@ import random
 
 import pytest
 
-from perdure.facts import Key
+from perdure.turn.facts import Key
 
 from .stories import UNKNOWN, Story, Tell, asks, kill, results, says, use
 
@@ -18,12 +21,19 @@ STEPS = 6
 PAUSE_S = 0.2
 """How long every model call and tool call takes, so that a kill finds each of them at work."""
 
-CALLS = [use("fetch", f"fetch {n}", first_s=PAUSE_S) if n % 2 else use("charge", f"charge {n}", takes_s=PAUSE_S) for n in range(1, STEPS)]
+CALLS = [
+    use("fetch", f"fetch {n}", first_s=PAUSE_S)
+    if n % 2
+    else use("charge", f"charge {n}", takes_s=PAUSE_S)
+    for n in range(1, STEPS)
+]
 REPLIES = [*(asks(call, delay_s=PAUSE_S) for call in CALLS), says("done", delay_s=PAUSE_S)]
 
 
 async def kill_at_random(story: Story, moments: random.Random) -> None:
-    """Kill the worker somewhere in the turn and start another: after some number of calls, and a part of one more."""
+    """Kill the worker somewhere in the turn and start another: after some number of calls, and a
+    part of one more.
+    """
     worker = await story.worker()
     for _ in range(moments.choice([1, 1, 2])):
         so_far = len(story.log()) + len(story.journal())
@@ -36,8 +46,12 @@ async def kill_at_random(story: Story, moments: random.Random) -> None:
 
 @pytest.mark.accepts("Y2", "T14")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-async def test_kills_at_random_moments_repeat_nothing_that_is_recorded(tell: Tell, seed: int) -> None:
-    """Six steps: the turn completes, no request is unseen, no tool runs but as history says, and none that may not repeat does."""
+async def test_kills_at_random_moments_repeat_nothing_that_is_recorded(
+    tell: Tell, seed: int
+) -> None:
+    """Six steps: the turn completes, no request is unseen, no tool runs but as history says, and
+    none that may not repeat does.
+    """
     story = await tell(*REPLIES)
     turn = await story.start()
     await kill_at_random(story, random.Random(seed))
@@ -50,12 +64,16 @@ async def test_kills_at_random_moments_repeat_nothing_that_is_recorded(tell: Tel
     ran = {entry.what for entry in story.journal()}
     for step, content in enumerate(results(report), 1):
         call = CALLS[step - 1]
-        assert content.startswith((f"{call['arguments']['what']} by attempt", f"{call['name']}: {UNKNOWN}"))
+        assert content.startswith(
+            (f"{call['arguments']['what']} by attempt", f"{call['name']}: {UNKNOWN}")
+        )
         assert call["arguments"]["what"] in ran or content.endswith(UNKNOWN)
 
 
 def assert_rules_kept(story: Story, attempts: dict[str, int]) -> None:
-    """What the provider and the journal saw, against the attempts in history: never more of one than of the other."""
+    """What the provider and the journal saw, against the attempts in history: never more of one
+    than of the other.
+    """
     for step, requests in story.requests().items():
         assert 1 <= requests <= attempts[str(Key(step))]
     for step, call in enumerate(CALLS, 1):

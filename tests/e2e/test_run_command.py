@@ -10,12 +10,18 @@ import pytest
 from .command_line import NO_MODEL, CommandLine, wait_until
 
 
-def test_run_follows_a_turn_to_its_answer(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
-    """Exit code 0; the answer alone on stdout, so that it can go into a file; id, steps and figures on stderr; no escape codes in a pipe."""
+def test_run_follows_a_turn_to_its_answer(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
+    """Exit code 0; the answer alone on stdout, so that it can go into a file; id, steps and figures
+    on stderr; no escape codes in a pipe.
+    """
     done = perdure("run", "talker", "hello", "--id", new_id, *at_work)
 
     assert (done.returncode, done.stdout.startswith(NO_MODEL)) == (0, True)
-    assert [re.sub(r"[\d.]+ s\b|\d+ tokens", "N", line).strip() for line in done.stderr.splitlines()] == [
+    assert [
+        re.sub(r"[\d.]+ s\b|\d+ tokens", "N", line).strip() for line in done.stderr.splitlines()
+    ] == [
         f"turn {new_id}",
         "N  talker: hello",
         "N  asks offline:librarian",
@@ -26,7 +32,9 @@ def test_run_follows_a_turn_to_its_answer(perdure: CommandLine, at_work: list[st
 
 
 @pytest.mark.accepts("E3")
-def test_run_with_the_same_id_shows_the_same_turn(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
+def test_run_with_the_same_id_shows_the_same_turn(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
     """Attached by default; an error or a conflict is exit code 2."""
     first = perdure("run", "talker", "hello", "--id", new_id, *at_work)
     second = perdure("run", "talker", "hello", "--id", new_id, *at_work)
@@ -40,16 +48,29 @@ def test_run_with_the_same_id_shows_the_same_turn(perdure: CommandLine, at_work:
     assert new_id in conflict.stderr
 
 
-def test_show_prints_a_turn_from_its_beginning(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
-    """The same as `run` did; here the steps are what one is after, so they are on stdout with the answer."""
+def test_show_prints_a_turn_from_its_beginning(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
+    """The same as `run` did; here the steps are what one is after, so they are on stdout with the
+    answer.
+    """
     ran = perdure("run", "talker", "hello", "--id", new_id, *at_work)
     shown = perdure("show", new_id, *at_work)
-    steps, figures = ran.stderr.splitlines(keepends=True)[1:-1], ran.stderr.splitlines(keepends=True)[-1]
+    steps, figures = (
+        ran.stderr.splitlines(keepends=True)[1:-1],
+        ran.stderr.splitlines(keepends=True)[-1],
+    )
 
-    assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"{''.join(steps)}\n{ran.stdout}\n", figures)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (
+        0,
+        f"{''.join(steps)}\n{ran.stdout}\n",
+        figures,
+    )
 
 
-def test_output_that_knows_few_letters_is_no_reason_to_fail(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
+def test_output_that_knows_few_letters_is_no_reason_to_fail(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
     """What cannot be written is escaped."""
     perdure("run", "talker", "請求", "--id", new_id, *at_work)
     done = perdure("show", new_id, *at_work, PYTHONIOENCODING="ascii")
@@ -60,9 +81,15 @@ def test_output_that_knows_few_letters_is_no_reason_to_fail(perdure: CommandLine
 
 @pytest.mark.accepts("P3")
 @pytest.mark.parametrize(
-    ("agent", "said"), [("broken", "the only model here is 'librarian', not 'nothing'"), ("nobody", "no agent named 'nobody'; this worker knows")]
+    ("agent", "said"),
+    [
+        ("broken", "the only model here is 'librarian', not 'nothing'"),
+        ("nobody", "no agent named 'nobody'; this worker knows"),
+    ],
 )
-def test_turn_that_fails_is_exit_code_one_with_the_reason(perdure: CommandLine, at_work: list[str], agent: str, said: str) -> None:
+def test_turn_that_fails_is_exit_code_one_with_the_reason(
+    perdure: CommandLine, at_work: list[str], agent: str, said: str
+) -> None:
     """The last line on stderr is the error's message."""
     done = perdure("run", agent, "hello", *at_work)
 
@@ -73,11 +100,20 @@ def test_turn_that_fails_is_exit_code_one_with_the_reason(perdure: CommandLine, 
 
 
 @pytest.mark.accepts("E4")
-def test_cancel_stops_a_turn_and_says_why(perdure: CommandLine, at_work: list[str], new_id: str) -> None:
-    """The one who follows it sees the reason and exit code 8, and so does who looks later; cancelling again does nothing."""
+def test_cancel_stops_a_turn_and_says_why(
+    perdure: CommandLine, at_work: list[str], new_id: str
+) -> None:
+    """The one who follows it sees the reason and exit code 8, and so does who looks later;
+    cancelling again does nothing.
+    """
     with perdure.started("run", "seeker", "notice period", "--id", new_id, *at_work) as following:
         following.wait_for(new_id)
-        wait_until(lambda: perdure("cancel", new_id, "--reason", "no longer needed", *at_work).returncode == 0, "the turn is there")
+        wait_until(
+            lambda: (
+                perdure("cancel", new_id, "--reason", "no longer needed", *at_work).returncode == 0
+            ),
+            "the turn is there",
+        )
         code = following.process.wait(timeout=30)
         said = following.stderr
     shown = perdure("show", new_id, *at_work)
@@ -90,16 +126,25 @@ def test_cancel_stops_a_turn_and_says_why(perdure: CommandLine, at_work: list[st
 
 
 @pytest.mark.accepts("O13")
-def test_queue_that_nobody_polls_is_said_within_ten_seconds(perdure: CommandLine, perdure_server: str) -> None:
-    """On stderr, with the queue's name and the command that helps; Ctrl-C ends the watching with exit code 130."""
+def test_queue_that_nobody_polls_is_said_within_ten_seconds(
+    perdure: CommandLine, perdure_server: str
+) -> None:
+    """On stderr, with the queue's name and the command that helps; Ctrl-C ends the watching with
+    exit code 130.
+    """
     queue = f"nobody-{secrets.token_hex(4)}"
 
-    with perdure.started("run", "talker", "hello", "--address", perdure_server, "--task-queue", queue) as waiting:
+    with perdure.started(
+        "run", "talker", "hello", "--address", perdure_server, "--task-queue", queue
+    ) as waiting:
         waiting.wait_for("turn talker/")
         line = waiting.wait_for(rf".*{queue}.*", within_s=10)[0]
         code = waiting.interrupt()
 
     assert "perdure worker" in line
     assert code == 130
-    assert re.search(r"turn (talker/\w+) goes on; to follow it again:\n  perdure show \1 --address", waiting.stderr)
+    assert re.search(
+        r"turn (talker/\w+) goes on; to follow it again:\n  perdure show \1 --address",
+        waiting.stderr,
+    )
     assert "Traceback" not in waiting.stderr

@@ -1,4 +1,6 @@
-"""What a person sees: the screens of `perdure run`, `show`, `list` and `approvals` on a real terminal, as whole text without times."""
+"""What a person sees: the screens of `perdure run`, `show`, `list` and `approvals` on a real
+terminal, as whole text without times.
+"""
 
 from __future__ import annotations
 
@@ -95,10 +97,16 @@ def see(perdure: CommandLine) -> Iterator[See]:
     """Runs a command on a terminal."""
     with ExitStack() as stack:
 
-        def begin(*arguments: str, columns: int = 80, lines: int = 24, **environment: str) -> Terminal:
+        def begin(
+            *arguments: str, columns: int = 80, lines: int = 24, **environment: str
+        ) -> Terminal:
             command = [sys.executable, "-m", "perdure", *arguments]
             made: AbstractContextManager[Terminal] = terminal(
-                command, perdure.folder, {**perdure.environment, **environment}, columns=columns, lines=lines
+                command,
+                perdure.folder,
+                {**perdure.environment, **environment},
+                columns=columns,
+                lines=lines,
             )
             return stack.enter_context(made)
 
@@ -115,14 +123,15 @@ def an_id(name: str) -> str:
 
 
 def test_run_shows_what_happened_and_the_answer(see: See) -> None:
-    """A line for each event, cut where the terminal ends; nothing of what was drawn in between is left."""
+    """A line for each event, cut where the terminal ends; nothing of what was drawn in between is
+    left.
+    """
     turn = an_id("ticket")
     watched = see("run", "handbook", "How long is the notice period?", "--id", turn)
     code = watched.end()
 
     assert code == 0
-    assert watched.steady.replace(turn, "TURN") == screen(
-        """
+    assert watched.steady.replace(turn, "TURN") == screen("""
         |turn TURN
         |   N.N s  handbook: How long is the notice period?
         |   N.N s  asks stub:handbook, 4 tools
@@ -135,15 +144,19 @@ def test_run_shows_what_happened_and_the_answer(see: See) -> None:
         |The notice period is 30 days.
         |
         |2 steps · 2560 tokens · cost $0.0096 · N.N s
-        """
-    )
+        """)
 
 
 @pytest.mark.accepts("P5")
 def test_last_line_counts_what_happens_now_and_what_is_spent(see: See, tmp_path: Path) -> None:
-    """While a tool runs, and while a model is asked; each is gone when the next line comes. Ctrl-C leaves the turn, and says how to come back."""
+    """While a tool runs, and while a model is asked; each is gone when the next line comes.
+
+    Ctrl-C leaves the turn, and says how to come back.
+    """
     turn, held = an_id("held"), tmp_path / "held"
-    watched = see("run", "holder", str(held), "--id", turn, "--usd", "0.5", "--model-calls", "9", columns=120)
+    watched = see(
+        "run", "holder", str(held), "--id", turn, "--usd", "0.5", "--model-calls", "9", columns=120
+    )
     watched.wait_for(r"runs hold, [1-9]\d* s")
     at_the_tool = watched.steady.splitlines()[-1]
     held.touch()
@@ -155,7 +168,10 @@ def test_last_line_counts_what_happens_now_and_what_is_spent(see: See, tmp_path:
     followed.wait_for("asks stub:holder,")
     held.with_name("held.answer").touch()
 
-    assert at_the_tool == "   N.N s  step-1.call-1  runs hold, N s  spent $0.0048 of $0.5, 1 of 9 model calls"
+    assert (
+        at_the_tool
+        == "   N.N s  step-1.call-1  runs hold, N s  spent $0.0048 of $0.5, 1 of 9 model calls"
+    )
     assert at_the_model == [
         "   N.N s  step-1.call-1  → it is there",
         "   N.N s  step-2  asks stub:holder, N s  spent $0.0048 of $0.5, 1 of 9 model calls",
@@ -176,7 +192,9 @@ def test_last_line_counts_what_happens_now_and_what_is_spent(see: See, tmp_path:
 def test_no_color_has_the_last_line_without_escape_sequences(see: See, tmp_path: Path) -> None:
     """One line, which is gone when the next one comes."""
     turn, held = an_id("plain"), tmp_path / "held"
-    watched = see("run", "holder", str(held), "--id", turn, "--usd", "0.5", columns=60, NO_COLOR="1")
+    watched = see(
+        "run", "holder", str(held), "--id", turn, "--usd", "0.5", columns=60, NO_COLOR="1"
+    )
     watched.wait_for(r"runs hold, [1-9]\d* s  spent")
     held.touch()
     held.with_name("held.answer").touch()
@@ -198,8 +216,7 @@ def test_turn_that_waits_says_what_a_person_can_do(see: See, perdure: CommandLin
     shown = watched.steady.replace(turn, "TURN")
     perdure("approvals", turn, "--deny", "call_1_1", "--deny", "call_1_2")
 
-    assert shown == screen(
-        """
+    assert shown == screen("""
         |turn TURN
         |   N.N s  refunder: Pay them back.
         |   N.N s  asks stub:refunder, 4 tools
@@ -208,8 +225,7 @@ def test_turn_that_waits_says_what_a_person_can_do(see: See, perdure: CommandLin
         |          refund (call_1_2)
         |          perdure approvals TURN
         |   N.N s  waits for approval, N s
-        """
-    )
+        """)
     assert said == f"          perdure approvals {turn}\n"
     assert watched.end() == 0
     assert "waits for approval, " not in watched.text
@@ -217,25 +233,37 @@ def test_turn_that_waits_says_what_a_person_can_do(see: See, perdure: CommandLin
 
 @pytest.mark.slow
 def test_turn_that_is_paused_says_what_can_be_added(see: See, perdure: CommandLine) -> None:
-    """With the options of the limits that it has; what is spent has a line of its own where one is too narrow."""
+    """With the options of the limits that it has; what is spent has a line of its own where one is
+    too narrow.
+    """
     turn = an_id("p")
-    watched = see("run", "handbook", "How long?", "--id", turn, "--model-calls", "1", "--time", "10m", "--usd", "0.5")
+    watched = see(
+        "run",
+        "handbook",
+        "How long?",
+        "--id",
+        turn,
+        "--model-calls",
+        "1",
+        "--time",
+        "10m",
+        "--usd",
+        "0.5",
+    )
     watched.wait_for(r"waits for budget, [1-9]\d* s")
     shown = watched.steady.replace(turn, "TURN").splitlines()[-6:]
     added = perdure("add-budget", turn, "--model-calls", "5", "--json")
 
     assert (
         shown
-        == screen(
-            """
+        == screen("""
         |   N.N s  waits for budget: the next call may cost 1 model calls and 0 model
         |          calls are left of 1 model calls; raise the budget, or continue from
         |          the report's messages
         |          perdure add-budget TURN --usd AMOUNT --time TIME --model-calls N
         |   N.N s  waits for budget, N s
         |          spent $0.0048 of $0.5, 1 of 1 model calls, N s of 10 min
-        """
-        ).splitlines()
+        """).splitlines()
     )
     assert added.returncode == 0
     assert watched.end() == 0
@@ -247,7 +275,9 @@ def test_tree_is_drawn_above_what_happens_now(see: See, tmp_path: Path) -> None:
     turn, held = an_id("page"), tmp_path / "held"
     watched = see("run", "editor", str(held), "--id", turn, columns=200)
     watched.wait_for(r"1 delegate at work, [1-9]\d* s")
-    meanwhile = [line.rstrip() for line in watched.steady.replace(str(held), "TASK").splitlines()[-3:]]
+    meanwhile = [
+        line.rstrip() for line in watched.steady.replace(str(held), "TASK").splitlines()[-3:]
+    ]
     held.touch()
     held.with_name("held.answer").touch()
 
@@ -261,13 +291,17 @@ def test_tree_is_drawn_above_what_happens_now(see: See, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_delegate_that_waits_is_named_with_what_a_person_can_do(see: See, perdure: CommandLine) -> None:
+def test_delegate_that_waits_is_named_with_what_a_person_can_do(
+    see: See, perdure: CommandLine
+) -> None:
     """By its own id, while one watches the turn above it."""
     turn = an_id("chief")
     watched = see("run", "chief", "Pay them back.", "--id", turn, columns=100)
     watched.wait_for(rf"\n +perdure approvals {turn}/refunder-1\n")
     watched.wait_for(r"└─ refunder-1 +waits for approval")
-    decided = perdure("approvals", f"{turn}/refunder-1", "--approve", "call_1_1", "--approve", "call_1_2")
+    decided = perdure(
+        "approvals", f"{turn}/refunder-1", "--approve", "call_1_1", "--approve", "call_1_2"
+    )
 
     assert decided.returncode == 0
     assert watched.end() == 0
@@ -278,7 +312,9 @@ def test_delegate_that_waits_is_named_with_what_a_person_can_do(see: See, perdur
 def test_turn_that_nobody_serves_says_so_above_the_last_line(see: See) -> None:
     """The note takes the place of what was drawn, and nothing of it is lost or left."""
     turn = an_id("nobody")
-    watched = see("run", "absent", "How long?", "--id", turn, "--task-queue", "no-queue", columns=200)
+    watched = see(
+        "run", "absent", "How long?", "--id", turn, "--task-queue", "no-queue", columns=200
+    )
     watched.wait_for(r"no worker polls it(.|\n)*waits for a worker, \d+ s")
     shown = watched.steady.replace(turn, "TURN")
     watched.type("\x03")
@@ -287,14 +323,19 @@ def test_turn_that_nobody_serves_says_so_above_the_last_line(see: See) -> None:
     assert shown.splitlines() == [
         "turn TURN",
         "   N.N s  absent: How long?",
-        f"nothing has happened in turn TURN for N s: the task queue 'no-queue' has work and no worker polls it; {ADVICE}",
+        (
+            "nothing has happened in turn TURN for N s: the task queue 'no-queue' has work and no"
+            f" worker polls it; {ADVICE}"
+        ),
         "   N.N s  waits for a worker, N s",
     ]
 
 
 @pytest.mark.slow
 def test_narrow_terminal_and_one_that_changes_break_nothing(see: See, tmp_path: Path) -> None:
-    """At 40 columns every line is within them; a terminal that grows or shrinks is drawn on as it is then."""
+    """At 40 columns every line is within them; a terminal that grows or shrinks is drawn on as it
+    is then.
+    """
     turn, held = an_id("held"), tmp_path / ("漢字" * 20)
     watched = see("run", "holder", str(held), "--id", turn, "--usd", "0.5", columns=40)
     watched.wait_for(r"runs hold, \d+ s")
@@ -326,7 +367,9 @@ def test_answer_cannot_drive_the_terminal(see: See, perdure: CommandLine) -> Non
 
 @pytest.mark.slow
 @pytest.mark.accepts("P5")
-def test_colours_are_for_terminals_and_no_color_is_respected(see: See, perdure: CommandLine) -> None:
+def test_colours_are_for_terminals_and_no_color_is_respected(
+    see: See, perdure: CommandLine
+) -> None:
     """On a terminal, unless NO_COLOR is set; in a pipe there are none. The words are the same."""
     turn = an_id("colours")
     perdure("run", "handbook", "How long?", "--id", turn)
@@ -335,7 +378,11 @@ def test_colours_are_for_terminals_and_no_color_is_respected(see: See, perdure: 
     piped = perdure("show", turn)
 
     assert codes == (0, 0)
-    assert (b"\x1b[32mcompleted" in coloured.raw, b"\x1b" in plain.raw, "\x1b" in piped.stdout + piped.stderr) == (True, False, False)
+    assert (
+        b"\x1b[32mcompleted" in coloured.raw,
+        b"\x1b" in plain.raw,
+        "\x1b" in piped.stdout + piped.stderr,
+    ) == (True, False, False)
     assert coloured.text == plain.text
     assert plain.text == f"{piped.stdout}{piped.stderr}".rstrip()
 
@@ -344,14 +391,37 @@ def test_colours_are_for_terminals_and_no_color_is_respected(see: See, perdure: 
 def test_list_fits_the_terminal(see: See, perdure: CommandLine) -> None:
     """A task is cut; on a narrow terminal columns are left out, ids never."""
     turn = an_id("listed")
-    perdure("run", "handbook", "How long is the notice period, and who may give it to whom?", "--id", turn, "--usd", "1")
-    wait_until(lambda: turn in perdure("list", "--agent", "handbook", "--outcome", "completed", "--limit", "1").stdout, "it is listed")
-    wide, narrow = see("list", "--agent", "handbook", "--limit", "1"), see("list", "--agent", "handbook", "--limit", "1", columns=40)
+    perdure(
+        "run",
+        "handbook",
+        "How long is the notice period, and who may give it to whom?",
+        "--id",
+        turn,
+        "--usd",
+        "1",
+    )
+    wait_until(
+        lambda: (
+            turn
+            in perdure(
+                "list", "--agent", "handbook", "--outcome", "completed", "--limit", "1"
+            ).stdout
+        ),
+        "it is listed",
+    )
+    wide, narrow = (
+        see("list", "--agent", "handbook", "--limit", "1"),
+        see("list", "--agent", "handbook", "--limit", "1", columns=40),
+    )
 
     assert (wide.end(), narrow.end()) == (0, 0)
-    lines = [re.sub(r" {2,}", "  ", line.replace(turn, "TURN")) for line in wide.steady.splitlines()]
+    lines = [
+        re.sub(r" {2,}", "  ", line.replace(turn, "TURN")) for line in wide.steady.splitlines()
+    ]
     assert lines[0] == "ID  AGENT  STATE  STEPS  SPENT  STARTED  TASK"
-    assert re.fullmatch(r"TURN  handbook  completed  2  \$0\.0096  N s ago  How long is the n.*…", lines[1])
+    assert re.fullmatch(
+        r"TURN  handbook  completed  2  \$0\.0096  N s ago  How long is the n.*…", lines[1]
+    )
     assert max(map(len, wide.text.splitlines())) == 80
     assert narrow.text.splitlines()[0].split() == ["ID", "STATE", "TASK"]
     assert re.fullmatch(rf"{turn}  completed  How long is.*…", narrow.text.splitlines()[1])
@@ -367,8 +437,7 @@ def test_approvals_are_shown_with_all_arguments(see: See, perdure: CommandLine) 
     perdure("cancel", turn)
 
     assert codes == (0, 0)
-    assert re.sub(r"\d+ h \d+ min", "H", looked.text).replace(turn, "TURN") == screen(
-        r"""
+    assert re.sub(r"\d+ h \d+ min", "H", looked.text).replace(turn, "TURN") == screen(r"""
         |call_1_1  refund  expires in H
         |    {
         |      "ticket": "2",
@@ -383,7 +452,9 @@ def test_approvals_are_shown_with_all_arguments(see: See, perdure: CommandLine) 
         |
         |perdure approvals TURN --approve call_1_1
         |perdure approvals TURN --deny call_1_1 --reason …
-        """
-    )
+        """)
     rows = re.sub(r"\s+", " ", listed.text)
-    assert f'{turn} call_1_2 refund {{"ticket": "3", "euros": 80, "note": "Dear Jo,\\n\\u001b[2K請求"}} expires in 23 h' in rows
+    assert (
+        f'{turn} call_1_2 refund {{"ticket": "3", "euros": 80, "note": "Dear'
+        ' Jo,\\n\\u001b[2K請求"} expires in 23 h' in rows
+    )

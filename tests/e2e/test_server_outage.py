@@ -1,4 +1,7 @@
-"""The Temporal server is killed and started again on its database file. `PERDURE_OUTAGE_S` says how long it is away."""
+"""The Temporal server is killed and started again on its database file.
+
+`PERDURE_OUTAGE_S` says how long it is away.
+"""
 
 import asyncio
 import os
@@ -58,7 +61,9 @@ async def server(tmp_path: Path) -> AsyncIterator[Outage]:
 
 
 async def follow(turn: Turn) -> tuple[list[str], AgentReport]:
-    """Every event of a turn as it comes, by its cursor, and its report: two watchers, attached all the time."""
+    """Every event of a turn as it comes, by its cursor, and its report: two watchers, attached all
+    the time.
+    """
 
     async def cursors() -> list[str]:
         return [event.cursor async for event in turn.events()]
@@ -67,13 +72,23 @@ async def follow(turn: Turn) -> tuple[list[str], AgentReport]:
 
 
 @pytest.mark.accepts("Y3")
-async def test_turns_and_attached_clients_go_on_after_the_server_was_away(tell: Tell, server: Outage) -> None:
-    """One turn is in a model call, one in a tool that ends meanwhile, one in a tool that outlives it. No event is lost or seen twice."""
+async def test_turns_and_attached_clients_go_on_after_the_server_was_away(
+    tell: Tell, server: Outage
+) -> None:
+    """One turn is in a model call, one in a tool that ends meanwhile, one in a tool that outlives
+    it. No event is lost or seen twice.
+    """
     story = await tell(
-        asks(use("charge", "one")), *(asks(use("fetch", f"fetch {n}"), delay_s=PAUSE_S) for n in range(2, 6)), says("done"), address=server.address
+        asks(use("charge", "one")),
+        *(asks(use("fetch", f"fetch {n}"), delay_s=PAUSE_S) for n in range(2, 6)),
+        says("done"),
+        address=server.address,
     )
     await story.worker()
-    turns = [await story.start(task, labels={"takes_s": str(seconds)}) for task, seconds in (("a", 0), ("b", OUTAGE_S / 2), ("c", OUTAGE_S + 2))]
+    turns = [
+        await story.start(task, labels={"takes_s": str(seconds)})
+        for task, seconds in (("a", 0), ("b", OUTAGE_S / 2), ("c", OUTAGE_S + 2))
+    ]
     async with asyncio.TaskGroup() as following:
         followers = [following.create_task(follow(turn)) for turn in turns]
         await story.asked(5)
@@ -93,11 +108,15 @@ def assert_told_what_happened(report: AgentReport) -> None:
     """A result, or that nobody knows: never that a tool did not run which did."""
     first, *others = results(report)
     assert first in ("one by attempt 1", f"charge: {UNKNOWN}")
-    assert [content.partition(" by attempt")[0] for content in others] == [f"fetch {n}" for n in range(2, 6)]
+    assert [content.partition(" by attempt")[0] for content in others] == [
+        f"fetch {n}" for n in range(2, 6)
+    ]
 
 
 def assert_nothing_unseen(story: Story, attempts: list[dict[str, int]]) -> None:
-    """The provider was asked no more often than history says, and nothing that may not be repeated was."""
+    """The provider was asked no more often than history says, and nothing that may not be repeated
+    was.
+    """
     for step, requests in story.requests().items():
         assert len(attempts) <= requests <= sum(turn[f"step-{step}"] for turn in attempts)
     assert [attempt for what, attempt in story.ran() if what == "one"] == [1] * len(attempts)

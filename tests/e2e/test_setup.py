@@ -1,4 +1,6 @@
-"""`perdure setup` and `perdure list` as a person meets them: real processes against a server that nobody has prepared."""
+"""`perdure setup` and `perdure list` as a person meets them: real processes against a server that
+nobody has prepared.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
 from perdure import Agent
-from perdure.activities.connection import connect
-from perdure.activities.search import TYPES
 from perdure.clients import AgentClient
+from perdure.temporal.connect import connect
+from perdure.temporal.search_attributes import TYPES
 from perdure.testing import ScriptedModel, local_runtime
 from perdure.worker.dev_server import DevServer
 
@@ -38,13 +40,27 @@ async def bare() -> AsyncIterator[str]:
 
 @pytest.fixture
 def perdure(tmp_path: Path) -> Command:
-    """Runs the command line in an empty folder, with nothing set that a fresh machine would not have."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "TEMPORAL_", "NO_COLOR"))}
+    """Runs the command line in an empty folder, with nothing set that a fresh machine would not
+    have.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PERDURE_", "TEMPORAL_", "NO_COLOR"))
+    }
 
     def run(*arguments: str) -> Done:
         command = [sys.executable, "-m", "perdure", *arguments]
         environment = {**kept, "HOME": str(tmp_path)}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
     return run
 
@@ -55,30 +71,47 @@ def attributes(done: Done) -> dict[str, str]:
     return {f"{name} {kind}": " ".join(words) for _, name, kind, *words in lines}
 
 
-async def test_setup_prepares_a_namespace_once_and_then_finds_it_ready(bare: str, perdure: Command) -> None:
+async def test_setup_prepares_a_namespace_once_and_then_finds_it_ready(
+    bare: str, perdure: Command
+) -> None:
     """Every line says what was found or done; the second time nothing is left to do."""
     first, second = perdure("setup", "--address", bare), perdure("setup", "--address", bare)
     names = [f"{name} ({kind})" for name, kind in TYPES.items()]
 
     assert (first.returncode, second.returncode) == (0, 0), (first.stderr, second.stderr)
     assert first.stdout.splitlines()[0].startswith(f"server     {bare} answers, Temporal 1.")
-    assert first.stdout.splitlines()[1] == "namespace  default is there; it keeps ended turns for 1 day"
+    assert (
+        first.stdout.splitlines()[1]
+        == "namespace  default is there; it keeps ended turns for 1 day"
+    )
     assert first.stdout.splitlines()[-1].startswith("ready")
     assert attributes(first) == dict.fromkeys(names, "was registered")
     assert attributes(second) == dict.fromkeys(names, "is there")
 
 
-async def test_namespace_is_created_only_when_asked_and_then_left_as_it_is(bare: str, perdure: Command) -> None:
+async def test_namespace_is_created_only_when_asked_and_then_left_as_it_is(
+    bare: str, perdure: Command
+) -> None:
     """A misspelt name makes no namespace; the retention of one that is there is not changed."""
     there = ("setup", "--address", bare, "--namespace", "agents")
     missing = perdure(*there)
     created = perdure(*there, "--create-namespace", "--retention", "30")
     again = perdure(*there, "--create-namespace", "--retention", "3")
     client = await connect(bare, namespace="agents")
-    described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="agents"))
+    described = await client.workflow_service.describe_namespace(
+        DescribeNamespaceRequest(namespace="agents")
+    )
 
-    assert (missing.returncode, created.returncode, again.returncode) == (2, 0, 0), (missing.stderr, created.stderr, again.stderr)
-    assert missing.stderr == "perdure: there is no namespace 'agents'; `perdure setup --namespace agents --create-namespace` creates it\n"
+    assert (missing.returncode, created.returncode, again.returncode) == (2, 0, 0), (
+        missing.stderr,
+        created.stderr,
+        again.stderr,
+    )
+    assert (
+        missing.stderr
+        == "perdure: there is no namespace 'agents'; `perdure setup --namespace agents"
+        " --create-namespace` creates it\n"
+    )
     assert "agents was created; it keeps ended turns for 30 days" in created.stdout
     assert "agents is there; it keeps ended turns for 30 days" in again.stdout
     assert described.config.workflow_execution_retention_ttl.ToTimedelta().days == 30
@@ -86,7 +119,9 @@ async def test_namespace_is_created_only_when_asked_and_then_left_as_it_is(bare:
 
 async def test_attribute_of_another_type_is_named_and_nothing_is_changed(perdure: Command) -> None:
     """Somebody else uses the name: the command says which and what can be done, and ends with 2."""
-    async with DevServer(folder=None, port=0, ui=False, search_attributes={"PerdureSteps": "Keyword"}) as server:
+    async with DevServer(
+        folder=None, port=0, ui=False, search_attributes={"PerdureSteps": "Keyword"}
+    ) as server:
         refused = perdure("setup", "--address", server.address.address)
         again = perdure("setup", "--address", server.address.address)
 
@@ -107,38 +142,84 @@ def test_setup_waits_for_a_server_and_says_that_none_answers(perdure: Command) -
     assert 3 <= time.monotonic() - began < 20
 
 
-@pytest.mark.parametrize("arguments", [("setup", "--retention", "0"), ("setup", "--retention", "soon"), ("list", "--label", "region")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("setup", "--retention", "0"),
+        ("setup", "--retention", "soon"),
+        ("list", "--label", "region"),
+    ],
+    ids=" ".join,
+)
 def test_arguments_that_cannot_be_are_refused(perdure: Command, arguments: tuple[str, ...]) -> None:
     """In one line and with exit code 2, before anything is asked."""
     done = perdure(*arguments)
 
     assert done.returncode == 2
-    assert re.fullmatch(rf"perdure {arguments[0]}: {arguments[1]}: .* is not .*; see perdure {arguments[0]} --help\n", done.stderr)
+    assert re.fullmatch(
+        rf"perdure {arguments[0]}: {arguments[1]}: .* is not .*; see perdure {arguments[0]}"
+        r" --help\n",
+        done.stderr,
+    )
 
 
-async def test_list_needs_setup_to_filter_and_shows_turns_after_it(bare: str, perdure: Command) -> None:
-    """An empty namespace, one that lacks the attributes, and the table and the JSON of one that has them."""
+async def test_list_needs_setup_to_filter_and_shows_turns_after_it(
+    bare: str, perdure: Command
+) -> None:
+    """An empty namespace, one that lacks the attributes, and the table and the JSON of one that has
+    them.
+    """
     adder = Agent(name="adder", model="scripted:adder")
-    empty, lacking = perdure("list", "--address", bare), perdure("list", "--address", bare, "--agent", "adder")
+    empty, lacking = (
+        perdure("list", "--address", bare),
+        perdure("list", "--address", bare, "--agent", "adder"),
+    )
     prepared = perdure("setup", "--address", bare)
-    async with local_runtime(adder, model=ScriptedModel("five", "six", "seven"), address=bare) as client:
+    async with local_runtime(
+        adder, model=ScriptedModel("five", "six", "seven"), address=bare
+    ) as client:
         for task in ("2 + 3?", "2 + 4?", "2 + 5?"):
-            await client.run(adder, task, id=f"sum of {task[:5]}", labels={"customer": "Jo & Co", "task": task})
+            await client.run(
+                adder, task, id=f"sum of {task[:5]}", labels={"customer": "Jo & Co", "task": task}
+            )
         await listed(client, 3)
     table = perdure("list", "--address", bare, "--agent", "adder", "--limit", "2")
-    labelled = perdure("list", "--address", bare, "--label", "customer=Jo & Co", "--label", "task=2 + 3?", "--state", "ended", "--json")
+    labelled = perdure(
+        "list",
+        "--address",
+        bare,
+        "--label",
+        "customer=Jo & Co",
+        "--label",
+        "task=2 + 3?",
+        "--state",
+        "ended",
+        "--json",
+    )
     none = perdure("list", "--address", bare, "--outcome", "failed")
     wrong = perdure("list", "--address", bare, "--outcome", "perfect")
 
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "there is no turn yet\n")
     assert (lacking.returncode, prepared.returncode) == (2, 0)
     assert "run `perdure setup --namespace default` once" in lacking.stderr
-    assert table.stdout.splitlines()[0].split() == ["ID", "AGENT", "STATE", "STEPS", "SPENT", "STARTED", "TASK"]
-    assert [line.partition("  ")[0] for line in table.stdout.splitlines()[1:]] == ['"sum of 2 + 5"', '"sum of 2 + 4"']
-    assert table.stderr == "there are more than these 2; --limit shows them\n"
-    assert [(found["id"], found["outcome"], found["steps"]) for found in map(json.loads, labelled.stdout.splitlines())] == [
-        ("sum of 2 + 3", "completed", 1)
+    assert table.stdout.splitlines()[0].split() == [
+        "ID",
+        "AGENT",
+        "STATE",
+        "STEPS",
+        "SPENT",
+        "STARTED",
+        "TASK",
     ]
+    assert [line.partition("  ")[0] for line in table.stdout.splitlines()[1:]] == [
+        '"sum of 2 + 5"',
+        '"sum of 2 + 4"',
+    ]
+    assert table.stderr == "there are more than these 2; --limit shows them\n"
+    assert [
+        (found["id"], found["outcome"], found["steps"])
+        for found in map(json.loads, labelled.stdout.splitlines())
+    ] == [("sum of 2 + 3", "completed", 1)]
     assert (none.returncode, none.stdout, none.stderr) == (0, "", "there is no such turn\n")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "invalid choice: 'perfect' (choose from 'completed', 'truncated', " in wrong.stderr

@@ -1,6 +1,8 @@
-"""Trees of agents whose workers are killed at random: one bill, one budget, and every child's end told once.
+"""Trees of agents whose workers are killed at random: one bill, one budget, and every child's end
+told once.
 
-`PERDURE_TREE_SEEDS` says how many trees there are, `PERDURE_TREE_FIRST_SEED` where they begin, `PERDURE_TREE_AGENTS` how large they may be.
+`PERDURE_TREE_SEEDS` says how many trees there are, `PERDURE_TREE_FIRST_SEED` where they begin,
+`PERDURE_TREE_AGENTS` how large they may be.
 """
 
 import asyncio
@@ -18,9 +20,9 @@ import pytest
 from perdure import AgentReport, Budget, ChildReport, Outcome
 from perdure.clients import Turn
 from perdure.errors import PerdureError, TurnBudgetExceededError
-from perdure.facts import ChildEnded, ChildScheduled
-from perdure.fold import apply
-from perdure.state import TurnState
+from perdure.turn.facts import ChildEnded, ChildScheduled
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
 
 from ..conftest import check_history
 from .stories import Story, kill
@@ -43,16 +45,27 @@ def budget_of(seed: int) -> Budget:
         {"tokens": rest.randint(20_000, 400_000)},
         {"model_calls": rest.randint(3, 60)},
     ]
-    return Budget(**{name: value for limit in rest.sample(limits, rest.randint(1, 3)) for name, value in limit.items()})
+    return Budget(
+        **{
+            name: value
+            for limit in rest.sample(limits, rest.randint(1, 3))
+            for name, value in limit.items()
+        }
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(LONG_S)
 @pytest.mark.accepts("B12", "B13", "D12")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, TOGETHER))
-async def test_tree_whose_workers_are_killed_keeps_its_budget_and_hears_of_every_child_once(perdure_server: str, tmp_path: Path, first: int) -> None:
+async def test_tree_whose_workers_are_killed_keeps_its_budget_and_hears_of_every_child_once(
+    perdure_server: str, tmp_path: Path, first: int
+) -> None:
     """The provider's bill never exceeds the budget of a root, and is booked whole."""
-    plans = [plan(seed, depth=3, fan_out=5, most=AGENTS) for seed in range(first, min(first + TOGETHER, FIRST + SEEDS))]
+    plans = [
+        plan(seed, depth=3, fan_out=5, most=AGENTS)
+        for seed in range(first, min(first + TOGETHER, FIRST + SEEDS))
+    ]
     stub = Planned(plans, tmp_path / "requests.jsonl")
     async with Story(perdure_server, tmp_path, stub=stub) as story:
         turns = [await _start(story, one) for one in plans]
@@ -68,7 +81,12 @@ async def test_tree_whose_workers_are_killed_keeps_its_budget_and_hears_of_every
 
 
 async def _start(story: Story, one: Plan) -> Turn:
-    return await story.client.start(one.agent, one.task, id=f"{one.task}/{story.client.task_queue}", budget=budget_of(int(one.task.split("-")[1])))
+    return await story.client.start(
+        one.agent,
+        one.task,
+        id=f"{one.task}/{story.client.task_queue}",
+        budget=budget_of(int(one.task.split("-")[1])),
+    )
 
 
 async def _report(turn: Turn) -> AgentReport:
@@ -97,7 +115,9 @@ def _check_bill(stub: Planned, one: Plan, report: AgentReport) -> None:
     assert billed <= report.cost, f"{one.task}: {billed} billed, {report.cost} booked"
     for name in ("usd", "tokens", "model_calls"):
         limit = getattr(budget, name)
-        assert limit is None or getattr(report.spent, name) <= limit, f"{one.task}: {name} {getattr(report.spent, name)} of {limit}"
+        assert limit is None or getattr(report.spent, name) <= limit, (
+            f"{one.task}: {name} {getattr(report.spent, name)} of {limit}"
+        )
 
 
 async def _check_told_once(story: Story, turn: Turn, report: AgentReport) -> None:

@@ -1,7 +1,8 @@
 """A deploy: for a while, workers of the previous release and of this one share a task queue.
 
-The previous release is the commit that the file `previous_release` beside this one names; whoever releases writes the new one there. Its tree is
-taken from git and run as it was, on the packages of this environment.
+The previous release is the commit that the file `previous_release` beside this one names; whoever
+releases writes the new one there. Its tree is taken from git and run as it was, on the packages of
+this environment.
 """
 
 import asyncio
@@ -20,9 +21,9 @@ from temporalio.api.enums.v1 import EventType
 
 from perdure import AgentReport, Outcome, errors
 from perdure.clients import Turn
-from perdure.facts import CallFailed
-from perdure.messages import ToolMessage
 from perdure.testing.stub_provider import Reply, completion
+from perdure.turn.facts import CallFailed
+from perdure.values.messages import ToolMessage
 
 from ..conftest import check_history, eventually
 from .releases import PREVIOUS, THIS, Deploy, Hands, hands
@@ -72,10 +73,20 @@ def told(turn: Turn) -> list[str]:
 
 
 def differences(turn: Turn, report: AgentReport) -> list[tuple[str | None, str | None]]:
-    """Where the model was told something else, unless the worker of a call that is not repeated was killed."""
+    """Where the model was told something else, unless the worker of a call that is not repeated was
+    killed.
+    """
     lost = {f"{name}: {UNKNOWN}" for name in ("charge", "fail")}
-    given = results_so_far(report)[: len(told(turn))] if report.outcome is Outcome.CANCELLED else results(report)
-    return [(one, other) for one, other in zip_longest(given, told(turn)) if one != other and one not in lost]
+    given = (
+        results_so_far(report)[: len(told(turn))]
+        if report.outcome is Outcome.CANCELLED
+        else results(report)
+    )
+    return [
+        (one, other)
+        for one, other in zip_longest(given, told(turn))
+        if one != other and one not in lost
+    ]
 
 
 def results_so_far(report: AgentReport) -> list[str]:
@@ -93,7 +104,9 @@ def previous_release(tmp_path: Path) -> Path:
     commit = (Path(__file__).parent / "previous_release").read_text(encoding="utf-8").strip()
     if shutil.which("git") is None:
         pytest.skip("there is no git to take the previous release from")
-    made = subprocess.run(["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=False)
+    made = subprocess.run(
+        ["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=False
+    )
     if made.returncode:
         reason = made.stderr.decode(errors="replace").strip()
         pytest.skip(f"the previous release is not in this clone, which may be shallow: {reason}")
@@ -105,11 +118,15 @@ def previous_release(tmp_path: Path) -> Path:
 
 async def start(story: Story, name: str, **options: Any) -> Turn:
     """Start a turn."""
-    return await story.client.start(AGENT, f"{name}, go", id=f"{story.client.task_queue}/{name}", **options)
+    return await story.client.start(
+        AGENT, f"{name}, go", id=f"{story.client.task_queue}/{name}", **options
+    )
 
 
 async def ended(story: Story, turn: Turn) -> AgentReport:
-    """The report of a turn that ends, by itself or because it is cancelled; its model was told what it should be."""
+    """The report of a turn that ends, by itself or because it is cancelled; its model was told what
+    it should be.
+    """
     try:
         async with asyncio.timeout(LONGEST_S):
             found: AgentReport | None = await turn.result()
@@ -130,14 +147,20 @@ async def cancel(story: Story, turn: Turn) -> None:
 
 
 async def story_of(story: Story, turn: Turn) -> str:
-    """What there is in a history, for a turn that does not end: the last events, and why workflow tasks failed."""
+    """What there is in a history, for a turn that does not end: the last events, and why workflow
+    tasks failed.
+    """
     events = (await story.client.history(turn)).events
-    failed = {event.workflow_task_failed_event_attributes.failure.message for event in events} - {""}
+    failed = {event.workflow_task_failed_event_attributes.failure.message for event in events} - {
+        ""
+    }
     return f"{[EventType.Name(event.event_type) for event in events[-6:]]}, {failed}"
 
 
 async def check_history_of(story: Story, turn: Turn) -> None:
-    """The turn replays on this release and folds to what it said; no workflow task failed, and no model call but by a kill."""
+    """The turn replays on this release and folds to what it said; no workflow task failed, and no
+    model call but by a kill.
+    """
     await check_history(story.temporal, turn.id, turn.run_id)
     facts = await story.facts(turn)
     assert_recorded_once(facts)
@@ -155,7 +178,9 @@ def check_journal(story: Story) -> None:
 
 
 def check_hands(went: Sequence[Hands]) -> None:
-    """Every process had its part, most turns went through both releases, and calls that one decided on were made by the other."""
+    """Every process had its part, most turns went through both releases, and calls that one decided
+    on were made by the other.
+    """
     processes = {f"{release}-{number}" for release in (PREVIOUS, THIS) for number in (1, 2)}
     assert frozenset[str]().union(*(one.decided for one in went)) == processes
     assert frozenset[str]().union(*(one.worked for one in went)) == processes
@@ -165,11 +190,19 @@ def check_hands(went: Sequence[Hands]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y10", "Y12")
-async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(tell: Tell, previous_release: Path) -> None:
-    """Twenty turns in the hands of both, while each release loses a worker: what is said, done and recorded is what one release would do."""
+async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(
+    tell: Tell, previous_release: Path
+) -> None:
+    """Twenty turns in the hands of both, while each release loses a worker: what is said, done and
+    recorded is what one release would do.
+    """
     story = await tell(*REPLIES)
     deploy = Deploy(story, previous_release)
-    held = [await start(story, f"held-{number}-{call}", labels={"held": call}) for call in HELD for number in range(2)]
+    held = [
+        await start(story, f"held-{number}-{call}", labels={"held": call})
+        for call in HELD
+        for number in range(2)
+    ]
     first = [await start(story, f"first-{number}") for number in range(8)]
 
     async with asyncio.TaskGroup() as group:
@@ -179,16 +212,28 @@ async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(t
         await deploy.replace(PREVIOUS)
         await story.asked(40)
         await deploy.replace(THIS)
-        then = [await start(story, f"then-{number}", history=(await reports[len(held) + number]).messages) for number in range(6)]
+        then = [
+            await start(
+                story, f"then-{number}", history=(await reports[len(held) + number]).messages
+            )
+            for number in range(6)
+        ]
         reports += [group.create_task(ended(story, turn)) for turn in then]
         for turn in held:
             await cancel(story, turn)
-    stopped, said = [[report.result() for report in some] for some in (reports[: len(held)], reports[len(held) :])]
+    stopped, said = [
+        [report.result() for report in some]
+        for some in (reports[: len(held)], reports[len(held) :])
+    ]
     turns = [*held, *first, *then]
 
     for turn in turns:
         await check_history_of(story, turn)
     check_journal(story)
     check_hands([await hands(story, turn) for turn in turns])
-    assert [report.outcome for report in (*said, *stopped)] == [Outcome.COMPLETED] * 14 + [Outcome.CANCELLED] * 6
-    assert [report.output.partition(" #")[0] for report in said] == ["done"] * 8 + ["done again"] * 6
+    assert [report.outcome for report in (*said, *stopped)] == [Outcome.COMPLETED] * 14 + [
+        Outcome.CANCELLED
+    ] * 6
+    assert [report.output.partition(" #")[0] for report in said] == ["done"] * 8 + [
+        "done again"
+    ] * 6

@@ -1,4 +1,6 @@
-"""The only worker is killed and nobody takes over: what was done is read from history all the same, and who wants an end gets one."""
+"""The only worker is killed and nobody takes over: what was done is read from history all the same,
+and who wants an end gets one.
+"""
 
 import asyncio
 
@@ -7,7 +9,7 @@ import pytest
 from perdure import Outcome, errors
 from perdure.clients import Turn
 from perdure.errors import PerdureError
-from perdure.messages import ToolMessage
+from perdure.values.messages import ToolMessage
 
 from ..conftest import check_history
 from .stories import GONE_S, UNKNOWN, Story, Tell, asks, kill, says, use
@@ -27,12 +29,23 @@ def told(error: PerdureError) -> tuple[Outcome, int, list[str], tuple[str, ...]]
     assert error.report is not None
     last = error.report.messages[-1]
     assert isinstance(last, ToolMessage)
-    return error.report.outcome, len(error.report.steps), [result.content for result in last.results], error.report.unstopped
+    return (
+        error.report.outcome,
+        len(error.report.steps),
+        [result.content for result in last.results],
+        error.report.unstopped,
+    )
 
 
 @pytest.mark.accepts("L10", "U12")
-async def test_turn_that_nobody_works_on_can_be_terminated_or_cancelled_and_keeps_what_it_did(tell: Tell) -> None:
-    """Killed in tool 2 of 2. Terminated, it is over at once, and its report needs no worker. A cancel is kept until there is one again."""
+async def test_turn_that_nobody_works_on_can_be_terminated_or_cancelled_and_keeps_what_it_did(
+    tell: Tell,
+) -> None:
+    """Killed in tool 2 of 2.
+
+    Terminated, it is over at once, and its report needs no worker. A cancel is kept until there is
+    one again.
+    """
     story = await tell(asks(use("charge", "one"), use("charge", "two", takes_s=60)), says("never"))
     worker = await story.worker()
     ending, stopping = [await story.start(task) for task in ("end", "stop")]
@@ -44,10 +57,17 @@ async def test_turn_that_nobody_works_on_can_be_terminated_or_cancelled_and_keep
     await story.worker()
     cancelled = await end_of(story, stopping)
 
-    assert (type(terminated), type(cancelled), heard) == (errors.TurnTerminatedError, errors.TurnCancelledError, True)
+    assert (type(terminated), type(cancelled), heard) == (
+        errors.TurnTerminatedError,
+        errors.TurnCancelledError,
+        True,
+    )
     assert ("out of patience" in terminated.message, "enough" in cancelled.message) == (True, True)
     assert told(terminated) == (Outcome.TERMINATED, 0, ["one by attempt 1"], ("step-1.call-2",))
     assert told(cancelled) == (Outcome.CANCELLED, 1, ["one by attempt 1", f"charge: {UNKNOWN}"], ())
-    assert (sorted(story.ran()), story.requests()) == ([("one", 1), ("one", 1), ("two", 1), ("two", 1)], {1: 2})
+    assert (sorted(story.ran()), story.requests()) == (
+        [("one", 1), ("one", 1), ("two", 1), ("two", 1)],
+        {1: 2},
+    )
     for turn in (ending, stopping):
         await check_history(story.temporal, turn.id, turn.run_id)

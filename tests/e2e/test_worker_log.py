@@ -1,4 +1,6 @@
-"""What processes write to standard output and standard error: a program with a client, and a worker that cannot start."""
+"""What processes write to standard output and standard error: a program with a client, and a worker
+that cannot start.
+"""
 
 import json
 import subprocess
@@ -33,19 +35,32 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 forwarding = LogForwardingConfig(logger=logging.getLogger("mine"))
 Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter="WARN", forwarding=forwarding))))
 """
-CONFIGURED = "import logging\nlogging.basicConfig(format='MINE %(name)s %(levelname)s %(message)s')\n"
+CONFIGURED = (
+    "import logging\nlogging.basicConfig(format='MINE %(name)s %(levelname)s %(message)s')\n"
+)
 
 
 @pytest.mark.accepts("O21")
 @pytest.mark.parametrize(
     ("begins", "shown"),
-    [("", "[sdk_core::"), (CONFIGURED, "MINE temporalio.core WARNING "), (CONFIGURED + OWN_RUNTIME, "MINE mine-sdk_core::")],
+    [
+        ("", "[sdk_core::"),
+        (CONFIGURED, "MINE temporalio.core WARNING "),
+        (CONFIGURED + OWN_RUNTIME, "MINE mine-sdk_core::"),
+    ],
     ids=["no logging", "logging", "a runtime of its own"],
 )
-def test_core_logs_through_python_and_never_to_standard_output(perdure_server: str, begins: str, shown: str) -> None:
-    """A payload of almost a megabyte makes Temporal's core warn. A default runtime that the program has set stays."""
+def test_core_logs_through_python_and_never_to_standard_output(
+    perdure_server: str, begins: str, shown: str
+) -> None:
+    """A payload of almost a megabyte makes Temporal's core warn.
+
+    A default runtime that the program has set stays.
+    """
     command = [sys.executable, "-c", begins + CALLER, perdure_server]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         warned = process.stderr.readline()  # core hands its records over a moment later
         out, _ = process.communicate()
@@ -57,15 +72,27 @@ def test_core_logs_through_python_and_never_to_standard_output(perdure_server: s
 
 
 @pytest.mark.accepts("O20", "O25")
-def test_module_that_does_not_import_is_shown_with_its_line_and_traceback(perdure: CommandLine, perdure_server: str, tmp_path: Path) -> None:
-    """By the check as a row of its table and exit code 1; by a worker as its error and a record in the chosen format."""
-    (tmp_path / "broken_app.py").write_text("nothing = {}\napp = nothing['key']\n", encoding="utf-8")
+def test_module_that_does_not_import_is_shown_with_its_line_and_traceback(
+    perdure: CommandLine, perdure_server: str, tmp_path: Path
+) -> None:
+    """By the check as a row of its table and exit code 1; by a worker as its error and a record in
+    the chosen format.
+    """
+    (tmp_path / "broken_app.py").write_text(
+        "nothing = {}\napp = nothing['key']\n", encoding="utf-8"
+    )
     checked = perdure("worker", "broken_app:app", "--check", "--address", perdure_server)
-    started = perdure("worker", "broken_app:app", "--address", perdure_server, PERDURE_LOG_FORMAT="json")
+    started = perdure(
+        "worker", "broken_app:app", "--address", perdure_server, PERDURE_LOG_FORMAT="json"
+    )
 
     said = "module 'broken_app' cannot be imported: KeyError: 'key' (broken_app.py:2)"
     first, *_, last = checked.stdout.splitlines()
-    assert (checked.returncode, first, last) == (1, f"failed   module broken_app:app  {said}", "1 of 3 failed")
+    assert (checked.returncode, first, last) == (
+        1,
+        f"failed   module broken_app:app  {said}",
+        "1 of 3 failed",
+    )
     record, error = started.stderr.splitlines()
     assert (started.returncode, started.stdout, error) == (2, "", f"perdure: {said}")
     assert json.loads(record)["message"] == said

@@ -1,4 +1,7 @@
-"""Random trees of agents, made from a seed. What each agent does is known to the stub provider; a task is no more than its place in the plan."""
+"""Random trees of agents, made from a seed.
+
+What each agent does is known to the stub provider; a task is no more than its place in the plan.
+"""
 
 import os
 import random
@@ -21,7 +24,9 @@ PRICE = (100, 400)
 
 
 def make() -> AgentWorker:
-    """The worker of the trees: four agents that may all delegate to each other, and do not all stop in the same way."""
+    """The worker of the trees: four agents that may all delegate to each other, and do not all stop
+    in the same way.
+    """
     provider = OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")
     agents = [
         Agent(
@@ -38,12 +43,18 @@ def make() -> AgentWorker:
         )
         for number, name in enumerate(AGENTS)
     ]
-    return AgentWorker(agents, providers={"stub": provider}, prices={"stub:*": Price(input=str(PRICE[0]), output=str(PRICE[1]))})
+    return AgentWorker(
+        agents,
+        providers={"stub": provider},
+        prices={"stub:*": Price(input=str(PRICE[0]), output=str(PRICE[1]))},
+    )
 
 
 @dataclass
 class Plan:
-    """What one agent of a tree is to do: in each answer, the calls that it makes, and then the text."""
+    """What one agent of a tree is to do: in each answer, the calls that it makes, and then the
+    text.
+    """
 
     task: str
     agent: str
@@ -72,7 +83,10 @@ def plan(seed: int, *, depth: int, fan_out: int, most: int) -> Plan:
             return [{"name": "fetch", "arguments": {"what": f"{made.task} looks {number}"}}]
         left[0] -= wanted
         others = [name for name in AGENTS if name != made.agent]
-        new = [grow(f"{made.task}.{len(made.below) + place}", rest.choice(others), levels - 1) for place in range(wanted)]
+        new = [
+            grow(f"{made.task}.{len(made.below) + place}", rest.choice(others), levels - 1)
+            for place in range(wanted)
+        ]
         made.below += new
         tasks = [{"agent": one.agent, "task": one.task} for one in new]
         if rest.random() < 0.6:

@@ -1,8 +1,10 @@
-"""The agent that workers of two releases run side by side: `python -m perdure worker two_releases_app:make`, with this folder in PYTHONPATH.
+"""The agent that workers of two releases run side by side:
+`python -m perdure worker two_releases_app:make`, with this folder in PYTHONPATH.
 
-The previous release loads it too, so it takes nothing but what that one offers, and nothing of `tests`. Its worker keeps no workflow and takes no
-activity eagerly, so that each task of each turn goes to whichever worker asks next. Every result says only what follows from the call, so that
-it is the same whoever ran it.
+The previous release loads it too, so it takes nothing but what that one offers, and nothing of
+`tests`. Its worker keeps no workflow and takes no activity eagerly, so that each task of each turn
+goes to whichever worker asks next. Every result says only what follows from the call, so that it is
+the same whoever ran it.
 """
 
 import asyncio
@@ -28,7 +30,12 @@ HELD_S = 60.0
 
 def note(ctx: ToolContext[Any], what: str) -> None:
     """Write the call down for good, before it takes effect."""
-    line = {"what": f"{what} for {ctx.turn_id}", "attempt": ctx.attempt, "key": ctx.idempotency_key, "pid": os.getpid()}
+    line = {
+        "what": f"{what} for {ctx.turn_id}",
+        "attempt": ctx.attempt,
+        "key": ctx.idempotency_key,
+        "pid": os.getpid(),
+    }
     with Path(os.environ["E2E_JOURNAL"]).open("a", encoding="utf-8") as journal:
         journal.write(json.dumps(line) + "\n")
 
@@ -86,12 +93,20 @@ class HoppingWorker(AgentWorker):
     """The worker that a release builds, with that."""
 
     def build(self, client: Client, **options: Any) -> Worker:
-        return super().build(client, **{**options, "plugins": [*options.get("plugins", ()), Hopping("hopping")]})
+        return super().build(
+            client, **{**options, "plugins": [*options.get("plugins", ()), Hopping("hopping")]}
+        )
 
 
 def make() -> AgentWorker:
     """The worker that the environment describes."""
     print(f"code: {perdure.__file__} {perdure.workflows.__file__}", flush=True)
     provider = OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")
-    agent = Agent(name=AGENT, model="stub:porter", instructions="Do as told.", tools=[look, count, charge, fail], max_iterations=12)
+    agent = Agent(
+        name=AGENT,
+        model="stub:porter",
+        instructions="Do as told.",
+        tools=[look, count, charge, fail],
+        max_iterations=12,
+    )
     return HoppingWorker(agent, providers={"stub": provider})

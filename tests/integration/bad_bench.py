@@ -1,4 +1,6 @@
-"""What the table of bad inputs is made of: a row, the outcomes that there are, and the bench that tries a row."""
+"""What the table of bad inputs is made of: a row, the outcomes that there are, and the bench that
+tries a row.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from typing import Any, Literal
 import pytest
 
 from perdure import Agent, AgentReport, MCPServer, Registry, tool
-from perdure.activities.models import Provider
+from perdure.activities.provider import Provider
 from perdure.clients import Turn
 from perdure.errors import PerdureError
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
@@ -33,7 +35,9 @@ from .test_odd_bodies import weigh
 APIS: list[Vendor] = [parameters.values[0] for parameters in VENDORS]  # type: ignore[misc]
 
 ENVIRONMENT = {"NOTES_KEY": KEY, "ODD_EMPTY": "", "ODD_LINE": KEY + "\n", "ODD_LETTER": KEY + "é"}
-"""What the worker of a bench has beside its own environment: a key, and three that no header can carry."""
+"""What the worker of a bench has beside its own environment: a key, and three that no header can
+carry.
+"""
 
 End = AgentReport | PerdureError | int
 """How an input ended: the report of a turn, an error, or a status of HTTP."""
@@ -73,10 +77,16 @@ class Refused:
     other: type[PerdureError] | None = None
 
     def fits(self, end: End) -> bool:
-        return isinstance(end, PerdureError) and type(end) in (self.error, self.other) and end.report is None
+        return (
+            isinstance(end, PerdureError)
+            and type(end) in (self.error, self.other)
+            and end.report is None
+        )
 
     def __str__(self) -> str:
-        return f"the caller is refused: `{self.error.code}`" + (f" or `{self.other.code}`" if self.other else "")
+        return f"the caller is refused: `{self.error.code}`" + (
+            f" or `{self.other.code}`" if self.other else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,10 @@ class Told:
 
 @dataclass(frozen=True)
 class Answers:
-    """The turn ends with its answer. `words` say what became of the input, and `holds` is the same as a condition."""
+    """The turn ends with its answer.
+
+    `words` say what became of the input, and `holds` is the same as a condition.
+    """
 
     words: str
     holds: Callable[[AgentReport], bool]
@@ -151,7 +164,9 @@ async def end_of(asked: Awaitable[Any]) -> End:
         report = await got.result() if isinstance(got, Turn) else got
     except PerdureError as error:
         return error
-    assert isinstance(report, AgentReport), f"{report!r} was given, and neither a report nor an error"
+    assert isinstance(report, AgentReport), (
+        f"{report!r} was given, and neither a report nor an error"
+    )
     return report
 
 
@@ -189,10 +204,14 @@ class Bench:
         self._edges.registry.add(Agent(**{"name": name, "model": f"scripted:{name}", **fields}))
         return name
 
-    async def turn(self, model: Provider, start: dict[str, Any] | None = None, **fields: Any) -> End:
+    async def turn(
+        self, model: Provider, start: dict[str, Any] | None = None, **fields: Any
+    ) -> End:
         """The end of a turn of a new agent."""
         name = self.agent(model, **fields)
-        return await end_of(self.client.start(**{"agent": name, "task": "go", "live": self.live, **(start or {})}))
+        return await end_of(
+            self.client.start(**{"agent": name, "task": "go", "live": self.live, **(start or {})})
+        )
 
     async def asked(self, *replies: Any, **fields: Any) -> End:
         """The end of a turn whose model replies like this, and then is done."""
@@ -204,7 +223,9 @@ class Bench:
         self._edges.replies[task] = reply
         return await end_of(self.client.start(vendor.name, task, live=live or self.live))
 
-    async def sent(self, vendor: Vendor, payload: bytes, then: bytes = b"", every_s: float = 0, **fields: Any) -> End:
+    async def sent(
+        self, vendor: Vendor, payload: bytes, then: bytes = b"", every_s: float = 0, **fields: Any
+    ) -> End:
         """The end of a turn whose provider sends these bytes."""
         with raw_server(payload, then=then, every_s=every_s) as address:
             return await self.turn(vendor.make(address, None), **fields)
@@ -225,7 +246,10 @@ class Edges:
 
 @contextlib.asynccontextmanager
 async def bench(runtime: Runtime, folder: Path, *, live: bool = False) -> AsyncIterator[Bench]:
-    """A bench whose worker runs while the block does. At its end no workflow task may have failed."""
+    """A bench whose worker runs while the block does.
+
+    At its end no workflow task may have failed.
+    """
     edges = Edges()
     with pytest.MonkeyPatch.context() as environment, Bodies(edges.replies) as stub:
         for name, value in ENVIRONMENT.items():
@@ -234,7 +258,13 @@ async def bench(runtime: Runtime, folder: Path, *, live: bool = False) -> AsyncI
         for name in apis:
             edges.registry.add(Agent(name=name, model=f"{name}:m", tools=[weigh]))
         edges.registry.add(Agent(name="clerk", model="scripted:clerk", instructions="Answer."))
-        edges.registry.add(Agent(name="served", model="scripted:served", toolboxes=[MCPServer.stdio("none", ["true"])]))
+        edges.registry.add(
+            Agent(
+                name="served",
+                model="scripted:served",
+                toolboxes=[MCPServer.stdio("none", ["true"])],
+            )
+        )
         worker = AgentWorker(edges.registry, providers={**apis, "scripted": _ByAgent(edges.models)})
         async with runtime(worker) as client, honest_turns(client, edges):
             yield Bench(client, edges, folder, live=live)
@@ -244,7 +274,10 @@ async def bench(runtime: Runtime, folder: Path, *, live: bool = False) -> AsyncI
 
 @contextlib.asynccontextmanager
 async def honest_turns(client: RecordingClient, edges: Edges) -> AsyncIterator[None]:
-    """Two turns that want nothing: one is in a model call and one in a tool while the block runs. Both notice nothing of it."""
+    """Two turns that want nothing: one is in a model call and one in a tool while the block runs.
+
+    Both notice nothing of it.
+    """
     gate = threading.Event()
 
     @tool(read_only=True, timeout=timedelta(minutes=2))

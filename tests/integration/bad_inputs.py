@@ -14,7 +14,9 @@ from .bad_requests import REQUESTS
 
 PAGE = Path(__file__).parents[2] / "docs/bad-input.md"
 
-CATALOGUE: list[BadInput] = sorted([*REPLIES, *REQUESTS, *MODELS, *PARTS], key=lambda row: row.number)
+CATALOGUE: list[BadInput] = sorted(
+    [*REPLIES, *REQUESTS, *MODELS, *PARTS], key=lambda row: row.number
+)
 
 HEAD = f"""# Bad input
 

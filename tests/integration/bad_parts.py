@@ -1,4 +1,6 @@
-"""Rows of the table of bad inputs: what models ask for, and what tools, MCP servers and skill folders give."""
+"""Rows of the table of bad inputs: what models ask for, and what tools, MCP servers and skill
+folders give.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from perdure import AgentReport, Budget, MCPServer, RequestOptions, ToolCall, errors, tool
-from perdure.mcp_servers import name_of
+from perdure.agents.mcp_servers import name_of
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.toolboxes import files
 
@@ -23,7 +25,9 @@ from .tooling import add
 DONE = "done"
 
 
-def of_model(number: int, words: str, outcome: Outcome, *replies: Sequence[Any], **fields: Any) -> BadInput:
+def of_model(
+    number: int, words: str, outcome: Outcome, *replies: Sequence[Any], **fields: Any
+) -> BadInput:
     """A model that says one of these, reply by reply, and then is done."""
     return BadInput(
         number,
@@ -45,17 +49,24 @@ def of_tool(number: int, words: str, outcome: Outcome, made: Any, *asked: ToolCa
     )
 
 
-def of_server(number: int, words: str, outcome: Outcome, *manners: str, asked: str = "echo", text: str = "a") -> BadInput:
+def of_server(
+    number: int, words: str, outcome: Outcome, *manners: str, asked: str = "echo", text: str = "a"
+) -> BadInput:
     """An MCP server that starts in one of these manners, or behaves badly when this tool is called."""
 
     async def tried(bench: Bench) -> list[End]:
-        return await all_of(*(one_server(bench, manner, asked, text) for manner in manners or ("",)))
+        return await all_of(
+            *(one_server(bench, manner, asked, text) for manner in manners or ("",))
+        )
 
     return BadInput(number, "MCP server", words, outcome, tried)
 
 
 async def one_server(bench: Bench, manner: str, asked: str, text: str) -> End:
-    """The end of a turn with this server. Its start is given long enough for a busy machine, and so little where it never comes."""
+    """The end of a turn with this server.
+
+    Its start is given long enough for a busy machine, and so little where it never comes.
+    """
     patience = timedelta(seconds=1.5) if manner in ("silent", "garbage") else timedelta(seconds=20)
     server = notes(bench.folder(), manner, env=["NOTES_KEY"], start_timeout=patience)
     return await bench.asked(calls(call(name_of("notes", asked), text=text)), toolboxes=[server])
@@ -69,12 +80,21 @@ def of_folder(number: int, words: str, outcome: Outcome, *bodies: bytes) -> BadI
         (folder / "SKILL.md").write_bytes(body)
         return await bench.asked(skills=[folder])
 
-    return BadInput(number, "skill folder", words, outcome, lambda bench: all_of(*(one(bench, body) for body in bodies)))
+    return BadInput(
+        number,
+        "skill folder",
+        words,
+        outcome,
+        lambda bench: all_of(*(one(bench, body) for body in bodies)),
+    )
 
 
 async def many_calls(bench: Bench) -> list[End]:
     """More calls in an answer than one may hold."""
-    return [await bench.asked(calls(*[call("weigh")] * count), tools=[weigh]) for count in (65, 1000, 20_000)]
+    return [
+        await bench.asked(calls(*[call("weigh")] * count), tools=[weigh])
+        for count in (65, 1000, 20_000)
+    ]
 
 
 async def large_tree(bench: Bench) -> list[End]:
@@ -86,7 +106,11 @@ async def large_tree(bench: Bench) -> list[End]:
 
 async def odd_pattern(bench: Bench) -> list[End]:
     """Brackets that open, and never close."""
-    return [await bench.asked(calls(call("list_files", pattern="[" * 20_000)), toolboxes=[files(bench.folder())])]
+    return [
+        await bench.asked(
+            calls(call("list_files", pattern="[" * 20_000)), toolboxes=[files(bench.folder())]
+        )
+    ]
 
 
 async def odd_description(bench: Bench) -> list[End]:
@@ -101,7 +125,9 @@ async def odd_description(bench: Bench) -> list[End]:
 
 async def path_out(bench: Bench) -> list[End]:
     """A model asks for a file of a skill that is not in its folder."""
-    folder = write_skill(bench.folder() / "letters", "Begin with a greeting.", description="Letters", form="Dear")
+    folder = write_skill(
+        bench.folder() / "letters", "Begin with a greeting.", description="Letters", form="Dear"
+    )
     paths = ("../../secret.md", "/etc/passwd", "form.md\0", "forms/../../x")
     asked = calls(*(call("load_skill", name="letters", path=path) for path in paths))
     return [await bench.asked(asked, skills=[folder])]
@@ -133,7 +159,9 @@ def leave(how: str) -> str:
 def has_plain_ids(report: AgentReport) -> bool:
     """Every call has an id that can be shown."""
     asked = [call.id for step in report.steps for call in step.message.calls]
-    return bool(asked) and all(one.isascii() and one.isprintable() and len(one) < 100 for one in asked)
+    return bool(asked) and all(
+        one.isascii() and one.isprintable() and len(one) < 100 for one in asked
+    )
 
 
 def was_run(report: AgentReport) -> bool:
@@ -149,17 +177,30 @@ def is_done(report: AgentReport) -> bool:
 
 ALIASES = (
     b"---\nl0: &l0 [x, x, x, x, x, x, x, x, x, x]\n"
-    + b"".join(b"l%d: &l%d [%b]\n" % (n, n, b", ".join([b"*l%d" % (n - 1)] * 10)) for n in range(1, 10))
+    + b"".join(
+        b"l%d: &l%d [%b]\n" % (n, n, b", ".join([b"*l%d" % (n - 1)] * 10)) for n in range(1, 10)
+    )
     + b"name: *l9\n---\nBody"
 )
 MERGES = (
-    b"---\nm0: &m0 {a: b}\n" + b"".join(b"m%d: &m%d {<<: [%b]}\n" % (n, n, b", ".join([b"*m%d" % (n - 1)] * 10)) for n in range(1, 9)) + b"---\nBody"
+    b"---\nm0: &m0 {a: b}\n"
+    + b"".join(
+        b"m%d: &m%d {<<: [%b]}\n" % (n, n, b", ".join([b"*m%d" % (n - 1)] * 10))
+        for n in range(1, 9)
+    )
+    + b"---\nBody"
 )
 ESCAPES = "\x1b[2J\x1b[H"
 OPEN_FENCE = "Action: look\nAction Input: ```\n" + " " * 100_000 + "x"
 
 MODELS = [
-    BadInput(44, "model", "65, 1,000 or 20,000 calls in one answer", Fails(errors.LLMInvalidRequestError), many_calls),
+    BadInput(
+        44,
+        "model",
+        "65, 1,000 or 20,000 calls in one answer",
+        Fails(errors.LLMInvalidRequestError),
+        many_calls,
+    ),
     of_model(
         45,
         "an answer of 3 MB: text, thought, arguments or name of a tool",
@@ -173,7 +214,10 @@ MODELS = [
         46,
         "arguments that are not JSON, not an object, or do not match the schema",
         Told("its arguments are not valid"),
-        *([calls(ToolCall(id="a", name="add", arguments=odd))] for odd in ("", "{", "[1]", '{"a": 1}', '{"a": 1, "b": "x"}')),
+        *(
+            [calls(ToolCall(id="a", name="add", arguments=odd))]
+            for odd in ("", "{", "[1]", '{"a": 1}', '{"a": 1, "b": "x"}')
+        ),
         tools=[add],
     ),
     of_model(
@@ -199,8 +243,20 @@ MODELS = [
         [says("[" * 20_000)] * 3,
         output=list[int],
     ),
-    BadInput(50, "model", "a tree with more turns than `max_descendants`", Told("the tree of agents is limited"), large_tree),
-    BadInput(72, "model", "a pattern of 20,000 brackets for `list_files`", Told("list_files failed: ValueError"), odd_pattern),
+    BadInput(
+        50,
+        "model",
+        "a tree with more turns than `max_descendants`",
+        Told("the tree of agents is limited"),
+        large_tree,
+    ),
+    BadInput(
+        72,
+        "model",
+        "a pattern of 20,000 brackets for `list_files`",
+        Told("list_files failed: ValueError"),
+        odd_pattern,
+    ),
 ]
 
 PARTS = [
@@ -226,10 +282,25 @@ PARTS = [
         *(call("leave", how=how) for how in ("exit", "interrupt", "group")),
     ),
     of_server(
-        54, "a server that exits at once, says nothing, or does not write JSON-RPC", Fails(errors.ConfigurationError), "exit", "silent", "garbage"
+        54,
+        "a server that exits at once, says nothing, or does not write JSON-RPC",
+        Fails(errors.ConfigurationError),
+        "exit",
+        "silent",
+        "garbage",
     ),
-    of_server(55, "a server that exits during a call", Told("it ended during the call; whether it took effect is unknown"), asked="die"),
-    of_server(56, "a server that floods its standard output during a call", Told("no JSON-RPC to its standard output"), asked="flood"),
+    of_server(
+        55,
+        "a server that exits during a call",
+        Told("it ended during the call; whether it took effect is unknown"),
+        asked="die",
+    ),
+    of_server(
+        56,
+        "a server that floods its standard output during a call",
+        Told("no JSON-RPC to its standard output"),
+        asked="flood",
+    ),
     of_server(
         57,
         "an error that quotes the key of the server",
@@ -244,14 +315,32 @@ PARTS = [
         Answers("the model is not shown them", is_done),
         odd_description,
     ),
-    of_folder(59, "YAML aliases and merge keys that expand to billions of values", Fails(errors.ConfigurationError), ALIASES, MERGES),
+    of_folder(
+        59,
+        "YAML aliases and merge keys that expand to billions of values",
+        Fails(errors.ConfigurationError),
+        ALIASES,
+        MERGES,
+    ),
     of_folder(
         60,
         "a SKILL.md that is not UTF-8, is binary or over 1 MB, or has invalid frontmatter",
         Fails(errors.ConfigurationError),
-        *(b"\xff\xfe", b"\0", b"x" * 1_000_001, b"---\nname: [\n---\nBody", b"---\nx: " + b"[" * 5000 + b"\n---\nBody"),
+        *(
+            b"\xff\xfe",
+            b"\0",
+            b"x" * 1_000_001,
+            b"---\nname: [\n---\nBody",
+            b"---\nx: " + b"[" * 5000 + b"\n---\nBody",
+        ),
     ),
-    BadInput(61, "skill folder", "a request for a file outside the folder", Told("the skill 'letters' has no file"), path_out),
+    BadInput(
+        61,
+        "skill folder",
+        "a request for a file outside the folder",
+        Told("the skill 'letters' has no file"),
+        path_out,
+    ),
     BadInput(
         63,
         "caller",

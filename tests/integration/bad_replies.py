@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any
 
 from perdure import AgentReport, Budget, errors, limits
-from perdure.activities.providers.reading import MOST_TOKENS
-from perdure.reports import StopReason
+from perdure.activities.providers.lenient_json import MOST_TOKENS
 from perdure.testing.stub_provider import Reply
+from perdure.values.reports import StopReason
 
 from ..loopback import Vendor, error_body
 from ..thorough import SHARE
@@ -24,11 +24,18 @@ PASSES = Fails(errors.LLMUnavailableError)
 Tried = Callable[[Bench], Awaitable[Sequence[End]]]
 
 
-def by_apis(one: Callable[[Bench, Vendor, Any], Coroutine[Any, Any, End]], variants: Sequence[Any]) -> Tried:
-    """Every API with one of the variants, and every variant; all pairs of them where tests are thorough."""
+def by_apis(
+    one: Callable[[Bench, Vendor, Any], Coroutine[Any, Any, End]], variants: Sequence[Any]
+) -> Tried:
+    """Every API with one of the variants, and every variant; all pairs of them where tests are
+    thorough.
+    """
     pairs = list(product(APIS, variants))
     if SHARE < 1:
-        pairs = [(APIS[place % 3], variants[place % len(variants)]) for place in range(max(3, len(variants)))]
+        pairs = [
+            (APIS[place % 3], variants[place % len(variants)])
+            for place in range(max(3, len(variants)))
+        ]
     return lambda bench: all_of(*(one(bench, api, variant) for api, variant in pairs))
 
 
@@ -44,7 +51,9 @@ def body(*bodies: bytes) -> Tried:
 
 def says(*made: Callable[[Dialect], bytes]) -> Tried:
     """A provider that answers with one of these in the form of its API."""
-    return by_apis(lambda bench, api, make: bench.served(api, {"raw": make(DIALECTS[api.name])}), made)
+    return by_apis(
+        lambda bench, api, make: bench.served(api, {"raw": make(DIALECTS[api.name])}), made
+    )
 
 
 def asks(**fields: bytes) -> Tried:
@@ -54,7 +63,9 @@ def asks(**fields: bytes) -> Tried:
 
 def sends(*payloads: bytes, then: bytes = b"", every_s: float = 0, **fields: Any) -> Tried:
     """A server that sends these bytes, which need not be HTTP."""
-    return by_apis(lambda bench, api, sent: bench.sent(api, sent, then, every_s, **fields), payloads)
+    return by_apis(
+        lambda bench, api, sent: bench.sent(api, sent, then, every_s, **fields), payloads
+    )
 
 
 def streams(*replies: Reply) -> Tried:
@@ -85,11 +96,26 @@ REPLIES = [
     row(1, "an empty body", PASSES, body(b"")),
     row(2, "a page of HTML", PASSES, body(b"<html><body>Welcome</body></html>")),
     row(3, "JSON that ends in the middle", PASSES, body(b'{"content": [{"type": "te')),
-    row(4, "JSON that is not an object: `null`, a list, a number", PASSES, body(b"null", b"[]", b"5")),
+    row(
+        4,
+        "JSON that is not an object: `null`, a list, a number",
+        PASSES,
+        body(b"null", b"[]", b"5"),
+    ),
     row(5, "an empty object", PASSES, body(b"{}")),
     row(6, "bytes that are not UTF-8", PASSES, body(b'{"content": "\xff\xfe"}')),
-    row(7, "an integer of 5,000 digits", PASSES, says(lambda api: api.answer(usage=usage(UNREADABLE["huge"])))),
-    row(8, "lists nested 100,000 deep", PASSES, says(lambda api: api.answer(text=UNREADABLE["deep list"]))),
+    row(
+        7,
+        "an integer of 5,000 digits",
+        PASSES,
+        says(lambda api: api.answer(usage=usage(UNREADABLE["huge"]))),
+    ),
+    row(
+        8,
+        "lists nested 100,000 deep",
+        PASSES,
+        says(lambda api: api.answer(text=UNREADABLE["deep list"])),
+    ),
     row(9, "a body of more than 20 MB", PASSES, body(b" " * (limits.PROVIDER_BODY_BYTES + 1))),
     row(
         10,
@@ -101,7 +127,12 @@ REPLIES = [
         11,
         "a content encoding that was not asked for, or that the bytes do not have",
         PASSES,
-        reply(*(Reply(raw=b"x", headers={"content-encoding": one}) for one in ("br", "gzip, gzip", "gzip"))),
+        reply(
+            *(
+                Reply(raw=b"x", headers={"content-encoding": one})
+                for one in ("br", "gzip, gzip", "gzip")
+            )
+        ),
     ),
     row(12, "bytes that are not HTTP", PASSES, sends(b"nonsense\r\n\r\n")),
     row(
@@ -133,16 +164,38 @@ REPLIES = [
         18,
         "status 429 with a `Retry-After` that is not a valid time",
         Fails(errors.LLMRateLimitError),
-        reply(*(error_body(429, {"message": "slow down"}, retry_after=after) for after in ("soon", "-5", "nan", "1e999"))),
+        reply(
+            *(
+                error_body(429, {"message": "slow down"}, retry_after=after)
+                for after in ("soon", "-5", "nan", "1e999")
+            )
+        ),
     ),
-    row(19, "status 500 with a body of 1 MB", PASSES, reply({"status": 500, "raw": b"x" * 1_000_000})),
+    row(
+        19,
+        "status 500 with a body of 1 MB",
+        PASSES,
+        reply({"status": 500, "raw": b"x" * 1_000_000}),
+    ),
     row(
         20,
         "status 400 with a message that is a lone surrogate, `NaN` or nested 500 deep",
         Fails(errors.LLMInvalidRequestError),
-        reply(*(Reply(status=400, raw=b'{"error": {"message": %b, "code": %b}}' % (ODD[odd], ODD[odd])) for odd in ("surrogate", "nan", "nested"))),
+        reply(
+            *(
+                Reply(
+                    status=400, raw=b'{"error": {"message": %b, "code": %b}}' % (ODD[odd], ODD[odd])
+                )
+                for odd in ("surrogate", "nan", "nested")
+            )
+        ),
     ),
-    row(21, "an answer with neither text nor tool calls", PASSES, says(lambda api: api.answer(text=b'""'))),
+    row(
+        21,
+        "an answer with neither text nor tool calls",
+        PASSES,
+        says(lambda api: api.answer(text=b'""')),
+    ),
     row(22, "a number instead of the text", PASSES, says(lambda api: api.answer(text=b"5"))),
     row(
         23,
@@ -159,14 +212,22 @@ REPLIES = [
     row(
         25,
         "an unknown stop reason",
-        Answers("the stop reason of the step is `other`", lambda report: report.steps[0].stop == StopReason.OTHER),
+        Answers(
+            "the stop reason of the step is `other`",
+            lambda report: report.steps[0].stop == StopReason.OTHER,
+        ),
         says(lambda api: api.answer(stop=b'"bored"')),
     ),
     row(
         26,
         "usage that is negative, infinite, or 31 digits long",
         Answers("each token count is a plausible number", is_counted),
-        says(*(lambda api, odd=odd: api.answer(usage=usage(ODD[odd])) for odd in ("negative", "infinite", "big"))),
+        says(
+            *(
+                lambda api, odd=odd: api.answer(usage=usage(ODD[odd]))
+                for odd in ("negative", "infinite", "big")
+            )
+        ),
     ),
     row(
         27,
@@ -209,6 +270,11 @@ REPLIES = [
         34,
         "a stream with an event that is not JSON, or larger than 5 MB",
         PASSES,
-        streams(*(Reply(raw=one, headers=EVENTS) for one in (b'data: {"a\n\n', b"data: " + b"x" * 5_000_001))),
+        streams(
+            *(
+                Reply(raw=one, headers=EVENTS)
+                for one in (b'data: {"a\n\n', b"data: " + b"x" * 5_000_001)
+            )
+        ),
     ),
 ]

@@ -1,4 +1,6 @@
-"""Rows of the table of bad inputs: what callers, other languages, people and operators send, and the environment."""
+"""Rows of the table of bad inputs: what callers, other languages, people and operators send, and
+the environment.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowUpdateFailedError
 
 from perdure import Agent, Task, Text, UserMessage, errors, tool
-from perdure.activities import failures
 from perdure.activities.providers import OpenAIChat
-from perdure.approvals import PendingApproval
 from perdure.clients import Turn
-from perdure.facts import Key
+from perdure.temporal import failures
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import Key
+from perdure.values.approvals import PendingApproval
 from perdure.worker import AgentWorker, health
 
 from ..conftest import eventually
@@ -48,7 +50,9 @@ def start(number: int, words: str, outcome: Refused, *given: Mapping[str, Any]) 
     return BadInput(number, "caller", words, outcome, tried)
 
 
-def by_json(number: int, words: str, error: type[errors.PerdureError], *given: Sequence[object]) -> BadInput:
+def by_json(
+    number: int, words: str, error: type[errors.PerdureError], *given: Sequence[object]
+) -> BadInput:
     """Turns that are started with these arguments, past Perdure's client."""
     return BadInput(
         number,
@@ -84,7 +88,9 @@ def bomb(levels: int) -> dict[str, Any]:
     grown = {
         f"L{level}": {
             "type": "object",
-            "properties": {name: {"$ref": f"#/$defs/L{level + 1}", "description": name} for name in "ab"},
+            "properties": {
+                name: {"$ref": f"#/$defs/L{level + 1}", "description": name} for name in "ab"
+            },
         }
         for level in range(levels)
     }
@@ -97,7 +103,10 @@ SCHEMAS = [ENDLESS, UNCHECKED, bomb(23)]
 async def odd_schemas(bench: Bench) -> list[End]:
     """Schemas that other languages send, with a model that answers in JSON."""
     names = [bench.agent(ScriptedModel(*[says('{"x": 1}')] * 3)) for _ in SCHEMAS]
-    starts = ({"agent": name, "task": "go", "output_schema": schema} for name, schema in zip(names, SCHEMAS, strict=True))
+    starts = (
+        {"agent": name, "task": "go", "output_schema": schema}
+        for name, schema in zip(names, SCHEMAS, strict=True)
+    )
     return await all_of(*(bench.started(plain(one)) for one in starts))
 
 
@@ -142,13 +151,30 @@ STARTED = [
         40,
         "no input, two inputs, bytes, or invalid JSON",
         INVALID,
-        *([], [{}, {}], [None], [b"\x00\x01"], [raw(b"{")], [raw(b"")], [raw(b"{}", b"json/protobuf")]),
+        *(
+            [],
+            [{}, {}],
+            [None],
+            [b"\x00\x01"],
+            [raw(b"{")],
+            [raw(b"")],
+            [raw(b"{}", b"json/protobuf")],
+        ),
     ),
     by_json(
         41,
         "JSON without an agent or a task, or with a field of the wrong type",
         INVALID,
-        *([one] for one in ({}, 5, {"agent": NAME}, {"agent": 5, "task": "go"}, {"agent": NAME, "task": OTHER})),
+        *(
+            [one]
+            for one in (
+                {},
+                5,
+                {"agent": NAME},
+                {"agent": 5, "task": "go"},
+                {"agent": NAME, "task": OTHER},
+            )
+        ),
         request(labels={"a": 1}),
         request(history="hi"),
     ),
@@ -159,7 +185,13 @@ STARTED = [
         [raw(b'{"agent": "clerk", "task": "\\ud800"}')],
         *([raw(b'{"agent": ' + odd)] for odd in (b"9" * 5000 + b"}", b"[" * 100_000)),
     ),
-    BadInput(62, "start by JSON", "an output schema that refers to itself, or expands to gigabytes", Fails(INVALID), odd_schemas),
+    BadInput(
+        62,
+        "start by JSON",
+        "an output schema that refers to itself, or expands to gigabytes",
+        Fails(INVALID),
+        odd_schemas,
+    ),
     by_json(
         64,
         "a `lineage`, which only a delegating turn may set",
@@ -188,7 +220,14 @@ async def odd_decisions(bench: Bench) -> list[End]:
     """Decisions that another client sends; the turn then takes one of Perdure's."""
     turn, asked = await waiting(bench)
     one = {"call_id": asked.call_id, "digest": asked.digest, "approve": True}
-    odd: list[list[object]] = [[], [5], [{}], [{**one, "approve": "perhaps"}], [raw(b"{")], [one, one]]
+    odd: list[list[object]] = [
+        [],
+        [5],
+        [{}],
+        [{**one, "approve": "perhaps"}],
+        [raw(b"{")],
+        [one, one],
+    ]
     ends = [await update(bench.client.temporal, turn, given) for given in odd]
     assert await goes_on(turn, asked)
     return ends
@@ -238,7 +277,13 @@ async def first_event(turn: Turn[Any], cursor: str) -> object:
 
 
 PEOPLE = [
-    BadInput(39, "person", "an invalid decision from another client: not JSON, incomplete, or two at once", Refused(INVALID), odd_decisions),
+    BadInput(
+        39,
+        "person",
+        "an invalid decision from another client: not JSON, incomplete, or two at once",
+        Refused(INVALID),
+        odd_decisions,
+    ),
     BadInput(
         66,
         "person",
@@ -253,12 +298,20 @@ PEOPLE = [
         Refused(errors.ApprovalConflictError),
         late_decisions,
     ),
-    BadInput(68, "caller", "an invalid cursor, or one of another turn", Refused(INVALID, errors.StaleCursorError), odd_cursors),
+    BadInput(
+        68,
+        "caller",
+        "an invalid cursor, or one of another turn",
+        Refused(INVALID, errors.StaleCursorError),
+        odd_cursors,
+    ),
 ]
 
 
 async def paused(bench: Bench) -> list[End]:
-    """An operator pauses a tool that may not run twice, and lets it go on: the server hands it out again."""
+    """An operator pauses a tool that may not run twice, and lets it go on: the server hands it out
+    again.
+    """
     began, stopped = list[str](), list[str]()
 
     @tool

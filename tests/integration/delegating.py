@@ -1,13 +1,15 @@
-"""What the tests of delegation share: an editor that gives work to others, and models for many turns at once."""
+"""What the tests of delegation share: an editor that gives work to others, and models for many
+turns at once.
+"""
 
 from typing import Any
 
 from pydantic_core import from_json
 
 from perdure import Agent, Price, Usage
-from perdure.messages import ToolResult
 from perdure.testing import ScriptedModel, call, calls
 from perdure.testing.scripted import Reply
+from perdure.values.messages import ToolResult
 from perdure.worker import AgentWorker
 
 FREE = {"scripted:*": Price.free()}
@@ -17,17 +19,33 @@ PRICED = {"scripted:*": Price(input="1000", output="1000")}
 
 def editor(**fields: Any) -> Agent:
     """An agent that delegates."""
-    return Agent(**{"name": "editor", "model": "scripted:editor", "delegates": ["researcher", "writer"], **fields})
+    return Agent(
+        **{
+            "name": "editor",
+            "model": "scripted:editor",
+            "delegates": ["researcher", "writer"],
+            **fields,
+        }
+    )
 
 
 def researcher(**fields: Any) -> Agent:
     """A delegate."""
-    return Agent(**{"name": "researcher", "model": "scripted:researcher", "description": "Finds facts.", **fields})
+    return Agent(
+        **{
+            "name": "researcher",
+            "model": "scripted:researcher",
+            "description": "Finds facts.",
+            **fields,
+        }
+    )
 
 
 def writer(**fields: Any) -> Agent:
     """Another."""
-    return Agent(**{"name": "writer", "model": "scripted:writer", "description": "Writes texts.", **fields})
+    return Agent(
+        **{"name": "writer", "model": "scripted:writer", "description": "Writes texts.", **fields}
+    )
 
 
 def app(*agents: Agent, **fields: Any) -> AgentWorker:
@@ -42,7 +60,10 @@ def delegate(agent: str, task: str, usage: Usage | None = None) -> Reply:
 
 def spawn(*tasks: tuple[str, str], usage: Usage | None = None) -> Reply:
     """An answer that delegates several."""
-    return calls(call("spawn_agents", tasks=[{"agent": agent, "task": task} for agent, task in tasks]), usage=usage)
+    return calls(
+        call("spawn_agents", tasks=[{"agent": agent, "task": task} for agent, task in tasks]),
+        usage=usage,
+    )
 
 
 def used(tokens: int) -> Usage:

@@ -1,6 +1,8 @@
-"""One turn for each way to end: every class of error that a turn can end with, raised by what raises it in life, and every outcome.
+"""One turn for each way to end: every class of error that a turn can end with, raised by what
+raises it in life, and every outcome.
 
-All of them are played once, side by side; then their worker is gone, and what is left of them is read by another client.
+All of them are played once, side by side; then their worker is gone, and what is left of them is
+read by another client.
 """
 
 import asyncio
@@ -13,15 +15,27 @@ from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus as Status
 
-from perdure import Agent, AgentReport, Budget, InputGuardrail, Outcome, Registry, Timeout, TurnInfo, errors, limits, tool
-from perdure.activities.models import ModelRequest
+from perdure import (
+    Agent,
+    AgentReport,
+    Budget,
+    InputGuardrail,
+    Outcome,
+    Registry,
+    Timeout,
+    TurnInfo,
+    errors,
+    limits,
+    tool,
+)
+from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Turn, TurnEntry
 from perdure.errors import PerdureError
-from perdure.facts import Scheduled
-from perdure.reports import StopReason
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import Scheduled
+from perdure.values.answers import ModelAnswer
+from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient
@@ -52,7 +66,10 @@ async def terminate(client: AgentClient, turn: Turn) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """How a turn is brought to its end, and how it ends. The error is None where it ends well, `steps` where that depends on the machine."""
+    """How a turn is brought to its end, and how it ends.
+
+    The error is None where it ends well, `steps` where that depends on the machine.
+    """
 
     error: type[PerdureError] | None
     replies: tuple[Reply, ...] = ()
@@ -79,12 +96,42 @@ def same(times: int) -> tuple[Reply, ...]:
 
 
 CASES = {
-    "budget": Case(errors.TurnBudgetExceededError, same(1), start={"budget": Budget(model_calls=1)}, outcome=Outcome.BUDGET_EXHAUSTED, steps=1),
-    "iterations": Case(errors.MaxIterationsError, same(1), {"max_iterations": 1}, outcome=Outcome.MAX_ITERATIONS, steps=1),
-    "boundary": Case(errors.AutonomyBoundaryError, same(1), start={"allowed_tools": ["linger"]}, outcome=Outcome.BOUNDARY),
+    "budget": Case(
+        errors.TurnBudgetExceededError,
+        same(1),
+        start={"budget": Budget(model_calls=1)},
+        outcome=Outcome.BUDGET_EXHAUSTED,
+        steps=1,
+    ),
+    "iterations": Case(
+        errors.MaxIterationsError,
+        same(1),
+        {"max_iterations": 1},
+        outcome=Outcome.MAX_ITERATIONS,
+        steps=1,
+    ),
+    "boundary": Case(
+        errors.AutonomyBoundaryError,
+        same(1),
+        start={"allowed_tools": ["linger"]},
+        outcome=Outcome.BOUNDARY,
+    ),
     "loop": Case(errors.LoopDetectedError, same(3), outcome=Outcome.LOOP, steps=3),
-    "cancelled": Case(errors.TurnCancelledError, (calls(call("linger")),), act=cancel, outcome=Outcome.CANCELLED, status=Status.CANCELED, steps=1),
-    "terminated": Case(errors.TurnTerminatedError, (calls(call("linger")),), act=terminate, outcome=Outcome.TERMINATED, status=Status.TERMINATED),
+    "cancelled": Case(
+        errors.TurnCancelledError,
+        (calls(call("linger")),),
+        act=cancel,
+        outcome=Outcome.CANCELLED,
+        status=Status.CANCELED,
+        steps=1,
+    ),
+    "terminated": Case(
+        errors.TurnTerminatedError,
+        (calls(call("linger")),),
+        act=terminate,
+        outcome=Outcome.TERMINATED,
+        status=Status.TERMINATED,
+    ),
     "timeout": Case(
         errors.TurnTimeoutError,
         (calls(call("linger")),),
@@ -92,32 +139,74 @@ CASES = {
         outcome=Outcome.TIMED_OUT,
         steps=None,
     ),
-    "output": Case(errors.OutputInvalidError, (says("no number"),) * (1 + limits.OUTPUT_REASKS), {"output": int}, steps=1 + limits.OUTPUT_REASKS),
+    "output": Case(
+        errors.OutputInvalidError,
+        (says("no number"),) * (1 + limits.OUTPUT_REASKS),
+        {"output": int},
+        steps=1 + limits.OUTPUT_REASKS,
+    ),
     "guardrail": Case(errors.GuardrailError, (), {"middleware": [InputGuardrail(lambda _: "no")]}),
-    "resolver": Case(errors.ToolResolverError, (), {"resolver": Resolver()}, {"allowed_tools": ["gone"]}),
+    "resolver": Case(
+        errors.ToolResolverError, (), {"resolver": Resolver()}, {"allowed_tools": ["gone"]}
+    ),
     "too_large": Case(errors.TooLargeError, (says("x" * 2_000_000),)),
-    "mismatch": Case(errors.TranscriptMismatchError, twice(errors.TranscriptMismatchError(context=AT_ONCE))),
+    "mismatch": Case(
+        errors.TranscriptMismatchError, twice(errors.TranscriptMismatchError(context=AT_ONCE))
+    ),
     "llm": Case(errors.LLMError, (*same(1), fails(errors.LLMError("odd"))), steps=1),
-    "auth": Case(errors.LLMAuthError, (*same(1), fails(errors.LLMAuthError("bad key", context={"status": 401}))), steps=1),
-    "rate": Case(errors.LLMRateLimitError, twice(errors.LLMRateLimitError("slow down", context={"status": 429, **AT_ONCE}))),
-    "slow": Case(errors.LLMTimeoutError, twice(errors.LLMTimeoutError("too slow", context=AT_ONCE))),
-    "request": Case(errors.LLMInvalidRequestError, (fails(errors.LLMInvalidRequestError("no such field", context={"status": 400})),)),
-    "down": Case(errors.LLMUnavailableError, twice(errors.LLMUnavailableError("down", context={"status": 503, **AT_ONCE}))),
+    "auth": Case(
+        errors.LLMAuthError,
+        (*same(1), fails(errors.LLMAuthError("bad key", context={"status": 401}))),
+        steps=1,
+    ),
+    "rate": Case(
+        errors.LLMRateLimitError,
+        twice(errors.LLMRateLimitError("slow down", context={"status": 429, **AT_ONCE})),
+    ),
+    "slow": Case(
+        errors.LLMTimeoutError, twice(errors.LLMTimeoutError("too slow", context=AT_ONCE))
+    ),
+    "request": Case(
+        errors.LLMInvalidRequestError,
+        (fails(errors.LLMInvalidRequestError("no such field", context={"status": 400})),),
+    ),
+    "down": Case(
+        errors.LLMUnavailableError,
+        twice(errors.LLMUnavailableError("down", context={"status": 503, **AT_ONCE})),
+    ),
     "chain": Case(
         errors.ModelChainExhaustedError,
         (*same(1), *twice(errors.LLMInvalidRequestError("no such model", context={"status": 404}))),
         agent={"model": ["scripted:chain", "vllm:chain"]},
         steps=1,
     ),
-    "refused": Case(errors.LLMRefusedError, (*same(1), says("I would rather not", stop=StopReason.REFUSED)), steps=2),
-    "unpriced": Case(errors.UnknownPriceError, (), {"model": "vllm:unpriced"}, {"budget": Budget(usd="5")}),
+    "refused": Case(
+        errors.LLMRefusedError,
+        (*same(1), says("I would rather not", stop=StopReason.REFUSED)),
+        steps=2,
+    ),
+    "unpriced": Case(
+        errors.UnknownPriceError, (), {"model": "vllm:unpriced"}, {"budget": Budget(usd="5")}
+    ),
     "provider": Case(PerdureError, (*same(1), fails(PerdureError("a bug"))), steps=1),
     "nobody": Case(errors.UnknownAgentError),
     "broken_factory": Case(errors.ConfigurationError),
     "two_tools": Case(errors.DuplicateToolError),
     "no_request": Case(errors.InvalidRequestError),
-    "completed": Case(None, (*same(1), says("done" * 250_000)), outcome=Outcome.COMPLETED, status=Status.COMPLETED, steps=2),
-    "truncated": Case(None, (says("do", stop=StopReason.MAX_TOKENS),), outcome=Outcome.TRUNCATED, status=Status.COMPLETED, steps=1),
+    "completed": Case(
+        None,
+        (*same(1), says("done" * 250_000)),
+        outcome=Outcome.COMPLETED,
+        status=Status.COMPLETED,
+        steps=2,
+    ),
+    "truncated": Case(
+        None,
+        (says("do", stop=StopReason.MAX_TOKENS),),
+        outcome=Outcome.TRUNCATED,
+        status=Status.COMPLETED,
+        steps=1,
+    ),
     "finished": Case(
         None,
         (*same(1), says("done")),
@@ -127,18 +216,38 @@ CASES = {
         status=Status.COMPLETED,
         steps=2,
     ),
-    "timed_out": Case(errors.TurnTimeoutError, (calls(call("linger")),), outcome=Outcome.TIMED_OUT, status=Status.TIMED_OUT),
+    "timed_out": Case(
+        errors.TurnTimeoutError,
+        (calls(call("linger")),),
+        outcome=Outcome.TIMED_OUT,
+        status=Status.TIMED_OUT,
+    ),
 }
 
 FROM_OUTSIDE = {"terminated", "timed_out"}
 """Cases that are ended without any code of theirs."""
 
 ELSEWHERE = {
-    errors.TurnNotFoundError: ("there is no turn", "integration/test_client.py::test_unknown_id_is_not_found"),
-    errors.TurnExistsError: ("the turn of that id goes on", "integration/test_client.py::test_same_id_is_an_error_where_that_was_asked_for"),
-    errors.TurnConflictError: ("the turn of that id goes on", "integration/test_client.py::test_same_id_for_other_work_is_a_conflict"),
-    errors.ServerUnreachableError: ("no server, no turn", "integration/test_client.py::test_closed_port_is_an_unreachable_server"),
-    errors.ApprovalConflictError: ("told to who decides", "integration/test_approvals.py::test_approval_is_bound_to_arguments_and_used_once"),
+    errors.TurnNotFoundError: (
+        "there is no turn",
+        "integration/test_client.py::test_unknown_id_is_not_found",
+    ),
+    errors.TurnExistsError: (
+        "the turn of that id goes on",
+        "integration/test_client.py::test_same_id_is_an_error_where_that_was_asked_for",
+    ),
+    errors.TurnConflictError: (
+        "the turn of that id goes on",
+        "integration/test_client.py::test_same_id_for_other_work_is_a_conflict",
+    ),
+    errors.ServerUnreachableError: (
+        "no server, no turn",
+        "integration/test_client.py::test_closed_port_is_an_unreachable_server",
+    ),
+    errors.ApprovalConflictError: (
+        "told to who decides",
+        "integration/test_approvals.py::test_approval_is_bound_to_arguments_and_used_once",
+    ),
     errors.LLMBudgetExceededError: (
         "becomes the cause of a TurnBudgetExceededError",
         "integration/test_errors_in_turns.py::test_spent_credit_of_a_provider_is_a_spent_budget",
@@ -179,20 +288,33 @@ class ByModel:
 def everything() -> AgentWorker:
     """An agent for each case; a model of the name of the case plays it."""
     made = {"nobody", "no_request", "broken_factory", "two_tools"}
-    named = {name: {"model": f"scripted:{name}", "tools": [look, linger], **case.agent} for name, case in CASES.items() if name not in made}
+    named = {
+        name: {"model": f"scripted:{name}", "tools": [look, linger], **case.agent}
+        for name, case in CASES.items()
+        if name not in made
+    }
     agents = [Agent(name=name, **fields) for name, fields in named.items()]
     model = ByModel()
-    return AgentWorker(Registry([*agents, broken_factory, two_tools]), providers={"scripted": model, "vllm": model}, prices={"scripted:*": PRICE})
+    return AgentWorker(
+        Registry([*agents, broken_factory, two_tools]),
+        providers={"scripted": model, "vllm": model},
+        prices={"scripted:*": PRICE},
+    )
 
 
 async def begin(client: RecordingClient, name: str, case: Case) -> Turn:
     """Start the turn of a case; two of them as only Temporal's own client can."""
-    ways: dict[str, dict[str, Any]] = {"no_request": {"arg": "garbage"}, "timed_out": {"execution_timeout": timedelta(seconds=20)}}
+    ways: dict[str, dict[str, Any]] = {
+        "no_request": {"arg": "garbage"},
+        "timed_out": {"execution_timeout": timedelta(seconds=20)},
+    }
     if name not in ways:
         turn = await client.start(name, "go", id=f"{client.task_queue}-{name}", **case.start)
     else:
         given = {"arg": {"agent": name, "task": "go"}, **ways[name]}
-        handle = await client.temporal.start_workflow("AgentTurn", id=f"{client.task_queue}-{name}", task_queue=client.task_queue, **given)
+        handle = await client.temporal.start_workflow(
+            "AgentTurn", id=f"{client.task_queue}-{name}", task_queue=client.task_queue, **given
+        )
         turn = await client.get(handle.id)
     if case.act:
         await case.act(client, turn)
@@ -201,7 +323,9 @@ async def begin(client: RecordingClient, name: str, case: Case) -> Turn:
 
 @dataclass(frozen=True)
 class End:
-    """How a turn of a case ended: as its caller was told, as it was read later, in Temporal, in the list, in the log; what its last event weighs."""
+    """How a turn of a case ended: as its caller was told, as it was read later, in Temporal, in the
+    list, in the log; what its last event weighs.
+    """
 
     told: AgentReport | PerdureError
     read: AgentReport | PerdureError
@@ -227,8 +351,13 @@ async def play(address: str, cases: Iterable[str]) -> dict[str, End]:
             told = await asyncio.gather(*map(ended, turns))
         later = await AgentClient.connect(address)
         entries = await _entries(later, {turn.id for turn in turns})
-        by_turn = {turn.id: [record for record in records if record["task"] == turn.id] for turn in turns}
-        return {name: await _end(later, turn, end, entries, by_turn) for name, turn, end in zip(cases, turns, told, strict=True)}
+        by_turn = {
+            turn.id: [record for record in records if record["task"] == turn.id] for turn in turns
+        }
+        return {
+            name: await _end(later, turn, end, entries, by_turn)
+            for name, turn, end in zip(cases, turns, told, strict=True)
+        }
 
 
 @contextlib.asynccontextmanager
@@ -264,10 +393,16 @@ async def _entries(client: AgentClient, ids: set[str]) -> dict[str, TurnEntry]:
 
 
 async def _end(
-    later: AgentClient, turn: Turn, told: AgentReport | PerdureError, entries: dict[str, TurnEntry], records: dict[str, list[dict[str, Any]]]
+    later: AgentClient,
+    turn: Turn,
+    told: AgentReport | PerdureError,
+    entries: dict[str, TurnEntry],
+    records: dict[str, list[dict[str, Any]]],
 ) -> End:
     handle = later.temporal.get_workflow_handle(turn.id)
     history, description = await handle.fetch_history(), await handle.describe()
     memo = (await description.memo()).get("perdure", {})
     read, closing_bytes = await ended(await later.get(turn.id)), history.events[-1].ByteSize()
-    return End(told, read, description.status, memo, entries[turn.id], records[turn.id], closing_bytes)
+    return End(
+        told, read, description.status, memo, entries[turn.id], records[turn.id], closing_bytes
+    )

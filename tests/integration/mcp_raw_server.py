@@ -1,6 +1,8 @@
-"""A server of the Model Context Protocol by hand, over standard input and output, that can behave badly: `mcp_raw_server.py FOLDER [MANNER]`.
+"""A server of the Model Context Protocol by hand, over standard input and output, that can behave
+badly: `mcp_raw_server.py FOLDER [MANNER]`.
 
-In FOLDER it notes the process ids of itself and of what it starts, and finds how to describe its tools. MANNER is how it starts.
+In FOLDER it notes the process ids of itself and of what it starts, and finds how to describe its
+tools. MANNER is how it starts.
 """
 
 import json
@@ -49,7 +51,9 @@ def freeze(*_: Any) -> None:
 
 
 def die(*_: Any) -> None:
-    print(f"fatal: key {os.environ.get('NOTES_KEY', 'unset')} is broken", file=sys.stderr, flush=True)
+    print(
+        f"fatal: key {os.environ.get('NOTES_KEY', 'unset')} is broken", file=sys.stderr, flush=True
+    )
     os._exit(3)
 
 
@@ -72,17 +76,30 @@ def long_line(*_: Any) -> None:
 def spawn(text: str, _: object) -> None:
     """A child, and a grandchild that has left the group and lost its parent; then no answer."""
     child = subprocess.Popen(["sleep", "1000"])
-    script = "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True, stdout=subprocess.DEVNULL).pid)"
-    done = subprocess.run([sys.executable, "-S", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    script = (
+        "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True,"
+        " stdout=subprocess.DEVNULL).pid)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script], stdout=subprocess.PIPE, text=True, check=True
+    )
     for pid in (child.pid, int(done.stdout)):
         note(pid)
 
 
 def pictures(*_: Any) -> dict[str, Any]:
     image = {"type": "image", "mimeType": "image/png", "data": "A" * 8000}
-    link = {"type": "resource_link", "uri": "file:///notes/1", "name": "the first note", "mimeType": "text/plain"}
+    link = {
+        "type": "resource_link",
+        "uri": "file:///notes/1",
+        "name": "the first note",
+        "mimeType": "text/plain",
+    }
     whole = {"type": "resource", "resource": {"uri": "file:///notes/2", "text": "the second note"}}
-    blob = {"type": "resource", "resource": {"uri": "file:///notes/3", "mimeType": "application/pdf", "blob": "A" * 4000}}
+    blob = {
+        "type": "resource",
+        "resource": {"uri": "file:///notes/3", "mimeType": "application/pdf", "blob": "A" * 4000},
+    }
     return {"content": [{"type": "text", "text": "see"}, image, link, whole, blob]}
 
 
@@ -109,14 +126,26 @@ def serve(line: str) -> None:
     message = json.loads(line)
     method, params = message.get("method"), message.get("params", {})
     if method == "initialize":
-        said = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "raw", "version": "1"}}
+        said = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "raw", "version": "1"},
+        }
         send({"id": message["id"], "result": said})
     elif method == "tools/list":
         send({"id": message["id"], "result": {"tools": tools()}})
     elif method == "tools/call":
         if params["name"] == "refuse":
             code, words = params["arguments"]["text"].split(maxsplit=1)
-            send({"id": message["id"], "error": {"code": int(code), "message": words.replace("KEY", os.environ.get("NOTES_KEY", "unset"))}})
+            send(
+                {
+                    "id": message["id"],
+                    "error": {
+                        "code": int(code),
+                        "message": words.replace("KEY", os.environ.get("NOTES_KEY", "unset")),
+                    },
+                }
+            )
             return
         token = params.get("_meta", {}).get("progressToken")
         result = DO[params["name"]](params.get("arguments", {}).get("text", ""), token)

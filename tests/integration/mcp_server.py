@@ -1,4 +1,6 @@
-"""A server of the Model Context Protocol, written with the package `mcp`: `mcp_server.py stdio`, or `mcp_server.py http PORT`."""
+"""A server of the Model Context Protocol, written with the package `mcp`: `mcp_server.py stdio`, or
+`mcp_server.py http PORT`.
+"""
 
 import asyncio
 import sys

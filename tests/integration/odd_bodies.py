@@ -1,4 +1,6 @@
-"""JSON that is hardly JSON, and the bodies of the answers of every API around it, as a provider on loopback serves them."""
+"""JSON that is hardly JSON, and the bodies of the answers of every API around it, as a provider on
+loopback serves them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,14 @@ UNREADABLE = {
 }
 """Values that no body may hold anywhere."""
 
-USAGE = ["prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens", "cache_read_input_tokens"]
+USAGE = [
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+]
 
 
 def usage(number: bytes) -> bytes:
@@ -55,28 +64,75 @@ class Dialect:
 
 
 def _completion(
-    *, text: bytes = b'"hi"', calls: bytes = b"", thinking: bytes = b"null", usage: bytes = b"{}", stop: bytes = b'"stop"', model: bytes = b'"m"'
+    *,
+    text: bytes = b'"hi"',
+    calls: bytes = b"",
+    thinking: bytes = b"null",
+    usage: bytes = b"{}",
+    stop: bytes = b'"stop"',
+    model: bytes = b'"m"',
 ) -> bytes:
-    message = b'{"content": %b, "tool_calls": [%b], "reasoning_content": %b}' % (text, calls, thinking)
-    return b'{"choices": [{"message": %b, "finish_reason": %b}], "usage": %b, "model": %b}' % (message, stop, usage, model)
+    message = b'{"content": %b, "tool_calls": [%b], "reasoning_content": %b}' % (
+        text,
+        calls,
+        thinking,
+    )
+    return b'{"choices": [{"message": %b, "finish_reason": %b}], "usage": %b, "model": %b}' % (
+        message,
+        stop,
+        usage,
+        model,
+    )
 
 
-def _function_call(*, name: bytes = b'"weigh"', id: bytes = b'"c1"', arguments: bytes = b'"{}"') -> bytes:  # noqa: A002 - what both APIs call it
+def _function_call(
+    *,
+    name: bytes = b'"weigh"',
+    id: bytes = b'"c1"',  # noqa: A002 - what both APIs call it
+    arguments: bytes = b'"{}"',
+) -> bytes:
     return b'{"id": %b, "function": {"name": %b, "arguments": %b}}' % (id, name, arguments)
 
 
 def _of_completions(messages: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
     calls = [call for message in messages for call in message.get("tool_calls", ())]
-    results = {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"}
-    return [(call["id"], call["function"]["name"], call["function"]["arguments"], results.pop(call["id"])) for call in calls]
+    results = {
+        message["tool_call_id"]: message["content"]
+        for message in messages
+        if message["role"] == "tool"
+    }
+    return [
+        (
+            call["id"],
+            call["function"]["name"],
+            call["function"]["arguments"],
+            results.pop(call["id"]),
+        )
+        for call in calls
+    ]
 
 
 def _message(
-    *, text: bytes = b'"hi"', calls: bytes = b"", thinking: bytes = b"null", usage: bytes = b"{}", stop: bytes = b'"end_turn"', model: bytes = b'"m"'
+    *,
+    text: bytes = b'"hi"',
+    calls: bytes = b"",
+    thinking: bytes = b"null",
+    usage: bytes = b"{}",
+    stop: bytes = b'"end_turn"',
+    model: bytes = b'"m"',
 ) -> bytes:
-    blocks = [b'{"type": "thinking", "thinking": %b, "signature": %b}' % (thinking, thinking), b'{"type": "text", "text": %b}' % text, calls]
+    blocks = [
+        b'{"type": "thinking", "thinking": %b, "signature": %b}' % (thinking, thinking),
+        b'{"type": "text", "text": %b}' % text,
+        calls,
+    ]
     content = b", ".join(block for block in blocks if block)
-    return b'{"content": [%b], "stop_reason": %b, "usage": %b, "model": %b}' % (content, stop, usage, model)
+    return b'{"content": [%b], "stop_reason": %b, "usage": %b, "model": %b}' % (
+        content,
+        stop,
+        usage,
+        model,
+    )
 
 
 def _tool_use(*, name: bytes = b'"weigh"', id: bytes = b'"c1"', arguments: bytes = b"{}") -> bytes:  # noqa: A002 - what both APIs call it
@@ -85,32 +141,76 @@ def _tool_use(*, name: bytes = b'"weigh"', id: bytes = b'"c1"', arguments: bytes
 
 def _of_messages(messages: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
     blocks = [block for message in messages for block in message["content"]]
-    results = {block["tool_use_id"]: block.get("content", "") for block in blocks if block["type"] == "tool_result"}
-    return [(use["id"], use["name"], _as_text(use["input"]), results.pop(use["id"])) for use in blocks if use["type"] == "tool_use"]
+    results = {
+        block["tool_use_id"]: block.get("content", "")
+        for block in blocks
+        if block["type"] == "tool_result"
+    }
+    return [
+        (use["id"], use["name"], _as_text(use["input"]), results.pop(use["id"]))
+        for use in blocks
+        if use["type"] == "tool_use"
+    ]
 
 
 def _as_text(arguments: Mapping[str, Any]) -> str:
-    """What the model wrote, if it is given that as the value of `invalid_arguments`, or the arguments."""
-    return arguments[INVALID_ARGUMENTS] if INVALID_ARGUMENTS in arguments else json.dumps(arguments, ensure_ascii=False)
+    """What the model wrote, if it is given that as the value of `invalid_arguments`, or the
+    arguments.
+    """
+    return (
+        arguments[INVALID_ARGUMENTS]
+        if INVALID_ARGUMENTS in arguments
+        else json.dumps(arguments, ensure_ascii=False)
+    )
 
 
 def _response(
-    *, text: bytes = b'"hi"', calls: bytes = b"", thinking: bytes = b"null", usage: bytes = b"{}", stop: bytes = b'"completed"', model: bytes = b'"m"'
+    *,
+    text: bytes = b'"hi"',
+    calls: bytes = b"",
+    thinking: bytes = b"null",
+    usage: bytes = b"{}",
+    stop: bytes = b'"completed"',
+    model: bytes = b'"m"',
 ) -> bytes:
-    reasoning = b'{"type": "reasoning", "summary": [{"text": %b}], "encrypted_content": %b}' % (thinking, thinking)
+    reasoning = b'{"type": "reasoning", "summary": [{"text": %b}], "encrypted_content": %b}' % (
+        thinking,
+        thinking,
+    )
     message = b'{"type": "message", "content": [{"type": "output_text", "text": %b}]}' % text
     output = b", ".join(item for item in (reasoning, message, calls) if item)
-    return b'{"output": [%b], "status": %b, "usage": %b, "model": %b}' % (output, stop, usage, model)
+    return b'{"output": [%b], "status": %b, "usage": %b, "model": %b}' % (
+        output,
+        stop,
+        usage,
+        model,
+    )
 
 
-def _function_call_item(*, name: bytes = b'"weigh"', id: bytes = b'"c1"', arguments: bytes = b'"{}"') -> bytes:  # noqa: A002 - as above
-    return b'{"type": "function_call", "call_id": %b, "name": %b, "arguments": %b}' % (id, name, arguments)
+def _function_call_item(
+    *,
+    name: bytes = b'"weigh"',
+    id: bytes = b'"c1"',  # noqa: A002 - as above
+    arguments: bytes = b'"{}"',
+) -> bytes:
+    return b'{"type": "function_call", "call_id": %b, "name": %b, "arguments": %b}' % (
+        id,
+        name,
+        arguments,
+    )
 
 
 def _of_items(items: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    results = {item["call_id"]: item["output"] for item in items if item.get("type") == "function_call_output"}
+    results = {
+        item["call_id"]: item["output"]
+        for item in items
+        if item.get("type") == "function_call_output"
+    }
     calls = [item for item in items if item.get("type") == "function_call"]
-    return [(call["call_id"], call["name"], call["arguments"], results.pop(call["call_id"])) for call in calls]
+    return [
+        (call["call_id"], call["name"], call["arguments"], results.pop(call["call_id"]))
+        for call in calls
+    ]
 
 
 DIALECTS = {
@@ -132,7 +232,9 @@ class Bodies(StubProvider):
         self.heard: dict[str, list[list[dict[str, Any]]]] = {}
         self._by_task = replies
 
-    def answer(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+    def answer(
+        self, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
         """The stub's answer, noted under its task."""
         self.heard.setdefault(_task_of(body), []).append(said_in(body))
         return super().answer(body, headers)
@@ -140,7 +242,9 @@ class Bodies(StubProvider):
     def reply(self, body: Mapping[str, Any]) -> Reply | None:
         """The reply for the task, or "done" to the results of a call that it holds."""
         said = said_in(body)
-        goes_on = any(one.get("role") == "assistant" or one.get("type") == "function_call" for one in said)
+        goes_on = any(
+            one.get("role") == "assistant" or one.get("type") == "function_call" for one in said
+        )
         return {"text": "done"} if goes_on else self._by_task[_task_of(body)]
 
 

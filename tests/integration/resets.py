@@ -19,7 +19,9 @@ def task_ends(history: WorkflowHistory) -> list[int]:
 
 
 async def reset(client: RecordingClient, turn: Turn, event_id: int) -> Turn:
-    """Reset a turn to the end of a workflow task, as `temporal workflow reset` does, and get the run that begins then."""
+    """Reset a turn to the end of a workflow task, as `temporal workflow reset` does, and get the
+    run that begins then.
+    """
     request = ResetWorkflowExecutionRequest(
         namespace=client.temporal.namespace,
         workflow_execution=WorkflowExecution(workflow_id=turn.id, run_id=turn.run_id),

@@ -1,4 +1,6 @@
-"""What the tests of budgets share: an agent whose model costs a tenth of a cent for a token, and how to watch it spend."""
+"""What the tests of budgets share: an agent whose model costs a tenth of a cent for a token, and
+how to watch it spend.
+"""
 
 import asyncio
 import contextlib
@@ -17,26 +19,32 @@ from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 from temporalio.worker import Worker
 
 from perdure import Agent, AgentReport, Price, Usage, tool
-from perdure.activities.models import ModelRequest, Provider
+from perdure.activities.provider import ModelRequest, Provider
 from perdure.clients import Event, Turn
 from perdure.errors import PerdureError
-from perdure.facts import Fact
 from perdure.testing.scripted import Reply, ScriptedModel
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import Fact
+from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
 from perdure.worker.settings import WorkerSettings
 
 from ..conftest import RecordingClient, check_history, impatient
 
 PRICE = Price(input="1000", output="1000")
-"""300 tokens cost $0.30. The input of a short request reserves more than a dollar: 1000 tokens that a provider may add, and the rest."""
+"""300 tokens cost $0.30.
+
+The input of a short request reserves more than a dollar: 1000 tokens that a provider may add, and
+the rest.
+"""
 
 TOKEN = Decimal("0.001")
 SOON_S = 60.0
 """A turn that takes longer hangs; on a busy machine none takes more than a few seconds."""
 
 SHORT = timedelta(seconds=6)
-"""A time that a test can wait for, and in which a turn reaches its first calls, also on a machine that is very busy."""
+"""A time that a test can wait for, and in which a turn reaches its first calls, also on a machine
+that is very busy.
+"""
 
 
 @tool(read_only=True)
@@ -63,9 +71,14 @@ def usage(tokens: int) -> Usage:
 def at_most(request: ModelRequest) -> Decimal:
     """What a request can cost at its limit, counted here: a token has at least a byte."""
     messages = "".join(message.model_dump_json() for message in request.messages)
-    tools = "".join(item.model_dump_json(include={"name", "description", "parameters"}) for item in request.tools)
+    tools = "".join(
+        item.model_dump_json(include={"name", "description", "parameters"})
+        for item in request.tools
+    )
     assert request.options.max_output_tokens is not None
-    return (len((request.system + messages + tools).encode()) + request.options.max_output_tokens) * TOKEN
+    return (
+        len((request.system + messages + tools).encode()) + request.options.max_output_tokens
+    ) * TOKEN
 
 
 def money_left(request: ModelRequest) -> Decimal:
@@ -142,10 +155,18 @@ class Queue:
     def __init__(self, temporal: Client) -> None:
         self.client = RecordingClient(temporal, f"test-{secrets.token_hex(6)}")
 
-    def worker(self, given: AgentWorker, model: Provider | None = None) -> AbstractAsyncContextManager[Worker]:
+    def worker(
+        self, given: AgentWorker, model: Provider | None = None
+    ) -> AbstractAsyncContextManager[Worker]:
         """A worker while the block runs. At its end what is in flight gets a tenth of a second."""
-        made = replace(impatient(given), task_queue=self.client.task_queue, providers={"scripted": model} if model else given.providers)
-        return made.running(self.client.temporal, settings=WorkerSettings(grace=timedelta(seconds=0.1)))
+        made = replace(
+            impatient(given),
+            task_queue=self.client.task_queue,
+            providers={"scripted": model} if model else given.providers,
+        )
+        return made.running(
+            self.client.temporal, settings=WorkerSettings(grace=timedelta(seconds=0.1))
+        )
 
 
 @contextlib.asynccontextmanager
@@ -164,7 +185,10 @@ async def skipping(*, by_hand: bool = True) -> AsyncIterator[WorkflowEnvironment
     binary = str(Path(sys.executable).parent / "temporal")
     config = TimeSkippingConfig(enabled=not by_hand)
     async with await WorkflowEnvironment.start_time_skipping_v2(
-        ts_config=config, dev_server_existing_path=binary, dev_server_extra_args=switch, dev_server_log_level="error"
+        ts_config=config,
+        dev_server_existing_path=binary,
+        dev_server_extra_args=switch,
+        dev_server_log_level="error",
     ) as environment:
         yield environment
 

@@ -1,4 +1,6 @@
-"""Adding to a turn's budget: what is refused leaves no trace in its history, and nothing comes too early."""
+"""Adding to a turn's budget: what is refused leaves no trace in its history, and nothing comes too
+early.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,14 +14,17 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from perdure import Agent, AgentReport, Budget, errors
-from perdure.budgets import Remaining
-from perdure.facts import AgentResolved, WaitBegan
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import AgentResolved, WaitBegan
+from perdure.values.budgets import Remaining
 
 from ..conftest import Runtime
 from .spending import Held, app, ended, money_left, queue, report_of, spender, until, usage
 
-LEAVES_A_TRACE = ("workflow_execution_update_accepted_event_attributes", "workflow_execution_update_completed_event_attributes")
+LEAVES_A_TRACE = (
+    "workflow_execution_update_accepted_event_attributes",
+    "workflow_execution_update_completed_event_attributes",
+)
 
 
 def updates_in(events: Iterable[HistoryEvent]) -> int:
@@ -31,7 +36,12 @@ async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
     """Of every limit; also by the id alone."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
     async with runtime(app(on_exhausted="pause"), model=model) as client:
-        turn = await client.start("spender", "go", id="add-by-id", budget=Budget(usd="2.5", time=timedelta(hours=1), tool_calls=2))
+        turn = await client.start(
+            "spender",
+            "go",
+            id="add-by-id",
+            budget=Budget(usd="2.5", time=timedelta(hours=1), tool_calls=2),
+        )
         await until(turn, WaitBegan)
         left = await client.add_budget("add-by-id", Budget(usd="2.5", tool_calls=3))
         await turn.result()
@@ -74,7 +84,9 @@ GARBAGE: list[list[Any]] = [*([given] for given in ONE_EACH), [], [{"usd": "1"},
 
 
 async def test_garbage_from_another_client_is_refused_typed(runtime: Runtime) -> None:
-    """Temporal's own client sends what it likes: nothing of it enters history, and the turn is none the worse."""
+    """Temporal's own client sends what it likes: nothing of it enters history, and the turn is none
+    the worse.
+    """
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
     refused: list[str | None] = []
     async with runtime(app(on_exhausted="pause"), model=model) as client:
@@ -90,7 +102,9 @@ async def test_garbage_from_another_client_is_refused_typed(runtime: Runtime) ->
         await turn.add_budget(Budget(usd="2"))
         report = await report_of(turn)
 
-    assert dict(zip(map(repr, GARBAGE), refused, strict=True)) == dict.fromkeys(map(repr, GARBAGE), "INVALID_REQUEST")
+    assert dict(zip(map(repr, GARBAGE), refused, strict=True)) == dict.fromkeys(
+        map(repr, GARBAGE), "INVALID_REQUEST"
+    )
     assert updates_in(events) == 0
     assert (report.output, report.cost) == ("done", Decimal(1))
 
@@ -111,7 +125,10 @@ async def test_turn_without_a_budget_cannot_be_given_one(runtime: Runtime) -> No
 
 async def test_turn_that_is_over_takes_nothing(runtime: Runtime) -> None:
     """Neither one that ended well, nor one that spent everything, nor one that never was."""
-    models = {"well": ScriptedModel("done"), "poor": ScriptedModel(calls(call("look"), usage=usage(900)))}
+    models = {
+        "well": ScriptedModel("done"),
+        "poor": ScriptedModel(calls(call("look"), usage=usage(900))),
+    }
     async with runtime(app(spender(name="well"), spender(name="poor")), model=models) as client:
         turns = [await client.start(name, "go", budget=Budget(usd="2.5")) for name in models]
         for turn in turns:
@@ -137,9 +154,17 @@ async def test_budget_of_the_agent_can_be_added_to(runtime: Runtime) -> None:
     assert left.usd == Decimal("3.6")
 
 
-@pytest.mark.parametrize(("agent", "started_with"), [(spender(), Budget(usd="2")), (spender(budget=Budget(usd="2")), None)], ids=["turn", "agent"])
-async def test_budget_can_be_added_to_before_a_worker_has_the_turn(perdure_server: str, agent: Agent, started_with: Budget | None) -> None:
-    """Right after the start, be the budget the turn's own or the agent's: it waits until somebody can say whether there is such a limit."""
+@pytest.mark.parametrize(
+    ("agent", "started_with"),
+    [(spender(), Budget(usd="2")), (spender(budget=Budget(usd="2")), None)],
+    ids=["turn", "agent"],
+)
+async def test_budget_can_be_added_to_before_a_worker_has_the_turn(
+    perdure_server: str, agent: Agent, started_with: Budget | None
+) -> None:
+    """Right after the start, be the budget the turn's own or the agent's: it waits until somebody
+    can say whether there is such a limit.
+    """
     model = ScriptedModel("done")
     async with queue(perdure_server) as work:
         turn = await work.client.start("spender", "go", budget=started_with)
@@ -153,10 +178,16 @@ async def test_budget_can_be_added_to_before_a_worker_has_the_turn(perdure_serve
 
 
 @pytest.mark.parametrize(
-    ("agent", "reason"), [("spender", "no limit of tokens"), ("nobody", r"is over \(failed\)")], ids=["not limited", "never resolved"]
+    ("agent", "reason"),
+    [("spender", "no limit of tokens"), ("nobody", r"is over \(failed\)")],
+    ids=["not limited", "never resolved"],
 )
-async def test_early_addition_that_fits_nothing_is_refused(perdure_server: str, agent: str, reason: str) -> None:
-    """As soon as the limits are known, or the turn has ended without them; the turn itself is none the worse."""
+async def test_early_addition_that_fits_nothing_is_refused(
+    perdure_server: str, agent: str, reason: str
+) -> None:
+    """As soon as the limits are known, or the turn has ended without them; the turn itself is none
+    the worse.
+    """
     model = ScriptedModel("done")
     async with queue(perdure_server) as work:
         turn = await work.client.start(agent, "go", budget=Budget(usd="2"))

@@ -11,19 +11,32 @@ from .test_approvals import agent, pending, sent
 
 def letters(*names: str) -> ByTask:
     """A model that sends a letter to whom the task names."""
-    return ByTask({name: ScriptedModel(calls(call("send", call_id="c", to=name)), says("done")) for name in names})
+    return ByTask(
+        {
+            name: ScriptedModel(calls(call("send", call_id="c", to=name)), says("done"))
+            for name in names
+        }
+    )
 
 
 @pytest.mark.accepts("A9")
-async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_alone(runtime: Runtime) -> None:
+async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_alone(
+    runtime: Runtime,
+) -> None:
     """Its id alone named another call before; a denial needs no token."""
     sent.clear()
     async with runtime(agent(), model=letters("Ann", "Bob", "Cid")) as client:
         [ann] = await pending(await client.start("clerk", "Ann", id="letter"))
         [bob] = await pending(await client.start("clerk", "Bob", id="letter", if_exists="restart"))
-        with pytest.raises(errors.ApprovalConflictError, match="was started again or reset, so 'c' alone does not say"):
+        with pytest.raises(
+            errors.ApprovalConflictError,
+            match="was started again or reset, so 'c' alone does not say",
+        ):
             await client.approve("letter", "c")
-        with pytest.raises(errors.ApprovalConflictError, match="its arguments are others, or the turn was started again"):
+        with pytest.raises(
+            errors.ApprovalConflictError,
+            match="its arguments are others, or the turn was started again",
+        ):
             await client.approve("letter", "c", token=ann.token)
         assert sent == []
         await client.approve("letter", "c", token=bob.token)
@@ -40,7 +53,10 @@ async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_al
 async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: Runtime) -> None:
     """The same call of the next run is another call."""
     sent.clear()
-    async with runtime(agent(), model=ByTask({"Ann": ScriptedModel(*[calls(call("send", call_id="c", to="Ann"))] * 2)})) as client:
+    async with runtime(
+        agent(),
+        model=ByTask({"Ann": ScriptedModel(*[calls(call("send", call_id="c", to="Ann"))] * 2)}),
+    ) as client:
         first = await client.start("clerk", "Ann", id="again")
         [before] = await pending(first)
         second = await client.start("clerk", "Ann", id="again", if_exists="restart")

@@ -7,13 +7,24 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Allow, Budget, Deny, Outcome, ProposedCall, RequireApproval, Task, errors, tool
-from perdure.activities.models import ModelRequest
-from perdure.approvals import PendingApproval
+from perdure import (
+    Agent,
+    Allow,
+    Budget,
+    Deny,
+    Outcome,
+    ProposedCall,
+    RequireApproval,
+    Task,
+    errors,
+    tool,
+)
+from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
-from perdure.messages import AssistantMessage, Text
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import PendingApproval
+from perdure.values.messages import AssistantMessage, Text
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime, check_history
@@ -47,7 +58,11 @@ class Answering(ScriptedModel):
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         asked: Any = request.messages[0]
         done = AssistantMessage(parts=(Text(text="done"),))
-        return ModelAnswer(message=done if len(request.messages) > 1 else AssistantMessage(parts=(call("send", to=asked.text),)))
+        return ModelAnswer(
+            message=done
+            if len(request.messages) > 1
+            else AssistantMessage(parts=(call("send", to=asked.text),))
+        )
 
 
 async def pending(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
@@ -60,14 +75,20 @@ async def pending(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
 
 def agent(**fields: object) -> Agent:
     """An agent that can send, look and note."""
-    return Agent(**{"name": "clerk", "model": "scripted:clerk", "tools": [send, look, note], **fields})  # type: ignore[arg-type]
+    return Agent(
+        **{"name": "clerk", "model": "scripted:clerk", "tools": [send, look, note], **fields}  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.accepts("A1")
-async def test_approved_call_runs_and_a_denied_one_is_a_result_with_the_reason(runtime: Runtime) -> None:
+async def test_approved_call_runs_and_a_denied_one_is_a_result_with_the_reason(
+    runtime: Runtime,
+) -> None:
     """Two calls wait at once; each is resolved on its own."""
     sent.clear()
-    model = ScriptedModel(calls(call("send", to="Ann"), call("send", to="Bob"), call("look")), says("done"))
+    model = ScriptedModel(
+        calls(call("send", to="Ann"), call("send", to="Bob"), call("look")), says("done")
+    )
     async with runtime(agent(), model=model) as client:
         turn = await client.start("clerk", "go")
         ann, bob = await pending(turn, 2)
@@ -78,7 +99,11 @@ async def test_approved_call_runs_and_a_denied_one_is_a_result_with_the_reason(r
 
     assert (report.outcome, sent) == (Outcome.COMPLETED, ["Ann"])
     contents = [(result.content, result.is_error) for result in report.steps[0].results]
-    assert contents == [("sent to Ann", False), ("This call was not run: it was denied: Bob has moved", True), ("seen 1", False)]
+    assert contents == [
+        ("sent to Ann", False),
+        ("This call was not run: it was denied: Bob has moved", True),
+        ("seen 1", False),
+    ]
 
 
 @pytest.mark.accepts("A2")
@@ -116,7 +141,9 @@ async def test_silence_is_a_no(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("A3")
 async def test_silence_while_no_worker_lives_is_a_no(perdure_server: str) -> None:
-    """The time is over when the next worker comes, which knows of the turn by its history alone; what was said in time counts."""
+    """The time is over when the next worker comes, which knows of the turn by its history alone;
+    what was said in time counts.
+    """
     sent.clear()
 
     def policy(proposed: ProposedCall) -> RequireApproval:
@@ -135,14 +162,22 @@ async def test_silence_while_no_worker_lives_is_a_no(perdure_server: str) -> Non
             report = await report_of(turn)
 
     assert (report.outcome, sent) == (Outcome.COMPLETED, ["Ann"])
-    assert [result.content for result in report.steps[0].results] == ["sent to Ann", "This call was not run: nobody approved it within 0:00:04."]
+    assert [result.content for result in report.steps[0].results] == [
+        "sent to Ann",
+        "This call was not run: nobody approved it within 0:00:04.",
+    ]
 
 
 @pytest.mark.accepts("A3", "A6")
 async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
-    """A turn of a minute waits for 23 hours, is answered by another worker, and has its minute; the next call waits for a day, and that is a no."""
+    """A turn of a minute waits for 23 hours, is answered by another worker, and has its minute; the
+    next call waits for a day, and that is a no.
+    """
     sent.clear()
-    app, model = AgentWorker(agent()), ScriptedModel(calls(call("send", to="Ann")), calls(call("send", to="Bob")), says("done"))
+    app, model = (
+        AgentWorker(agent()),
+        ScriptedModel(calls(call("send", to="Ann")), calls(call("send", to="Bob")), says("done")),
+    )
     async with skipping() as environment:
         work = Queue(environment.client)
         async with work.worker(app, model):
@@ -159,14 +194,23 @@ async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
         await check_history(environment.client, turn.id, turn.run_id)
 
     assert (report.outcome, sent) == (Outcome.COMPLETED, ["Ann"])
-    assert report.steps[1].results[0].content == "This call was not run: nobody approved it within 1 day, 0:00:00."
+    assert (
+        report.steps[1].results[0].content
+        == "This call was not run: nobody approved it within 1 day, 0:00:00."
+    )
     assert timedelta(hours=47) < report.duration < timedelta(hours=49)
-    assert all(timedelta(seconds=20) < time_left(request) <= timedelta(minutes=1) for request in model.requests)
+    assert all(
+        timedelta(seconds=20) < time_left(request) <= timedelta(minutes=1)
+        for request in model.requests
+    )
 
 
 @pytest.mark.accepts("A5")
 async def test_what_waits_of_all_turns_can_be_listed_and_decided(runtime: Runtime) -> None:
-    """With the turn that each belongs to, its arguments whole; of one agent, or of one label. What was answered is not listed any more."""
+    """With the turn that each belongs to, its arguments whole; of one agent, or of one label.
+
+    What was answered is not listed any more.
+    """
     name, other = (f"clerk-{secrets.token_hex(4)}" for _ in range(2))
     sent.clear()
     model = Answering()
@@ -176,19 +220,28 @@ async def test_what_waits_of_all_turns_can_be_listed_and_decided(runtime: Runtim
             await client.start(owner, task, id=f"{owner}-{task[:3]}", labels={"to": task[:3]})
 
         async def listed(agent_name: str, **labels: str) -> dict[str, str]:
-            return {entry.id: one.arguments async for entry, one in client.pending_approvals(agent_name, labels=labels or None)}
+            return {
+                entry.id: one.arguments
+                async for entry, one in client.pending_approvals(agent_name, labels=labels or None)
+            }
 
         async with asyncio.timeout(30):
             while len(await listed(name)) + len(await listed(other)) < 3:  # noqa: ASYNC110 - the list is a little behind
                 await asyncio.sleep(0.1)
-        assert await listed(name) == {f"{name}-Ann": '{"to": "Ann"}', f"{name}-xxx": f'{{"to": "{long}"}}'}
+        assert await listed(name) == {
+            f"{name}-Ann": '{"to": "Ann"}',
+            f"{name}-xxx": f'{{"to": "{long}"}}',
+        }
         assert await listed(other) == {f"{other}-Cid": '{"to": "Cid"}'}
         assert await listed(name, to="Ann") == {f"{name}-Ann": '{"to": "Ann"}'}
         everything = [(entry.id, one) async for entry, one in client.pending_approvals()]
         for turn_id, one in everything:
             if turn_id.startswith((name, other)):
                 await client.approve(turn_id, one.call_id)
-        reports = [await (await client.get(turn_id)).result() for turn_id in (f"{name}-Ann", f"{name}-xxx", f"{other}-Cid")]
+        reports = [
+            await (await client.get(turn_id)).result()
+            for turn_id in (f"{name}-Ann", f"{name}-xxx", f"{other}-Cid")
+        ]
         assert await listed(name) == {}
 
     assert {report.outcome for report in reports} == {Outcome.COMPLETED}
@@ -219,7 +272,9 @@ async def test_policy_allows_denies_and_fails(runtime: Runtime) -> None:
             raise OSError("no database")
         return Deny(reason="no notes") if proposed.tool == "note" else Allow()
 
-    model = ScriptedModel(calls(call("note", text="x"), call("look"), call("look", number=2)), says("done"))
+    model = ScriptedModel(
+        calls(call("note", text="x"), call("look"), call("look", number=2)), says("done")
+    )
     async with runtime(agent(policy=policy), model=model) as client:
         report = await client.run("clerk", "go")
 
@@ -258,16 +313,24 @@ async def test_parallel_tools_overlap_and_keep_their_order(runtime: Runtime) -> 
     async with runtime(agent(tools=[meet], parallel_tools=True), model=model) as client:
         report = await client.run("clerk", "go")
 
-    assert [result.content for result in report.steps[0].results] == ["a", "meet failed: ValueError: lost", "c"]
+    assert [result.content for result in report.steps[0].results] == [
+        "a",
+        "meet failed: ValueError: lost",
+        "c",
+    ]
 
 
 @pytest.mark.accepts("A1", "A3")
 async def test_call_that_has_expired_does_not_keep_one_that_was_approved(runtime: Runtime) -> None:
-    """Two expiries: the second call is approved after the first has run out, and the turn goes on at once."""
+    """Two expiries: the second call is approved after the first has run out, and the turn goes on
+    at once.
+    """
     sent.clear()
 
     def policy(proposed: ProposedCall) -> RequireApproval:
-        return RequireApproval(expires=timedelta(seconds=2) if proposed.tool == "note" else timedelta(hours=2))
+        return RequireApproval(
+            expires=timedelta(seconds=2) if proposed.tool == "note" else timedelta(hours=2)
+        )
 
     model = ScriptedModel(calls(call("note", text="x"), call("send", to="Ann")), says("done"))
     async with runtime(agent(policy=policy), model=model) as client:
@@ -281,7 +344,10 @@ async def test_call_that_has_expired_does_not_keep_one_that_was_approved(runtime
             report = await turn.result()
 
     assert sent == ["Ann"]
-    assert [result.content for result in report.steps[0].results] == ["This call was not run: nobody approved it within 0:00:02.", "sent to Ann"]
+    assert [result.content for result in report.steps[0].results] == [
+        "This call was not run: nobody approved it within 0:00:02.",
+        "sent to Ann",
+    ]
 
 
 @pytest.mark.accepts("A4")
@@ -296,7 +362,9 @@ async def test_model_is_told_of_arguments_that_a_person_changed(runtime: Runtime
         await turn.approve(cid)
         report = await turn.result()
 
-    told = 'sent to Bob\n[A person changed the arguments of this call before it ran, to {"to":"Bob"}]'
+    told = (
+        'sent to Bob\n[A person changed the arguments of this call before it ran, to {"to":"Bob"}]'
+    )
     assert sent == ["Bob", "Cid"]
     assert [result.content for result in report.steps[0].results] == [told, "sent to Cid"]
     assert model.requests[1].messages[-1] == report.messages[2]
@@ -304,7 +372,9 @@ async def test_model_is_told_of_arguments_that_a_person_changed(runtime: Runtime
 
 async def test_denials_are_no_loop(runtime: Runtime) -> None:
     """No tool has failed: the model may go on to an answer, however often a person said no."""
-    model = ScriptedModel(*(calls(call("send", to=name)) for name in ("Ann", "Bob", "Cid")), says("I stop."))
+    model = ScriptedModel(
+        *(calls(call("send", to=name)) for name in ("Ann", "Bob", "Cid")), says("I stop.")
+    )
     async with runtime(agent(), model=model) as client:
         turn = await client.start("clerk", "go")
         for _ in range(3):

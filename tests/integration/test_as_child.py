@@ -32,23 +32,33 @@ def workflows(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @asynccontextmanager
-async def theirs(server: str, workflows: Any, model: ScriptedModel) -> AsyncIterator[tuple[Client, str]]:
+async def theirs(
+    server: str, workflows: Any, model: ScriptedModel
+) -> AsyncIterator[tuple[Client, str]]:
     """A worker of theirs with Perdure in it, and its task queue."""
     client, queue = await Client.connect(server), f"test-{secrets.token_hex(6)}"
     plugin = PerdurePlugin(AgentWorker(workflows.CLERK, providers={"scripted": model}, prices=FREE))
-    async with Worker(client, task_queue=queue, workflows=[workflows.Ticket, workflows.Careful], plugins=[plugin]):
+    async with Worker(
+        client, task_queue=queue, workflows=[workflows.Ticket, workflows.Careful], plugins=[plugin]
+    ):
         yield client, queue
 
 
 @pytest.mark.accepts("D17")
-async def test_turn_is_the_child_of_their_workflow_and_its_answer_is_typed(perdure_server: str, workflows: Any) -> None:
+async def test_turn_is_the_child_of_their_workflow_and_its_answer_is_typed(
+    perdure_server: str, workflows: Any
+) -> None:
     """The report has what was asked for; the turn can be read like any other."""
     model = ScriptedModel(calls(call("look")), says('{"days": 30}'))
     async with theirs(perdure_server, workflows, model) as (client, queue):
-        handle = await client.start_workflow("Ticket", "How long?", id=f"ticket-{queue}", task_queue=queue)
+        handle = await client.start_workflow(
+            "Ticket", "How long?", id=f"ticket-{queue}", task_queue=queue
+        )
         found = await handle.result()
         described = await client.get_workflow_handle(f"ticket-{queue}/clerk").describe()
-        report = await (await AgentClient.from_temporal(client, task_queue=queue).get(f"ticket-{queue}/clerk")).result()
+        report = await (
+            await AgentClient.from_temporal(client, task_queue=queue).get(f"ticket-{queue}/clerk")
+        ).result()
         await check_history(client, report.turn_id, None)
 
     assert found == {"days": 30, "turn_id": f"ticket-{queue}/clerk", "steps": 2}
@@ -56,36 +66,52 @@ async def test_turn_is_the_child_of_their_workflow_and_its_answer_is_typed(perdu
 
 
 @pytest.mark.accepts("D17")
-async def test_error_of_the_turn_is_the_same_class_in_their_workflow(perdure_server: str, workflows: Any) -> None:
+async def test_error_of_the_turn_is_the_same_class_in_their_workflow(
+    perdure_server: str, workflows: Any
+) -> None:
     """With its report."""
     model = ScriptedModel(calls(call("look")), fails(errors.LLMAuthError("no key")))
     async with theirs(perdure_server, workflows, model) as (client, queue):
-        said = await client.execute_workflow("Careful", "How long?", id=f"careful-{queue}", task_queue=queue)
+        said = await client.execute_workflow(
+            "Careful", "How long?", id=f"careful-{queue}", task_queue=queue
+        )
 
     assert said == ["LLMAuthError", "no key", "failed", 2]
 
 
 @pytest.mark.accepts("D17")
-async def test_error_that_they_do_not_catch_fails_their_workflow(perdure_server: str, workflows: Any) -> None:
+async def test_error_that_they_do_not_catch_fails_their_workflow(
+    perdure_server: str, workflows: Any
+) -> None:
     """It does not fail workflow tasks again and again."""
-    async with theirs(perdure_server, workflows, ScriptedModel(fails(errors.LLMAuthError("no key")))) as (client, queue):
+    async with theirs(
+        perdure_server, workflows, ScriptedModel(fails(errors.LLMAuthError("no key")))
+    ) as (client, queue):
         with pytest.raises(WorkflowFailureError) as failed:
-            await client.execute_workflow("Ticket", "How long?", id=f"failing-{queue}", task_queue=queue)
+            await client.execute_workflow(
+                "Ticket", "How long?", id=f"failing-{queue}", task_queue=queue
+            )
 
     assert "no key" in str(failed.value.cause)
 
 
 @pytest.mark.accepts("D17")
-async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(perdure_server: str, workflows: Any) -> None:
+async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
+    perdure_server: str, workflows: Any
+) -> None:
     """Their workflow ends cancelled, after the turn has."""
     model = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     async with theirs(perdure_server, workflows, model) as (client, queue):
-        handle = await client.start_workflow("Ticket", "How long?", id=f"stopped-{queue}", task_queue=queue)
+        handle = await client.start_workflow(
+            "Ticket", "How long?", id=f"stopped-{queue}", task_queue=queue
+        )
         await eventually(lambda: bool(model.requests), "the model is asked")
         await handle.cancel(reason="enough")
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        turn = await AgentClient.from_temporal(client, task_queue=queue).get(f"stopped-{queue}/clerk")
+        turn = await AgentClient.from_temporal(client, task_queue=queue).get(
+            f"stopped-{queue}/clerk"
+        )
         with pytest.raises(errors.TurnCancelledError, match="enough"):
             async with asyncio.timeout(20):
                 await turn.result()
@@ -94,11 +120,15 @@ async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(perdure
     assert status is WorkflowExecutionStatus.CANCELED
 
 
-async def test_turn_that_is_cancelled_alone_is_an_error_in_their_workflow(perdure_server: str, workflows: Any) -> None:
+async def test_turn_that_is_cancelled_alone_is_an_error_in_their_workflow(
+    perdure_server: str, workflows: Any
+) -> None:
     """Somebody stops the turn, and nobody stopped the workflow."""
     model = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     async with theirs(perdure_server, workflows, model) as (client, queue):
-        handle = await client.start_workflow("Careful", "How long?", id=f"alone-{queue}", task_queue=queue)
+        handle = await client.start_workflow(
+            "Careful", "How long?", id=f"alone-{queue}", task_queue=queue
+        )
         await eventually(lambda: bool(model.requests), "the model is asked")
 
         turn_id = await _child_of(client, handle.id)
@@ -112,5 +142,8 @@ async def test_turn_that_is_cancelled_alone_is_an_error_in_their_workflow(perdur
 async def _child_of(client: Client, workflow_id: str) -> str:
     """The child that a workflow started, by its history: Temporal's list may lag behind."""
     events = (await client.get_workflow_handle(workflow_id).fetch_history()).events
-    begun = [event.start_child_workflow_execution_initiated_event_attributes.workflow_id for event in events]
+    begun = [
+        event.start_child_workflow_execution_initiated_event_attributes.workflow_id
+        for event in events
+    ]
     return next(found for found in begun if found)

@@ -33,12 +33,12 @@ from perdure import (
     limits,
     tool,
 )
-from perdure.activities.models import ModelRequest
-from perdure.activities.signatures import CALL_MODEL
+from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.errors import PerdureError
+from perdure.temporal.names import CALL_MODEL
 from perdure.testing import ScriptedModel, call, calls, fails, says
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Run, Runtime, eventually, first_of
@@ -60,7 +60,9 @@ def plain(request: dict[str, Any]) -> RawValue:
 async def started(client: RecordingClient, args: Sequence[object]) -> Turn:
     """A turn that somebody starts with Temporal's own client, past ours."""
     turn_id = f"raw/{secrets.token_hex(6)}"
-    await client.temporal.start_workflow("AgentTurn", args=args, id=turn_id, task_queue=client.task_queue)
+    await client.temporal.start_workflow(
+        "AgentTurn", args=args, id=turn_id, task_queue=client.task_queue
+    )
     return await client.get(turn_id)
 
 
@@ -83,7 +85,9 @@ async def end(turn: Turn) -> AgentReport | PerdureError:
 
 async def events(client: RecordingClient, turn: Turn) -> list[str]:
     history = await client.history(turn)
-    return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in history.events]
+    return [
+        EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in history.events
+    ]
 
 
 # Starts past our client: the Temporal UI, the CLI, other languages.
@@ -101,34 +105,69 @@ async def events(client: RecordingClient, turn: Turn) -> list[str]:
         ([{}], "not a valid TurnRequest: agent: Field required; task: Field required"),
         ([{"task": "go"}], "not a valid TurnRequest: agent: Field required"),
         ([{"agent": "clerk"}], "not a valid TurnRequest: task: Field required"),
-        ([{"agent": 5, "task": "go"}], "not a valid TurnRequest: agent: Input should be a valid string"),
-        ([{"agent": None, "task": "go"}], "not a valid TurnRequest: agent: Input should be a valid string"),
+        (
+            [{"agent": 5, "task": "go"}],
+            "not a valid TurnRequest: agent: Input should be a valid string",
+        ),
+        (
+            [{"agent": None, "task": "go"}],
+            "not a valid TurnRequest: agent: Input should be a valid string",
+        ),
         ([{"agent": "clerk", "task": 5}], "not a valid TurnRequest: task"),
         ([{"agent": "clerk", "task": None}], "not a valid TurnRequest: task"),
         ([{"agent": "clerk", "task": {"content": 5}}], "not a valid TurnRequest: task.content"),
-        ([{"agent": "clerk", "task": {"content": [{"type": "song"}]}}], "not a valid TurnRequest: task.content"),
-        ([{"agent": "clerk", "task": "go", "labels": ["a"]}], "not a valid TurnRequest: labels: Input should be an object"),
-        ([{"agent": "clerk", "task": "go", "labels": {"a": 1}}], "not a valid TurnRequest: labels.a: Input should be a valid string"),
+        (
+            [{"agent": "clerk", "task": {"content": [{"type": "song"}]}}],
+            "not a valid TurnRequest: task.content",
+        ),
+        (
+            [{"agent": "clerk", "task": "go", "labels": ["a"]}],
+            "not a valid TurnRequest: labels: Input should be an object",
+        ),
+        (
+            [{"agent": "clerk", "task": "go", "labels": {"a": 1}}],
+            "not a valid TurnRequest: labels.a: Input should be a valid string",
+        ),
         ([{"agent": "clerk", "task": "go", "context": ["a"]}], "not a valid TurnRequest: context"),
-        ([{"agent": "clerk", "task": "go", "context": {"a": {"b": 1}}}], "not a valid TurnRequest: context.blocks.a"),
+        (
+            [{"agent": "clerk", "task": "go", "context": {"a": {"b": 1}}}],
+            "not a valid TurnRequest: context.blocks.a",
+        ),
         ([{"agent": "clerk", "task": "go", "history": "hi"}], "not a valid TurnRequest: history"),
-        ([{"agent": "clerk", "task": "go", "history": [{"role": "system"}]}], "not a valid TurnRequest: history.0"),
+        (
+            [{"agent": "clerk", "task": "go", "history": [{"role": "system"}]}],
+            "not a valid TurnRequest: history.0",
+        ),
         ([raw(b"{")], "not a valid TurnRequest: input: Invalid JSON"),
         ([raw(b"")], "not a valid TurnRequest: input: Invalid JSON"),
-        ([raw(b'{"agent": "clerk", "task": "go"} {}')], "not a valid TurnRequest: input: Invalid JSON"),
+        (
+            [raw(b'{"agent": "clerk", "task": "go"} {}')],
+            "not a valid TurnRequest: input: Invalid JSON",
+        ),
         ([raw(b'{"agent": "clerk", "task": "\xff"}')], "not a valid TurnRequest: input"),
         ([raw(b'{"agent": "clerk", "task": "\\ud800"}')], "not a valid TurnRequest: input"),
-        ([raw(b'{"agent": ' + b"9" * 5000 + b', "task": "go"}')], "not a valid TurnRequest: input: Invalid JSON: number out of range"),
-        ([raw(b'{"agent": ' + b"[" * 100_000)], "not a valid TurnRequest: input: Invalid JSON: recursion limit exceeded"),
+        (
+            [raw(b'{"agent": ' + b"9" * 5000 + b', "task": "go"}')],
+            "not a valid TurnRequest: input: Invalid JSON: number out of range",
+        ),
+        (
+            [raw(b'{"agent": ' + b"[" * 100_000)],
+            "not a valid TurnRequest: input: Invalid JSON: recursion limit exceeded",
+        ),
         ([b"\x00\x01"], "expected JSON for TurnRequest, got binary/plain"),
         ([raw(b"{}", b"json/protobuf")], "expected JSON for TurnRequest, got json/protobuf"),
-        ([raw(b'{"agent": "clerk", "task": "go"}', None)], "expected JSON for TurnRequest, got nothing"),
+        (
+            [raw(b'{"agent": "clerk", "task": "go"}', None)],
+            "expected JSON for TurnRequest, got nothing",
+        ),
         ([{}, {}], "a turn takes one input, 2 were given"),
         ([{"agent": "clerk", "task": "go"}] * 3, "a turn takes one input, 3 were given"),
     ],
     ids=lambda value: None if isinstance(value, str) else repr(value)[:60],
 )
-async def test_start_that_is_not_valid_fails_typed_in_the_first_workflow_task(runtime: Runtime, args: list[object], reason: str) -> None:
+async def test_start_that_is_not_valid_fails_typed_in_the_first_workflow_task(
+    runtime: Runtime, args: list[object], reason: str
+) -> None:
     """The message says what is wrong; nothing is asked of anybody, and nothing is tried again."""
     model = ScriptedModel()
 
@@ -141,10 +180,16 @@ async def test_start_that_is_not_valid_fails_typed_in_the_first_workflow_task(ru
     assert error.message.startswith(reason)
     assert error.report is not None
     assert (error.report.outcome, error.report.steps, model.call_count) == (Outcome.FAILED, (), 0)
-    assert [name for name in seen if "TASK" in name] == ["WORKFLOW_TASK_SCHEDULED", "WORKFLOW_TASK_STARTED", "WORKFLOW_TASK_COMPLETED"]
+    assert [name for name in seen if "TASK" in name] == [
+        "WORKFLOW_TASK_SCHEDULED",
+        "WORKFLOW_TASK_STARTED",
+        "WORKFLOW_TASK_COMPLETED",
+    ]
 
 
-async def test_start_in_an_encoding_that_no_converter_has_fails_and_cannot_be_read(runtime: Runtime) -> None:
+async def test_start_in_an_encoding_that_no_converter_has_fails_and_cannot_be_read(
+    runtime: Runtime,
+) -> None:
     """It may be encrypted: a reader without the codec says so, and does not guess."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         turn = await started(client, [raw(b"{}", b"\xff\xfe")])
@@ -176,7 +221,13 @@ async def test_other_clients_see_the_code_as_the_type_of_the_failure(runtime: Ru
 @pytest.mark.accepts("U10")
 async def test_field_that_a_newer_client_sends_is_ignored(runtime: Runtime) -> None:
     """At the top and inside: old workers run what new callers start."""
-    request = {"agent": "clerk", "task": {"content": "go", "mood": "good"}, "speed": 9, "context": {"memory": "none"}, "labels": {"a": "b"}}
+    request = {
+        "agent": "clerk",
+        "task": {"content": "go", "mood": "good"},
+        "speed": 9,
+        "context": {"memory": "none"},
+        "labels": {"a": "b"},
+    }
 
     async with runtime(CLERK, model=ScriptedModel(says("done"))) as client:
         report = await (await started(client, [request])).result()
@@ -188,14 +239,20 @@ async def test_field_that_a_newer_client_sends_is_ignored(runtime: Runtime) -> N
 
 @pytest.mark.accepts("U10", "U6")
 @pytest.mark.parametrize(
-    "name", ["", "nobody", "clerk\0", "x" * 100_000, "x" * 1_400_000, "ü" * 900_000], ids=["empty", "unknown", "nul", "long", "longer", "longest"]
+    "name",
+    ["", "nobody", "clerk\0", "x" * 100_000, "x" * 1_400_000, "ü" * 900_000],
+    ids=["empty", "unknown", "nul", "long", "longer", "longest"],
 )
-async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(runtime: Runtime, name: str) -> None:
+async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
+    runtime: Runtime, name: str
+) -> None:
     """The name is quoted in error, summary and memo, which have limits of their own."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         error = await failure(await started(client, [plain({"agent": name, "task": "go"})]))
 
-    assert isinstance(error, errors.UnknownAgentError | errors.InvalidRequestError | errors.TooLargeError)
+    assert isinstance(
+        error, errors.UnknownAgentError | errors.InvalidRequestError | errors.TooLargeError
+    )
 
 
 @pytest.mark.accepts("U10", "Y9")
@@ -209,7 +266,9 @@ async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(runti
     ],
     ids=["one label", "many labels", "history", "task type"],
 )
-async def test_start_that_the_server_takes_is_never_too_large_for_the_turn_to_end(runtime: Runtime, more: dict[str, Any]) -> None:
+async def test_start_that_the_server_takes_is_never_too_large_for_the_turn_to_end(
+    runtime: Runtime, more: dict[str, Any]
+) -> None:
     """Close to the server's 2 MB: the turn answers, or fails typed."""
 
     @tool
@@ -231,8 +290,12 @@ async def test_start_that_the_server_takes_is_never_too_large_for_the_turn_to_en
 async def test_task_over_a_mebibyte_is_refused_at_the_client(runtime: Runtime, letter: str) -> None:
     """The limit is bytes of UTF-8; nothing is started."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
-        with pytest.raises(errors.TooLargeError, match="give the agent a tool that reads the rest") as caught:
-            await client.start(CLERK, letter * (1_100_000 // len(letter.encode())), id=f"large-{ord(letter)}")
+        with pytest.raises(
+            errors.TooLargeError, match="give the agent a tool that reads the rest"
+        ) as caught:
+            await client.start(
+                CLERK, letter * (1_100_000 // len(letter.encode())), id=f"large-{ord(letter)}"
+            )
         with pytest.raises(errors.TurnNotFoundError):
             await client.get(f"large-{ord(letter)}")
 
@@ -245,10 +308,16 @@ async def test_task_over_a_mebibyte_is_refused_at_the_client(runtime: Runtime, l
 @pytest.mark.accepts("Y9", "U10")
 @pytest.mark.parametrize(
     "request_",
-    [{"task": "x" * 1_100_000}, {"task": "ü" * 550_000}, {"task": "go", "context": {"a": "x" * 1_100_000}}],
+    [
+        {"task": "x" * 1_100_000},
+        {"task": "ü" * 550_000},
+        {"task": "go", "context": {"a": "x" * 1_100_000}},
+    ],
     ids=["task", "two bytes", "context"],
 )
-async def test_task_over_a_mebibyte_fails_a_turn_that_was_started_past_the_client(runtime: Runtime, request_: dict[str, Any]) -> None:
+async def test_task_over_a_mebibyte_fails_a_turn_that_was_started_past_the_client(
+    runtime: Runtime, request_: dict[str, Any]
+) -> None:
     """The same error, from inside the workflow."""
     model = ScriptedModel(says("never"))
 
@@ -261,8 +330,12 @@ async def test_task_over_a_mebibyte_fails_a_turn_that_was_started_past_the_clien
 
 
 @pytest.mark.accepts("U6")
-@pytest.mark.parametrize("name", ["", "x" * 2000, "half \ud800"], ids=["empty", "long", "surrogate"])
-async def test_agent_name_that_cannot_be_is_refused_at_the_client(runtime: Runtime, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["", "x" * 2000, "half \ud800"], ids=["empty", "long", "surrogate"]
+)
+async def test_agent_name_that_cannot_be_is_refused_at_the_client(
+    runtime: Runtime, name: str
+) -> None:
     """It would be part of the turn's id; the server is not to blame."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         with pytest.raises((errors.InvalidRequestError, errors.UnknownAgentError)):
@@ -273,14 +346,19 @@ async def test_agent_name_that_cannot_be_is_refused_at_the_client(runtime: Runti
 
 
 @pytest.mark.accepts("Y9")
-async def test_instructions_of_three_megabytes_fail_the_turn_before_the_model_is_asked(run: Run) -> None:
+async def test_instructions_of_three_megabytes_fail_the_turn_before_the_model_is_asked(
+    run: Run,
+) -> None:
     """The definition of the agent would not fit into history."""
     model = ScriptedModel(says("never"))
 
     with pytest.raises(errors.TooLargeError) as caught:
         await run(model, instructions="x" * BIG)
 
-    assert caught.value.context == {"bytes": caught.value.context["bytes"], "limit": limits.PAYLOAD_BYTES}
+    assert caught.value.context == {
+        "bytes": caught.value.context["bytes"],
+        "limit": limits.PAYLOAD_BYTES,
+    }
     assert caught.value.report is not None
     assert (caught.value.report.outcome, model.call_count) == (Outcome.FAILED, 0)
 
@@ -288,7 +366,12 @@ async def test_instructions_of_three_megabytes_fail_the_turn_before_the_model_is
 @pytest.mark.accepts("Y9")
 @pytest.mark.parametrize(
     "reply",
-    [says("x" * BIG), says("ok", thinking="x" * BIG), calls(call("look", word="x" * BIG)), calls(ToolCall(id="c", name="x" * BIG))],
+    [
+        says("x" * BIG),
+        says("ok", thinking="x" * BIG),
+        calls(call("look", word="x" * BIG)),
+        calls(ToolCall(id="c", name="x" * BIG)),
+    ],
     ids=["text", "thinking", "arguments", "name"],
 )
 async def test_answer_of_three_megabytes_fails_the_turn_typed(run: Run, reply: Any) -> None:
@@ -307,7 +390,10 @@ async def test_answer_of_three_megabytes_fails_the_turn_typed(run: Run, reply: A
 
 @pytest.mark.accepts("C9", "C10")
 async def test_large_answer_is_billed_and_not_checked(runtime: Runtime) -> None:
-    """Its tokens are known, though nothing of it is kept. Its activity had time for a factory and for validators."""
+    """Its tokens are known, though nothing of it is kept.
+
+    Its activity had time for a factory and for validators.
+    """
     checked: list[str] = []
 
     class Words(BaseModel):
@@ -324,14 +410,20 @@ async def test_large_answer_is_billed_and_not_checked(runtime: Runtime) -> None:
 
     async with runtime(agent, model=ScriptedModel(reply)) as client:
         turn: Any = await client.start(agent, "go", budget=Budget(tokens=100_000))
-        with pytest.raises(errors.TooLargeError, match="the answer of scripted:clerk is 3000013 bytes") as caught:
+        with pytest.raises(
+            errors.TooLargeError, match="the answer of scripted:clerk is 3000013 bytes"
+        ) as caught:
             await turn.result()
         history = await client.history(turn)
 
     assert caught.value.report is not None
     assert (caught.value.report.spent.tokens, checked) == (12, [])
     scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
-    (timeout,) = [one.start_to_close_timeout.ToTimedelta() for one in scheduled if one.activity_type.name == CALL_MODEL]
+    (timeout,) = [
+        one.start_to_close_timeout.ToTimedelta()
+        for one in scheduled
+        if one.activity_type.name == CALL_MODEL
+    ]
     assert timeout > limits.MODEL_CALL + 2 * limits.USER_CODE
 
 
@@ -352,7 +444,9 @@ async def test_arguments_that_just_fit_into_the_answer_run_or_fail_typed(runtime
         return len(word)
 
     agent = Agent(name="clerk", model="scripted:x", tools=[measure])
-    model = ScriptedModel(calls(call("measure", word="x" * (limits.PAYLOAD_BYTES - 400))), says("done"))
+    model = ScriptedModel(
+        calls(call("measure", word="x" * (limits.PAYLOAD_BYTES - 400))), says("done")
+    )
 
     async with runtime(agent, model=model) as client:
         ended = await end(await client.start(agent, "go", labels={"a": "b" * 1000}))
@@ -374,7 +468,9 @@ async def test_arguments_that_just_fit_into_the_answer_run_or_fail_typed(runtime
     ],
     ids=["long message", "long context", "surrogate", "surrogate in context"],
 )
-async def test_error_of_a_model_reaches_the_caller_as_its_class_whatever_it_quotes(run: Run, error: PerdureError) -> None:
+async def test_error_of_a_model_reaches_the_caller_as_its_class_whatever_it_quotes(
+    run: Run, error: PerdureError
+) -> None:
     """A provider quotes what it was sent."""
     with pytest.raises(PerdureError) as caught:
         await run(ScriptedModel(fails(error)))
@@ -388,7 +484,9 @@ async def test_error_of_a_model_reaches_the_caller_as_its_class_whatever_it_quot
 
 @pytest.mark.accepts("Y9", "G3")
 async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
-    """Lone surrogates are replaced, NUL and non-finite numbers written, huge numbers written or refused; the turn goes on."""
+    """Lone surrogates are replaced, NUL and non-finite numbers written, huge numbers written or
+    refused; the turn goes on.
+    """
     values: dict[str, object] = {
         "surrogate": "a\ud800b",
         "surrogate inside": ["\ud800"],
@@ -408,7 +506,10 @@ async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
     model = ScriptedModel(calls(*(call("fetch", which=which) for which in values)), says("done"))
     report = await run(model, tools=[fetch])
 
-    results = {which: (result.content, result.is_error) for which, result in zip(values, report.steps[0].results, strict=True)}
+    results = {
+        which: (result.content, result.is_error)
+        for which, result in zip(values, report.steps[0].results, strict=True)
+    }
     inside, is_error = results.pop("surrogate inside")
     assert (report.output, is_error) == ("done", False)
     assert "[The tool ran. " in inside
@@ -452,25 +553,44 @@ async def test_odd_calls_of_a_model_are_error_results(run: Run) -> None:
         "There is no tool named 'weigh\\n'. The tools are: weigh.",
         "nan ''",
         "inf '\\x00'",
-        "weigh was not called, its arguments are not valid: arguments: Invalid JSON: unexpected end of hex escape",
-        "weigh was not called, its arguments are not valid: arguments: Invalid JSON: expected value",
+        (
+            "weigh was not called, its arguments are not valid: arguments: Invalid JSON: unexpected"
+            " end of hex escape"
+        ),
+        (
+            "weigh was not called, its arguments are not valid: arguments: Invalid JSON: expected"
+            " value"
+        ),
     ]
 
 
 @pytest.mark.accepts("G3")
-@pytest.mark.parametrize("text", ["a\0b", "\x01\x1b[31m\x7f", "\u2028\ufeff", "\U0001f600" * 100], ids=["nul", "control", "separators", "emoji"])
+@pytest.mark.parametrize(
+    "text",
+    ["a\0b", "\x01\x1b[31m\x7f", "\u2028\ufeff", "\U0001f600" * 100],
+    ids=["nul", "control", "separators", "emoji"],
+)
 async def test_odd_text_of_a_model_is_the_output_as_it_is(run: Run, text: str) -> None:
     """Text, thinking, task and label: everything that can be stored is stored unchanged."""
     model = ScriptedModel(says(text, thinking=text))
 
-    report = await run(model, task=text, start={"labels": {"text": text}, "context": {"memory": text}})
+    report = await run(
+        model, task=text, start={"labels": {"text": text}, "context": {"memory": text}}
+    )
 
     assert report.output == text
     assert report.messages[0].text == f"<memory>\n{text}\n</memory>\n\n{text}"
 
 
 def _odd_answer(**fields: Any) -> ModelAnswer:
-    return ModelAnswer(**{"message": AssistantMessage(parts=(Text(text="odd"),)), "stop": "end", "model": "m", **fields})
+    return ModelAnswer(
+        **{
+            "message": AssistantMessage(parts=(Text(text="odd"),)),
+            "stop": "end",
+            "model": "m",
+            **fields,
+        }
+    )
 
 
 @pytest.mark.accepts("G3", "U6")
@@ -479,14 +599,18 @@ def _odd_answer(**fields: Any) -> ModelAnswer:
     [
         _odd_answer(message=AssistantMessage(parts=(Text(text="half \ud800"),))),
         _odd_answer(message=AssistantMessage(parts=(ToolCall(id="a", name="half \ud800"),))),
-        _odd_answer(message=AssistantMessage(parts=(ToolCall(id="a", name="b", arguments='"\ud800"'),))),
+        _odd_answer(
+            message=AssistantMessage(parts=(ToolCall(id="a", name="b", arguments='"\ud800"'),))
+        ),
         _odd_answer(model="\ud800"),
         _odd_answer(usage=Usage(input_tokens=10**5000)),
         _odd_answer(usage=Usage(input_tokens=10**30, output_tokens=-5)),
     ],
     ids=["text", "call name", "arguments", "model name", "absurd usage", "huge and negative usage"],
 )
-async def test_answer_that_cannot_be_stored_ends_the_turn_typed_or_is_cleaned(runtime: Runtime, answer: ModelAnswer) -> None:
+async def test_answer_that_cannot_be_stored_ends_the_turn_typed_or_is_cleaned(
+    runtime: Runtime, answer: ModelAnswer
+) -> None:
     """Never a turn that hangs, never an error of a library."""
     provider = _Broken(answer)
 
@@ -542,20 +666,32 @@ class _Stop(BaseException):
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_provider_that_breaks_its_contract_fails_the_turn_typed(runtime: Runtime, value: object) -> None:
+async def test_provider_that_breaks_its_contract_fails_the_turn_typed(
+    runtime: Runtime, value: object
+) -> None:
     """Whatever it raises or returns: an error of ours with the report of the turn."""
     async with runtime(CLERK, model=_Broken(value)) as client:
         error = await failure(await client.start(CLERK, "go"))
 
     assert error.report is not None
-    assert (error.report.outcome, error.report.messages) == (Outcome.FAILED, (UserMessage.of("go"),))
+    assert (error.report.outcome, error.report.messages) == (
+        Outcome.FAILED,
+        (UserMessage.of("go"),),
+    )
 
 
 @pytest.mark.accepts("U6", "U7")
 async def test_every_class_of_error_reaches_the_caller_as_itself(runtime: Runtime) -> None:
-    """Raised by a model, across two activities' worth of Temporal, with message, severity and context; the budget's is translated (U8)."""
+    """Raised by a model, across two activities' worth of Temporal, with message, severity and
+    context; the budget's is translated (U8).
+    """
     raised = (cls for cls in errors.tree() if cls is not errors.LLMBudgetExceededError)
-    given = {cls.code: cls("what happened", severity=errors.Severity.INFO, context={"n": 1, "retry_after_s": 0.01}) for cls in raised}
+    given = {
+        cls.code: cls(
+            "what happened", severity=errors.Severity.INFO, context={"n": 1, "retry_after_s": 0.01}
+        )
+        for cls in raised
+    }
     agents = [Agent(name=code, model="scripted:x") for code in given]
     models = {code: ScriptedModel(fails(error), fails(error)) for code, error in given.items()}
 
@@ -564,10 +700,21 @@ async def test_every_class_of_error_reaches_the_caller_as_itself(runtime: Runtim
         caught = await asyncio.gather(*(failure(turn) for turn in turns))
 
     assert [type(error) for error in caught] == [type(error) for error in given.values()]
-    told = [error.to_dict() | {"message": first_of(error), "context": {**error.context, "attempts": 0, "failing_for_s": 0}} for error in caught]
+    told = [
+        error.to_dict()
+        | {
+            "message": first_of(error),
+            "context": {**error.context, "attempts": 0, "failing_for_s": 0},
+        }
+        for error in caught
+    ]
     more = {"attempts": 0, "failing_for_s": 0}
-    assert told == [error.to_dict() | {"context": {**error.context, **more}} for error in given.values()]
-    assert all(error.report and error.report.messages == (UserMessage.of("go"),) for error in caught)
+    assert told == [
+        error.to_dict() | {"context": {**error.context, **more}} for error in given.values()
+    ]
+    assert all(
+        error.report and error.report.messages == (UserMessage.of("go"),) for error in caught
+    )
 
 
 def _fails(info: TurnInfo) -> Agent:
@@ -598,9 +745,13 @@ def _bad_limit(info: TurnInfo) -> Agent:
 
 @pytest.mark.accepts("U6", "D16")
 @pytest.mark.parametrize(
-    "factory", [_fails, _nothing, _unknown_model, _unknown_provider, _bad_tool, _bad_limit], ids=lambda factory: factory.__name__
+    "factory",
+    [_fails, _nothing, _unknown_model, _unknown_provider, _bad_tool, _bad_limit],
+    ids=lambda factory: factory.__name__,
 )
-async def test_agent_that_cannot_be_made_fails_the_turn_as_a_configuration_error(runtime: Runtime, factory: Any) -> None:
+async def test_agent_that_cannot_be_made_fails_the_turn_as_a_configuration_error(
+    runtime: Runtime, factory: Any
+) -> None:
     """The factory fails, or what it makes cannot work: the model is not asked."""
     model = ScriptedModel(says("never"))
 
@@ -613,7 +764,9 @@ async def test_agent_that_cannot_be_made_fails_the_turn_as_a_configuration_error
 
 
 @pytest.mark.accepts("U6", "U12")
-async def test_turn_that_is_terminated_is_an_error_of_ours_with_what_was_done(runtime: Runtime) -> None:
+async def test_turn_that_is_terminated_is_an_error_of_ours_with_what_was_done(
+    runtime: Runtime,
+) -> None:
     """No code of it ran at the end; the report is read from history."""
     model = ScriptedModel(calls(call("nothing")), says("never", delay=limits.TOOL_CALL))
 
@@ -623,6 +776,13 @@ async def test_turn_that_is_terminated_is_an_error_of_ours_with_what_was_done(ru
         await client.temporal.get_workflow_handle(turn.id).terminate(reason="enough")
         error = await failure(turn)
 
-    assert (type(error), error.message) == (errors.TurnTerminatedError, "the turn was terminated: enough")
+    assert (type(error), error.message) == (
+        errors.TurnTerminatedError,
+        "the turn was terminated: enough",
+    )
     assert error.report is not None
-    assert (error.report.outcome, len(error.report.steps), error.report.model_calls) == (Outcome.TERMINATED, 1, 2)
+    assert (error.report.outcome, len(error.report.steps), error.report.model_calls) == (
+        Outcome.TERMINATED,
+        1,
+        2,
+    )

@@ -1,4 +1,6 @@
-"""Every row of the table of bad inputs, tried on a real server, by a real worker that has other turns to run."""
+"""Every row of the table of bad inputs, tried on a real server, by a real worker that has other
+turns to run.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ ROWS = [CATALOGUE[first::BATCHES] for first in range(BATCHES)]
 @pytest.mark.slow
 @pytest.mark.accepts("U17", "U18", "U6", "Y9")
 @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: "-".join(str(row.number) for row in rows))
-async def test_bad_inputs_have_their_outcomes_and_no_other_turn_notices(runtime: Runtime, tmp_path: Path, rows: list[BadInput]) -> None:
+async def test_bad_inputs_have_their_outcomes_and_no_other_turn_notices(
+    runtime: Runtime, tmp_path: Path, rows: list[BadInput]
+) -> None:
     """Some rows at once, beside two honest turns, which the bench looks at."""
     async with bench(runtime, tmp_path) as made:
         found = await asyncio.gather(*(unlike(row, made) for row in rows))
@@ -41,7 +45,11 @@ async def unlike(row: BadInput, made: Bench) -> list[str]:
             ends = await row.tried(made)
     except Exception as error:  # noqa: BLE001 - the other rows go on
         return [f"{row.number}: {row.outcome} expected, but {error!r}"]
-    return [f"{row.number}: {row.outcome} expected, but {told(end)}" for end in ends if not row.outcome.fits(end)]
+    return [
+        f"{row.number}: {row.outcome} expected, but {told(end)}"
+        for end in ends
+        if not row.outcome.fits(end)
+    ]
 
 
 def told(end: End) -> str:
@@ -50,7 +58,9 @@ def told(end: End) -> str:
         return f"the status is {end}"
     if not isinstance(end, AgentReport):
         return f"{end.code}: {end.message} (report: {end.report is not None})"
-    results = [(result.content[:200], result.is_error) for step in end.steps for result in step.results]
+    results = [
+        (result.content[:200], result.is_error) for step in end.steps for result in step.results
+    ]
     return f"the turn answers {end.output!r} after {results}"
 
 

@@ -1,4 +1,6 @@
-"""A call that is given up in the workflow task in which it was to be handed out: history has no word of it."""
+"""A call that is given up in the workflow task in which it was to be handed out: history has no
+word of it.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,21 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from perdure import Budget
-from perdure.definitions import AgentDefinition, Target
-from perdure.facts import AgentResolved, BudgetAdded, Fact, Key, Scheduled, TurnStarted
-from perdure.fold import fold
-from perdure.tasks import Task
-from perdure.view import Cut
-from perdure.wire import ModelCall, TurnRequest
-from perdure.workflows.board import Board
+from perdure.agents.definitions import AgentDefinition, Target
+from perdure.turn.context_window import Cut
+from perdure.turn.facts import AgentResolved, BudgetAdded, Fact, Key, Scheduled, TurnStarted
+from perdure.turn.fold import fold
+from perdure.turn.wire import ModelCall, TurnRequest
+from perdure.values.tasks import Task
+from perdure.workflows.turn_context import Board
 
-AGENT = AgentDefinition(name="x", instructions="", model="a:m", targets=(Target(model="a:m"), Target(model="b:m")), on_exhausted="finish")
+AGENT = AgentDefinition(
+    name="x",
+    instructions="",
+    model="a:m",
+    targets=(Target(model="a:m"), Target(model="b:m")),
+    on_exhausted="finish",
+)
 BEGUN: list[Fact] = [
     TurnStarted(TurnRequest(agent="x", task=Task(content="go"), budget=Budget(tokens=100_000))),
     AgentResolved(Key(0), AGENT),
@@ -52,5 +60,7 @@ async def test_call_that_was_never_handed_out_leaves_no_trace(perdure_server: st
     client, queue = await Client.connect(perdure_server), f"test-{secrets.token_hex(6)}"
     async with Worker(client, task_queue=queue, workflows=[GivesUp]):
         for is_last in (False, True):
-            told = await client.execute_workflow(GivesUp.run, is_last, id=f"{queue}-{is_last}", task_queue=queue)
+            told = await client.execute_workflow(
+                GivesUp.run, is_last, id=f"{queue}-{is_last}", task_queue=queue
+            )
             assert told == [True, True, True, True]

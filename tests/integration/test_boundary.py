@@ -1,12 +1,14 @@
-"""What a turn may call at all: what is not allowed is not offered, and calling it ends the turn before anything runs."""
+"""What a turn may call at all: what is not allowed is not offered, and calling it ends the turn
+before anything runs.
+"""
 
 import logging
 
 import pytest
 
 from perdure import Agent, Outcome, errors, tool
+from perdure.agents.tools import Tool
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.tools import Tool
 from tests.conftest import Runtime
 
 ran: list[str] = []
@@ -41,7 +43,9 @@ async def test_only_what_is_allowed_is_offered(runtime: Runtime) -> None:
     """The resolver knows both, the turn allows one."""
     ran.clear()
     model = ScriptedModel(calls(call("a")), says("done"))
-    async with runtime(Agent(name="worker", model="scripted:x", resolver=Shelf()), model=model) as client:
+    async with runtime(
+        Agent(name="worker", model="scripted:x", resolver=Shelf()), model=model
+    ) as client:
         await client.run("worker", "go", allowed_tools=["a"])
 
     assert [item.name for item in model.requests[0].tools] == ["a"]
@@ -49,19 +53,31 @@ async def test_only_what_is_allowed_is_offered(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("U2", "U3", "U4")
-async def test_call_outside_the_boundary_ends_the_turn_before_anything_runs(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+async def test_call_outside_the_boundary_ends_the_turn_before_anything_runs(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
     """A batch of an allowed call and another: neither runs, and the log has a line for it."""
     ran.clear()
     caplog.set_level(logging.INFO, "perdure")
-    async with runtime(Agent(name="worker", model="scripted:x", tools=[a, b]), model=ScriptedModel(calls(call("a"), call("b")))) as client:
+    async with runtime(
+        Agent(name="worker", model="scripted:x", tools=[a, b]),
+        model=ScriptedModel(calls(call("a"), call("b"))),
+    ) as client:
         with pytest.raises(errors.AutonomyBoundaryError) as caught:
             await client.run("worker", "go", allowed_tools=["a"])
 
     assert ran == []
-    assert (caught.value.context["violation"], caught.value.context["tool"]) == ("tool_not_allowed", "b")
+    assert (caught.value.context["violation"], caught.value.context["tool"]) == (
+        "tool_not_allowed",
+        "b",
+    )
     assert caught.value.report is not None
     assert caught.value.report.outcome is Outcome.BOUNDARY
-    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("autonomy_boundary")]
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if record.getMessage().startswith("autonomy_boundary")
+    ]
     assert len(lines) == 1
     assert "tool=b" in lines[0]
 
@@ -69,17 +85,23 @@ async def test_call_outside_the_boundary_ends_the_turn_before_anything_runs(runt
 async def test_empty_list_allows_nothing(runtime: Runtime) -> None:
     """`[]` is no tool, `None` is every tool."""
     model = ScriptedModel(says("done"))
-    async with runtime(Agent(name="worker", model="scripted:x", tools=[a, b]), model=model) as client:
+    async with runtime(
+        Agent(name="worker", model="scripted:x", tools=[a, b]), model=model
+    ) as client:
         await client.run("worker", "go", allowed_tools=[])
 
     assert model.requests[0].tools == ()
 
 
 @pytest.mark.accepts("T6")
-async def test_resolver_that_finds_nothing_is_soft_and_one_that_raises_is_not(runtime: Runtime) -> None:
+async def test_resolver_that_finds_nothing_is_soft_and_one_that_raises_is_not(
+    runtime: Runtime,
+) -> None:
     """The model is told that there is no such tool; the turn fails before the first model call."""
     model = ScriptedModel(calls(call("missing")), says("done"))
-    async with runtime(Agent(name="worker", model="scripted:x", resolver=Shelf()), model=model) as client:
+    async with runtime(
+        Agent(name="worker", model="scripted:x", resolver=Shelf()), model=model
+    ) as client:
         report = await client.run("worker", "go", allowed_tools=["a", "missing"])
         with pytest.raises(errors.ToolResolverError, match="OSError: no catalogue"):
             await client.run("worker", "go", allowed_tools=["broken"])
@@ -90,8 +112,12 @@ async def test_resolver_that_finds_nothing_is_soft_and_one_that_raises_is_not(ru
 
 @pytest.mark.accepts("T24")
 @pytest.mark.parametrize("parallel", [False, True])
-async def test_resolver_that_raises_when_its_tool_is_called_ends_the_turn(runtime: Runtime, parallel: bool) -> None:
-    """It is no matter of the model's; the calls of the answer that ran have their results, and the other a result that says why."""
+async def test_resolver_that_raises_when_its_tool_is_called_ends_the_turn(
+    runtime: Runtime, parallel: bool
+) -> None:
+    """It is no matter of the model's; the calls of the answer that ran have their results, and the
+    other a result that says why.
+    """
     asked = []
 
     class Failing:
@@ -101,7 +127,9 @@ async def test_resolver_that_raises_when_its_tool_is_called_ends_the_turn(runtim
                 raise OSError("the registry is down")
             return tool(name="late")(lambda: "late")
 
-    agent = Agent(name="worker", model="scripted:x", tools=[a], resolver=Failing(), parallel_tools=parallel)
+    agent = Agent(
+        name="worker", model="scripted:x", tools=[a], resolver=Failing(), parallel_tools=parallel
+    )
     model = ScriptedModel(calls(call("a"), call("late")), says("never"))
     async with runtime(agent, model=model) as client:
         with pytest.raises(errors.ToolResolverError, match="the registry is down") as caught:
@@ -109,5 +137,8 @@ async def test_resolver_that_raises_when_its_tool_is_called_ends_the_turn(runtim
 
     assert caught.value.report is not None
     [step] = caught.value.report.steps
-    assert [(result.is_error, "registry is down" in result.content) for result in step.results] == [(False, False), (True, True)]
+    assert [(result.is_error, "registry is down" in result.content) for result in step.results] == [
+        (False, False),
+        (True, True),
+    ]
     assert (caught.value.report.outcome, model.call_count) == (Outcome.FAILED, 1)

@@ -7,15 +7,26 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Budget, Outcome, Price, RequestOptions, errors
-from perdure.activities.models import ModelRequest
-from perdure.messages import ToolMessage
-from perdure.reports import Usage
+from perdure.activities.provider import ModelRequest
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
+from perdure.values.messages import ToolMessage
+from perdure.values.reports import Usage
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime
-from .spending import PRICE, Improvised, app, at_most, ended, look, money_left, report_of, spender, usage
+from .spending import (
+    PRICE,
+    Improvised,
+    app,
+    at_most,
+    ended,
+    look,
+    money_left,
+    report_of,
+    spender,
+    usage,
+)
 
 
 @pytest.mark.accepts("B1")
@@ -25,19 +36,31 @@ async def test_second_request_carries_what_the_first_left(runtime: Runtime) -> N
     async with runtime(app(), model=model) as client:
         report = await client.run("spender", "go", budget=Budget(usd="10.00"))
 
-    assert [money_left(request) for request in model.requests] == [Decimal("10.00"), Decimal("9.70")]
+    assert [money_left(request) for request in model.requests] == [
+        Decimal("10.00"),
+        Decimal("9.70"),
+    ]
     assert report.cost == Decimal("0.50")
     assert [step.cost for step in report.steps] == [Decimal("0.30"), Decimal("0.20")]
 
 
 @pytest.mark.accepts("B1")
 async def test_every_limit_is_in_each_request_with_what_is_left_of_it(runtime: Runtime) -> None:
-    """Tokens and calls too. What a turn is started with goes before the agent's own, limit by limit."""
-    model = ScriptedModel(calls(call("look"), call("look", number=2), usage=usage(300)), says("done"))
-    async with runtime(app(budget=Budget(usd="8", tokens=20_000, tool_calls=9)), model=model) as client:
+    """Tokens and calls too.
+
+    What a turn is started with goes before the agent's own, limit by limit.
+    """
+    model = ScriptedModel(
+        calls(call("look"), call("look", number=2), usage=usage(300)), says("done")
+    )
+    async with runtime(
+        app(budget=Budget(usd="8", tokens=20_000, tool_calls=9)), model=model
+    ) as client:
         await client.run("spender", "go", budget=Budget(usd="10", model_calls=5))
 
-    left = [request.budget.model_dump(exclude_none=True) for request in model.requests if request.budget]
+    left = [
+        request.budget.model_dump(exclude_none=True) for request in model.requests if request.budget
+    ]
     assert left == [
         {"usd": Decimal("10"), "tokens": 20_000, "model_calls": 5, "tool_calls": 9},
         {"usd": Decimal("9.70"), "tokens": 19_700, "model_calls": 4, "tool_calls": 7},
@@ -46,14 +69,22 @@ async def test_every_limit_is_in_each_request_with_what_is_left_of_it(runtime: R
 
 @pytest.mark.accepts("B5")
 async def test_turn_without_a_budget_spends_what_it_likes(runtime: Runtime) -> None:
-    """Nine calls of a million tokens: requests carry no budget and no limit, and all of it is counted."""
+    """Nine calls of a million tokens: requests carry no budget and no limit, and all of it is
+    counted.
+    """
     replies = [calls(call("look", number=number), usage=usage(1_000_000)) for number in range(9)]
     model = ScriptedModel(*replies, says("done", usage=usage(1_000_000)))
     async with runtime(app(), model=model) as client:
         report = await client.run("spender", "go")
 
-    assert {(request.budget, request.options.max_output_tokens) for request in model.requests} == {(None, None)}
-    assert (report.outcome, report.cost, report.spent.tokens) == (Outcome.COMPLETED, Decimal(10_000), 10_000_000)
+    assert {(request.budget, request.options.max_output_tokens) for request in model.requests} == {
+        (None, None)
+    }
+    assert (report.outcome, report.cost, report.spent.tokens) == (
+        Outcome.COMPLETED,
+        Decimal(10_000),
+        10_000_000,
+    )
 
 
 # --- the end of the money
@@ -69,10 +100,18 @@ async def test_spent_budget_ends_the_turn_before_the_model_is_asked(runtime: Run
 
     report = caught.value.report
     assert report is not None
-    assert (report.outcome, report.cost, report.model_calls) == (Outcome.BUDGET_EXHAUSTED, Decimal("0.9"), 1)
+    assert (report.outcome, report.cost, report.model_calls) == (
+        Outcome.BUDGET_EXHAUSTED,
+        Decimal("0.9"),
+        1,
+    )
     assert isinstance(report.messages[-1], ToolMessage)
     assert isinstance(caught.value.__cause__, errors.LLMBudgetExceededError)
-    assert {"dimension": "usd", "limit": "2.5", "spent": "0.9"}.items() <= caught.value.context.items()
+    assert {
+        "dimension": "usd",
+        "limit": "2.5",
+        "spent": "0.9",
+    }.items() <= caught.value.context.items()
 
 
 def all_of_it(text: str = "") -> Any:
@@ -87,13 +126,22 @@ def all_of_it(text: str = "") -> Any:
 
 @pytest.mark.accepts("B3")
 async def test_call_that_spends_the_last_cent_is_the_last(runtime: Runtime) -> None:
-    """The final answer is returned; after a tool call there is no other request, and its result is in the report."""
+    """The final answer is returned; after a tool call there is no other request, and its result is
+    in the report.
+    """
     models = {"answer": Improvised(all_of_it("done")), "act": Improvised(all_of_it())}
     async with runtime(app(), model=ByTask(models)) as client:
-        answered, acted = [await ended(await client.start("spender", task, budget=Budget(usd="3"))) for task in models]
+        answered, acted = [
+            await ended(await client.start("spender", task, budget=Budget(usd="3")))
+            for task in models
+        ]
 
     assert not isinstance(answered, errors.PerdureError)
-    assert (answered.outcome, answered.output, answered.cost) == (Outcome.COMPLETED, "done", Decimal(3))
+    assert (answered.outcome, answered.output, answered.cost) == (
+        Outcome.COMPLETED,
+        "done",
+        Decimal(3),
+    )
     assert [step.overrun for step in answered.steps] == [False]
     assert isinstance(acted, errors.TurnBudgetExceededError)
     assert acted.report is not None
@@ -104,12 +152,17 @@ async def test_call_that_spends_the_last_cent_is_the_last(runtime: Runtime) -> N
 @pytest.mark.accepts("B14")
 async def test_ten_calls_of_ten_cents_spend_a_dollar(runtime: Runtime) -> None:
     """Exactly, and what is left after each is exact."""
-    model = ScriptedModel(*[calls(call("look", number=number), usage=usage(100)) for number in range(9)], says("done", usage=usage(100)))
+    model = ScriptedModel(
+        *[calls(call("look", number=number), usage=usage(100)) for number in range(9)],
+        says("done", usage=usage(100)),
+    )
     async with runtime(app(), model=model) as client:
         report = await client.run("spender", "go", budget=Budget(usd="5"))
 
     assert (report.cost, report.spent.usd) == (Decimal("1.00"), Decimal("1.00"))
-    assert [money_left(request) for request in model.requests] == [5 - Decimal(number) / 10 for number in range(10)]
+    assert [money_left(request) for request in model.requests] == [
+        5 - Decimal(number) / 10 for number in range(10)
+    ]
 
 
 @pytest.mark.accepts("B14", "U10")
@@ -117,7 +170,9 @@ async def test_float_from_another_client_ends_the_turn_typed(runtime: Runtime) -
     """Temporal's own client sends what it likes; money is text."""
     async with runtime(app(), model=ScriptedModel()) as client:
         given = {"agent": "spender", "task": "go", "budget": {"usd": 0.5}}
-        handle = await client.temporal.start_workflow("AgentTurn", given, id="float-budget", task_queue=client.task_queue)
+        handle = await client.temporal.start_workflow(
+            "AgentTurn", given, id="float-budget", task_queue=client.task_queue
+        )
         error = await ended(await client.get(handle.id))
 
     assert isinstance(error, errors.InvalidRequestError)
@@ -130,7 +185,9 @@ async def test_float_from_another_client_ends_the_turn_typed(runtime: Runtime) -
 @pytest.mark.accepts("B7")
 @pytest.mark.parametrize("asked", [None, 100_000])
 async def test_no_call_can_cost_more_than_is_left(runtime: Runtime, asked: int | None) -> None:
-    """Whatever the agent asks for: each request is limited so that its input and the longest answer are paid for."""
+    """Whatever the agent asks for: each request is limited so that its input and the longest answer
+    are paid for.
+    """
     replies = [calls(call("look", number=number), usage=usage(1500)) for number in range(6)]
     model = ScriptedModel(*replies)
     async with runtime(app(options=RequestOptions(max_output_tokens=asked)), model=model) as client:
@@ -146,14 +203,24 @@ async def test_no_call_can_cost_more_than_is_left(runtime: Runtime, asked: int |
 @pytest.mark.accepts("B7")
 async def test_limit_that_is_paid_for_stays(runtime: Runtime) -> None:
     """The agent's own or the default; tokens limit like money."""
-    models = {"own": ScriptedModel("done"), "default": ScriptedModel("done"), "tokens": ScriptedModel("done")}
-    agents = [spender(name="own", options=RequestOptions(max_output_tokens=50)), spender(name="default"), spender(name="tokens")]
+    models = {
+        "own": ScriptedModel("done"),
+        "default": ScriptedModel("done"),
+        "tokens": ScriptedModel("done"),
+    }
+    agents = [
+        spender(name="own", options=RequestOptions(max_output_tokens=50)),
+        spender(name="default"),
+        spender(name="tokens"),
+    ]
     async with runtime(app(*agents), model=models) as client:
         await client.run("own", "go", budget=Budget(usd="100"))
         await client.run("default", "go", budget=Budget(usd="100"))
         await client.run("tokens", "go", budget=Budget(tokens=3_000))
 
-    limits = {name: model.requests[0].options.max_output_tokens or 0 for name, model in models.items()}
+    limits = {
+        name: model.requests[0].options.max_output_tokens or 0 for name, model in models.items()
+    }
     assert (limits["own"], limits["default"]) == (50, 8192)
     assert at_most(models["tokens"].requests[0]) <= 3
     assert 1_000 < limits["tokens"] < 2_000
@@ -165,7 +232,11 @@ async def test_limit_that_is_paid_for_stays(runtime: Runtime) -> None:
 def priced(model: ScriptedModel, **prices: Price) -> AgentWorker:
     """A worker whose model nobody knows, but for what is named here."""
     agent = Agent(name="spender", model="vllm:qwen3", tools=[look])
-    return AgentWorker(agent, providers={"vllm": model}, prices={f"vllm:{name}": price for name, price in prices.items()})
+    return AgentWorker(
+        agent,
+        providers={"vllm": model},
+        prices={f"vllm:{name}": price for name, price in prices.items()},
+    )
 
 
 @pytest.mark.accepts("B6")
@@ -180,14 +251,25 @@ async def test_unknown_price_is_refused_before_the_call(runtime: Runtime) -> Non
     assert "Price.free()" in error.message
     assert error.context == {"model": "vllm:qwen3"}
     assert error.report is not None
-    assert (error.report.outcome, error.report.model_calls, model.call_count) == (Outcome.FAILED, 0, 0)
+    assert (error.report.outcome, error.report.model_calls, model.call_count) == (
+        Outcome.FAILED,
+        0,
+        0,
+    )
 
 
 @pytest.mark.accepts("B6")
-@pytest.mark.parametrize(("price", "cost"), [(Price(input="0.50", output="2"), Decimal("0.000165")), (Price.free(), Decimal(0))])
-async def test_named_price_lets_the_call_through(runtime: Runtime, price: Price, cost: Decimal) -> None:
+@pytest.mark.parametrize(
+    ("price", "cost"),
+    [(Price(input="0.50", output="2"), Decimal("0.000165")), (Price.free(), Decimal(0))],
+)
+async def test_named_price_lets_the_call_through(
+    runtime: Runtime, price: Price, cost: Decimal
+) -> None:
     """It is what the call costs; free is a price too."""
-    async with runtime(priced(ScriptedModel(says("done", usage=usage(300))), qwen3=price)) as client:
+    async with runtime(
+        priced(ScriptedModel(says("done", usage=usage(300))), qwen3=price)
+    ) as client:
         report = await client.run("spender", "go", budget=Budget(usd="5"))
 
     assert (report.output, report.cost) == ("done", cost)
@@ -208,23 +290,41 @@ async def test_price_of_a_model_matters_only_to_money(runtime: Runtime) -> None:
 @pytest.mark.parametrize(
     ("budget", "replies", "spent"),
     [
-        (Budget(tokens=7_000), [calls(call("look"), usage=usage(2_000))] * 2, {"tokens": 4_000, "model_calls": 2, "tool_calls": 2}),
-        (Budget(model_calls=2), [calls(call("look"), usage=usage(100))] * 2, {"tokens": 200, "model_calls": 2, "tool_calls": 2}),
+        (
+            Budget(tokens=7_000),
+            [calls(call("look"), usage=usage(2_000))] * 2,
+            {"tokens": 4_000, "model_calls": 2, "tool_calls": 2},
+        ),
         (
             Budget(model_calls=2),
-            [fails(errors.LLMRateLimitError(context={"status": 429, "retry_after_s": 0.01})), calls(call("look"), usage=usage(100))],
+            [calls(call("look"), usage=usage(100))] * 2,
+            {"tokens": 200, "model_calls": 2, "tool_calls": 2},
+        ),
+        (
+            Budget(model_calls=2),
+            [
+                fails(errors.LLMRateLimitError(context={"status": 429, "retry_after_s": 0.01})),
+                calls(call("look"), usage=usage(100)),
+            ],
             {"tokens": 100, "model_calls": 2, "tool_calls": 1},
         ),
         (
             Budget(tool_calls=3),
-            [calls(call("look"), usage=usage(100)), calls(*[call("look", number=number) for number in range(4)], usage=usage(100))],
+            [
+                calls(call("look"), usage=usage(100)),
+                calls(*[call("look", number=number) for number in range(4)], usage=usage(100)),
+            ],
             {"tokens": 200, "model_calls": 2, "tool_calls": 3},
         ),
     ],
     ids=["tokens", "model calls", "repeated attempts", "tool calls"],
 )
-async def test_limit_ends_the_turn_with_what_was_done(runtime: Runtime, budget: Budget, replies: list[Reply], spent: dict[str, int]) -> None:
-    """The next call is not made, be it the model's or the third of a batch of tools; the results so far are in the report."""
+async def test_limit_ends_the_turn_with_what_was_done(
+    runtime: Runtime, budget: Budget, replies: list[Reply], spent: dict[str, int]
+) -> None:
+    """The next call is not made, be it the model's or the third of a batch of tools; the results so
+    far are in the report.
+    """
     model = ScriptedModel(*replies)
     async with runtime(app(), model=model) as client:
         error = await ended(await client.start("spender", "go", budget=budget))
@@ -234,7 +334,10 @@ async def test_limit_ends_the_turn_with_what_was_done(runtime: Runtime, budget: 
     report = error.report
     assert report is not None
     assert report.spent.model_dump(exclude={"usd"}) == spent
-    assert sum(len(message.results) for message in report.messages if isinstance(message, ToolMessage)) == spent["tool_calls"]
+    assert (
+        sum(len(message.results) for message in report.messages if isinstance(message, ToolMessage))
+        == spent["tool_calls"]
+    )
     assert model.call_count == spent["model_calls"]
 
 
@@ -255,7 +358,9 @@ async def test_cache_reads_are_counted_apart_and_cost_their_own_rate(runtime: Ru
     cheaper = PRICE.model_copy(update={"cached": Decimal(100)})
     worker = AgentWorker(spender(), prices={"scripted:*": cheaper})
     async with runtime(worker, model=ScriptedModel(says("done", usage=used))) as client:
-        report = await report_of(await client.start("spender", "go", budget=Budget(usd="5", tokens=50_000)))
+        report = await report_of(
+            await client.start("spender", "go", budget=Budget(usd="5", tokens=50_000))
+        )
 
     assert report.usage == used
     assert (report.cost, report.spent.tokens) == (Decimal("0.45"), 900)
@@ -263,8 +368,15 @@ async def test_cache_reads_are_counted_apart_and_cost_their_own_rate(runtime: Ru
 
 async def test_turns_with_budgets_run_side_by_side(runtime: Runtime) -> None:
     """What one spends is not taken from the other."""
-    models = {f"go {number}": ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100 * number))) for number in (1, 2, 3)}
+    models = {
+        f"go {number}": ScriptedModel(
+            calls(call("look"), usage=usage(900)), says("done", usage=usage(100 * number))
+        )
+        for number in (1, 2, 3)
+    }
     async with runtime(app(), model=ByTask(models)) as client:
-        reports = await asyncio.gather(*(client.run("spender", task, budget=Budget(usd="4")) for task in models))
+        reports = await asyncio.gather(
+            *(client.run("spender", task, budget=Budget(usd="4")) for task in models)
+        )
 
     assert [report.cost for report in reports] == [Decimal("1.0"), Decimal("1.1"), Decimal("1.2")]

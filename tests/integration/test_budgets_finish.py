@@ -1,4 +1,6 @@
-"""An agent that finishes gives a last answer when its budget is spent, paid from what was kept for it."""
+"""An agent that finishes gives a last answer when its budget is spent, paid from what was kept for
+it.
+"""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -6,12 +8,12 @@ from decimal import Decimal
 import pytest
 
 from perdure import AssistantMessage, Budget, ModelRetryPolicy, Outcome, errors, tool
-from perdure.facts import CallFailed, Key, Scheduled
-from perdure.messages import Message, ToolMessage, UserMessage
-from perdure.prices import REQUEST_TOKENS
-from perdure.reservations import LAST_WORDS
-from perdure.steps import NOT_RUN
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.turn.facts import CallFailed, Key, Scheduled
+from perdure.turn.reservations import LAST_WORDS
+from perdure.turn.steps import NOT_RUN
+from perdure.values.messages import Message, ToolMessage, UserMessage
+from perdure.values.prices import REQUEST_TOKENS
 
 from ..conftest import Runtime, check_history, eventually
 from .spending import (
@@ -48,12 +50,18 @@ FINISHES = app(spender(on_exhausted="finish", tools=[look, read]))
 @pytest.mark.accepts("B9")
 async def test_agent_that_finishes_gives_a_last_answer(runtime: Runtime) -> None:
     """One more call without tools, after a word that says why; the report is returned, not raised."""
-    model = ScriptedModel(calls(call("look"), usage=usage(900)), says("what I have", usage=usage(300)))
+    model = ScriptedModel(
+        calls(call("look"), usage=usage(900)), says("what I have", usage=usage(300))
+    )
     async with runtime(FINISHES, model=model) as client:
         report = await client.run("spender", "go", budget=Budget(usd="5.5"))
 
     last = model.requests[1]
-    assert (report.outcome, report.output, report.risk) == (Outcome.BUDGET_EXHAUSTED, "what I have", "budget_exhausted")
+    assert (report.outcome, report.output, report.risk) == (
+        Outcome.BUDGET_EXHAUSTED,
+        "what I have",
+        "budget_exhausted",
+    )
     assert (report.cost, report.model_calls) == (Decimal("1.2"), 2)
     assert (last.tools, last.messages[-1], last.messages) == ((), LAST_WORDS, report.messages[:-1])
     assert at_most(last) <= money_left(last) == Decimal("4.6")
@@ -61,7 +69,9 @@ async def test_agent_that_finishes_gives_a_last_answer(runtime: Runtime) -> None
 
 @pytest.mark.accepts("B9")
 async def test_last_answer_is_kept_from_the_beginning(runtime: Runtime) -> None:
-    """Of two model calls one is for it; of one, all; and where not even it is paid for, nothing is called."""
+    """Of two model calls one is for it; of one, all; and where not even it is paid for, nothing is
+    called.
+    """
     models = {
         "two": ScriptedModel(calls(call("look")), says("last")),
         "one": ScriptedModel(says("last")),
@@ -70,7 +80,10 @@ async def test_last_answer_is_kept_from_the_beginning(runtime: Runtime) -> None:
     budgets = {"two": Budget(model_calls=2), "one": Budget(model_calls=1), "none": Budget(usd="1")}
     agents = [spender(name=name, on_exhausted="finish") for name in models]
     async with runtime(app(*agents), model=models) as client:
-        two, one, none = [await ended(await client.start(name, "go", budget=budget)) for name, budget in budgets.items()]
+        two, one, none = [
+            await ended(await client.start(name, "go", budget=budget))
+            for name, budget in budgets.items()
+        ]
 
     assert not isinstance(two, errors.PerdureError)
     assert not isinstance(one, errors.PerdureError)
@@ -80,19 +93,29 @@ async def test_last_answer_is_kept_from_the_beginning(runtime: Runtime) -> None:
     ]
     assert isinstance(none, errors.TurnBudgetExceededError)
     assert none.report is not None
-    assert (none.report.model_calls, none.report.spent.usd, models["none"].call_count) == (0, Decimal(0), 0)
+    assert (none.report.model_calls, none.report.spent.usd, models["none"].call_count) == (
+        0,
+        Decimal(0),
+        0,
+    )
 
 
 @pytest.mark.accepts("B9", "B11")
 async def test_calls_that_were_not_run_are_said_to_be_so(runtime: Runtime) -> None:
     """One of three is paid for: the last request has a result for each."""
-    model = ScriptedModel(calls(*[call("look", number=number) for number in (1, 2, 3)]), says("one of three"))
+    model = ScriptedModel(
+        calls(*[call("look", number=number) for number in (1, 2, 3)]), says("one of three")
+    )
     async with runtime(FINISHES, model=model) as client:
         report = await client.run("spender", "go", budget=Budget(tool_calls=1))
 
     results = model.requests[1].messages[-2]
     assert isinstance(results, ToolMessage)
-    assert [(result.content, result.is_error) for result in results.results] == [("seen 1", False), (NOT_RUN, True), (NOT_RUN, True)]
+    assert [(result.content, result.is_error) for result in results.results] == [
+        ("seen 1", False),
+        (NOT_RUN, True),
+        (NOT_RUN, True),
+    ]
     assert (report.output, report.spent.tool_calls) == ("one of three", 1)
 
 
@@ -122,8 +145,12 @@ def kinds(messages: tuple[Message, ...]) -> str:
     ],
     ids=["all of it", "oldest result", "every result", "oldest step", "every step"],
 )
-async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(runtime: Runtime, text: str, left: int, view: str) -> None:
-    """Results first, then steps, the oldest first; calls and results stay paired, the task stays, and the report has all of it."""
+async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(
+    runtime: Runtime, text: str, left: int, view: str
+) -> None:
+    """Results first, then steps, the oldest first; calls and results stay paired, the task stays,
+    and the report has all of it.
+    """
     first = calls(call("read", page=1), text=text, usage=usage(900))
     second = calls(*[call("read", page=page) for page in (2, 3, 4)], text=text, usage=usage(12_000))
     model = ScriptedModel(first, second, says("what I have", usage=usage(300)))
@@ -133,8 +160,16 @@ async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(runtime
     last = model.requests[-1]
     assert (kinds(last.messages), report.outcome) == (view, Outcome.BUDGET_EXHAUSTED)
     assert at_most(last) <= money_left(last)
-    assert [call.id for message in last.messages if isinstance(message, AssistantMessage) for call in message.calls] == [
-        result.call_id for message in last.messages if isinstance(message, ToolMessage) for result in message.results
+    assert [
+        call.id
+        for message in last.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    ] == [
+        result.call_id
+        for message in last.messages
+        if isinstance(message, ToolMessage)
+        for result in message.results
     ]
     assert kinds(report.messages) == "uatatua"
 
@@ -145,12 +180,20 @@ async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(runtime
 @pytest.mark.accepts("B9", "L19")
 async def test_last_answer_that_asks_for_tools_gets_none(runtime: Runtime) -> None:
     """What it says is the output; its messages can be continued."""
-    model = ScriptedModel(calls(call("look")), calls(call("look", number=2), text="I would look again"), says("continued"))
+    model = ScriptedModel(
+        calls(call("look")),
+        calls(call("look", number=2), text="I would look again"),
+        says("continued"),
+    )
     async with runtime(FINISHES, model=model) as client:
         report = await client.run("spender", "go", budget=Budget(model_calls=2))
         continued = await client.run("spender", "go on", history=report.messages)
 
-    assert (report.outcome, report.output, report.tool_calls) == (Outcome.BUDGET_EXHAUSTED, "I would look again", 1)
+    assert (report.outcome, report.output, report.tool_calls) == (
+        Outcome.BUDGET_EXHAUSTED,
+        "I would look again",
+        1,
+    )
     assert continued.output == "continued"
     closed = model.requests[2].messages[-2]
     assert isinstance(closed, ToolMessage)
@@ -158,8 +201,12 @@ async def test_last_answer_that_asks_for_tools_gets_none(runtime: Runtime) -> No
 
 
 @pytest.mark.accepts("B9", "B8")
-async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(perdure_server: str) -> None:
-    """The first attempt is charged; the second has a reservation of its own, and is the last as well."""
+async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(
+    perdure_server: str,
+) -> None:
+    """The first attempt is charged; the second has a reservation of its own, and is the last as
+    well.
+    """
     stuck = Held(calls(call("look"), call("look", number=2), usage=usage(900)), says("lost"))
     model = ScriptedModel(says("what I have", usage=usage(300)))
     stuck.let_go.set()
@@ -171,7 +218,11 @@ async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(perd
             await eventually(lambda: stuck.call_count == 2, "the last answer is asked for")
         async with work.worker(FINISHES, model):
             report = await report_of(turn)
-        keys = [event.fact.key async for event in turn.events() if isinstance(event.fact, Scheduled) and event.fact.key.is_model_call]
+        keys = [
+            event.fact.key
+            async for event in turn.events()
+            if isinstance(event.fact, Scheduled) and event.fact.key.is_model_call
+        ]
 
     assert keys == [Key(1), Key(2, is_last=True), Key(2, attempt=2, is_last=True)]
     assert (report.outcome, report.output) == (Outcome.BUDGET_EXHAUSTED, "what I have")
@@ -183,13 +234,17 @@ async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(perd
 
 @pytest.mark.accepts("B9")
 async def test_time_is_kept_for_the_last_answer() -> None:
-    """A provider wants a pause longer than the turn may take: the pause ends when a tenth of the time is left, and the answer is given in it."""
+    """A provider wants a pause longer than the turn may take: the pause ends when a tenth of the
+    time is left, and the answer is given in it.
+    """
     slow_down = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 300})
     model = ScriptedModel(fails(slow_down), says("what I have"))
     async with skipping() as environment:
         work = Queue(environment.client)
         async with work.worker(app(on_exhausted="finish", model_retry=ModelRetryPolicy()), model):
-            turn = await work.client.start("spender", "go", budget=Budget(time=timedelta(minutes=4)))
+            turn = await work.client.start(
+                "spender", "go", budget=Budget(time=timedelta(minutes=4))
+            )
             await until(turn, CallFailed)
             await sleep_through(environment, turn, timedelta(minutes=5))
             report = await report_of(turn)

@@ -8,15 +8,34 @@ from typing import Any
 import pytest
 
 from perdure import Budget, ModelRetryPolicy, Outcome, RequestOptions, errors, tool
-from perdure.activities.search import State
 from perdure.clients import AgentClient, Turn
-from perdure.facts import BudgetAdded, CallFailed, WaitBegan
+from perdure.temporal.search_attributes import State
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.turn.facts import BudgetAdded, CallFailed, WaitBegan
 
 from ..conftest import Runtime, check_history
-from .spending import SHORT, SOON_S, Queue, app, at_most, ended, money_left, queue, report_of, skipping, sleep_through, time_left, until, usage
+from .spending import (
+    SHORT,
+    SOON_S,
+    Queue,
+    app,
+    at_most,
+    ended,
+    money_left,
+    queue,
+    report_of,
+    skipping,
+    sleep_through,
+    time_left,
+    until,
+    usage,
+)
 
-PAUSES = app(on_exhausted="pause", options=RequestOptions(max_output_tokens=100), model_retry=ModelRetryPolicy())
+PAUSES = app(
+    on_exhausted="pause",
+    options=RequestOptions(max_output_tokens=100),
+    model_retry=ModelRetryPolicy(),
+)
 """A call reserves little more than its input."""
 
 
@@ -39,7 +58,12 @@ async def test_turn_without_money_waits_and_goes_on_when_some_is_added(runtime: 
     assert wait.fact.kind == "budget"
     assert "$1.6 are left of $2.5" in wait.fact.reason
     assert left.usd == Decimal("3.6")
-    assert (report.outcome, report.output, report.cost, report.tool_calls) == (Outcome.COMPLETED, "done", Decimal("1"), 1)
+    assert (report.outcome, report.output, report.cost, report.tool_calls) == (
+        Outcome.COMPLETED,
+        "done",
+        Decimal("1"),
+        1,
+    )
     assert [money_left(request) for request in model.requests] == [Decimal("2.5"), Decimal("3.6")]
 
 
@@ -82,7 +106,9 @@ async def test_too_little_pauses_again(runtime: Runtime) -> None:
         await until(turn, WaitBegan)
         await turn.add_budget(Budget(usd="0.01"))
         await until(turn, WaitBegan, times=2)
-        left = await asyncio.gather(turn.add_budget(Budget(usd="1")), turn.add_budget(Budget(usd="1")))
+        left = await asyncio.gather(
+            turn.add_budget(Budget(usd="1")), turn.add_budget(Budget(usd="1"))
+        )
         report = await turn.result()
 
     assert max(remaining.usd or 0 for remaining in left) == Decimal("3.61")
@@ -100,7 +126,9 @@ async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) ->
         asyncio.run_coroutine_threadsafe(turn.add_budget(Budget(usd="2")), loop).result()
         return "more"
 
-    model = ScriptedModel(calls(call("ask_for_more"), usage=usage(900)), says("done", usage=usage(100)))
+    model = ScriptedModel(
+        calls(call("ask_for_more"), usage=usage(900)), says("done", usage=usage(100))
+    )
     async with runtime(app(on_exhausted="pause", tools=[ask_for_more]), model=model) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
         report = await turn.result()
@@ -122,22 +150,33 @@ async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) ->
     ],
     ids=["tokens", "model calls", "tool calls", "several"],
 )
-async def test_every_limit_can_be_waited_for(runtime: Runtime, budget: Budget, more: Budget) -> None:
+async def test_every_limit_can_be_waited_for(
+    runtime: Runtime, budget: Budget, more: Budget
+) -> None:
     """In the middle of a batch of tools too: the calls that were not made are made then, each once."""
-    model = ScriptedModel(calls(*[call("look", number=number) for number in (1, 2, 3)], usage=usage(900)), says("done", usage=usage(100)))
+    model = ScriptedModel(
+        calls(*[call("look", number=number) for number in (1, 2, 3)], usage=usage(900)),
+        says("done", usage=usage(100)),
+    )
     async with runtime(PAUSES, model=model) as client:
         turn = await client.start("spender", "go", budget=budget)
         await until(turn, WaitBegan)
         await turn.add_budget(more)
         report = await report_of(turn)
 
-    assert (report.outcome, report.spent.model_calls, report.spent.tool_calls) == (Outcome.COMPLETED, 2, 3)
+    assert (report.outcome, report.spent.model_calls, report.spent.tool_calls) == (
+        Outcome.COMPLETED,
+        2,
+        3,
+    )
     assert [result.content for result in report.steps[0].results] == ["seen 1", "seen 2", "seen 3"]
 
 
 @pytest.mark.accepts("B10")
 async def test_turn_that_waits_needs_no_worker(perdure_server: str) -> None:
-    """The one it had is stopped; the budget is added to while there is none, and another worker goes on."""
+    """The one it had is stopped; the budget is added to while there is none, and another worker
+    goes on.
+    """
     model = two_steps()
     async with queue(perdure_server) as work:
         async with work.worker(PAUSES, model):
@@ -164,7 +203,11 @@ async def test_turn_that_waits_can_be_cancelled(runtime: Runtime) -> None:
 
     assert isinstance(error, errors.TurnCancelledError)
     assert error.report is not None
-    assert (error.report.outcome, error.report.cost, error.report.tool_calls) == (Outcome.CANCELLED, Decimal("0.9"), 1)
+    assert (error.report.outcome, error.report.cost, error.report.tool_calls) == (
+        Outcome.CANCELLED,
+        Decimal("0.9"),
+        1,
+    )
     assert "perdure_waits_for" not in memo
 
 
@@ -195,7 +238,9 @@ async def test_turn_whose_time_is_up_waits_for_more_of_it(runtime: Runtime) -> N
 
 
 @pytest.mark.accepts("B8")
-async def test_model_call_that_was_stopped_is_charged_and_made_again_after_the_wait(runtime: Runtime) -> None:
+async def test_model_call_that_was_stopped_is_charged_and_made_again_after_the_wait(
+    runtime: Runtime,
+) -> None:
     """As a second attempt, at once."""
     model = ScriptedModel(says("late", delay=timedelta(seconds=60)), says("done", usage=usage(100)))
     async with runtime(PAUSES, model=model) as client:
@@ -221,25 +266,35 @@ async def test_time_that_is_added_moves_the_deadline(runtime: Runtime) -> None:
         await asyncio.sleep(SHORT.total_seconds() + 0.5)
         return "worked"
 
-    async with runtime(app(tools=[work]), model=ScriptedModel(calls(call("work")), says("done"))) as client:
+    async with runtime(
+        app(tools=[work]), model=ScriptedModel(calls(call("work")), says("done"))
+    ) as client:
         turn = await client.start("spender", "go", budget=Budget(time=SHORT))
         report = await report_of(turn)
 
-    assert (report.outcome, [result.content for result in report.steps[0].results]) == (Outcome.COMPLETED, ["worked"])
+    assert (report.outcome, [result.content for result in report.steps[0].results]) == (
+        Outcome.COMPLETED,
+        ["worked"],
+    )
 
 
 @pytest.mark.accepts("B10", "O12")
 async def test_days_of_waiting_do_not_count() -> None:
-    """Three days for money, then five for time: after each the turn has the time that it had before, and what was added.
+    """Three days for money, then five for time: after each the turn has the time that it had
+    before, and what was added.
 
     The namespace has no search attributes, and the list knows all the same who waits.
     """
     slow_down = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 300})
-    model = ScriptedModel(calls(call("look"), usage=usage(900)), fails(slow_down), says("done", usage=usage(100)))
+    model = ScriptedModel(
+        calls(call("look"), usage=usage(900)), fails(slow_down), says("done", usage=usage(100))
+    )
     async with skipping() as environment:
         work = Queue(environment.client)
         async with work.worker(PAUSES, model):
-            turn = await work.client.start("spender", "go", budget=Budget(usd="2.5", time=timedelta(minutes=2)))
+            turn = await work.client.start(
+                "spender", "go", budget=Budget(usd="2.5", time=timedelta(minutes=2))
+            )
             await until(turn, WaitBegan)
             await sleep_through(environment, turn, timedelta(days=3))
             await listed(work.client, turn, State.PAUSED)
@@ -257,7 +312,11 @@ async def test_days_of_waiting_do_not_count() -> None:
     assert after_time.time is not None
     assert minute < after_money.time <= 2 * minute
     assert timedelta(hours=2) < after_time.time <= timedelta(hours=3) + 2 * minute
-    assert [minute < time_left(request) <= 2 * minute for request in model.requests] == [True, True, False]
+    assert [minute < time_left(request) <= 2 * minute for request in model.requests] == [
+        True,
+        True,
+        False,
+    ]
     assert time_left(model.requests[2]) <= after_time.time
     assert (report.outcome, report.cost) == (Outcome.COMPLETED, Decimal("1"))
     assert timedelta(days=8) < report.duration < timedelta(days=9)

@@ -1,4 +1,6 @@
-"""A turn keeps to its time: what is in flight at the deadline is stopped, and nothing is begun after it."""
+"""A turn keeps to its time: what is in flight at the deadline is stopped, and nothing is begun
+after it.
+"""
 
 import asyncio
 import threading
@@ -8,17 +10,19 @@ from typing import Any
 import pytest
 
 from perdure import Budget, ModelRetryPolicy, Outcome, errors, tool
-from perdure.activities.models import ModelRequest
-from perdure.messages import ToolMessage
+from perdure.activities.provider import ModelRequest
 from perdure.testing import ScriptedModel, call, calls, fails, says
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import ToolMessage
 
 from ..conftest import Runtime, eventually
 from .spending import SHORT, SOON_S, app, at_most, ended, look, queue, time_left
 
 LONG_S = 90.0
 PROMPTLY = timedelta(seconds=40)
-"""Far from both: a turn of the short time ends before, also on a busy machine, and nothing that takes long has ended by then."""
+"""Far from both: a turn of the short time ends before, also on a busy machine, and nothing that
+takes long has ended by then.
+"""
 
 
 @tool
@@ -66,7 +70,9 @@ async def test_tool_slower_than_the_time_left_is_stopped(runtime: Runtime) -> No
 
 
 @pytest.mark.accepts("B4")
-async def test_tool_that_cannot_be_stopped_is_named_and_the_turn_ends_anyway(runtime: Runtime) -> None:
+async def test_tool_that_cannot_be_stopped_is_named_and_the_turn_ends_anyway(
+    runtime: Runtime,
+) -> None:
     """It hangs in a call that no exception interrupts."""
     let_go = threading.Event()
 
@@ -76,9 +82,14 @@ async def test_tool_that_cannot_be_stopped_is_named_and_the_turn_ends_anyway(run
         let_go.wait(LONG_S)
         return "late"
 
-    async with runtime(app(tools=[look, hang]), model=ScriptedModel(calls(call("look"), call("hang"), call("look", number=2)))) as client:
+    async with runtime(
+        app(tools=[look, hang]),
+        model=ScriptedModel(calls(call("look"), call("hang"), call("look", number=2))),
+    ) as client:
         try:
-            error = await ended(await client.start("spender", "go", budget=Budget(time=SHORT, tool_calls=9)))
+            error = await ended(
+                await client.start("spender", "go", budget=Budget(time=SHORT, tool_calls=9))
+            )
         finally:
             let_go.set()
 
@@ -128,7 +139,9 @@ async def test_model_call_that_cannot_be_stopped_is_named_and_charged(runtime: R
     model = Deaf()
     async with runtime(app(), model=model) as client:
         try:
-            error = await ended(await client.start("spender", "go", budget=Budget(usd="5", time=SHORT)))
+            error = await ended(
+                await client.start("spender", "go", budget=Budget(usd="5", time=SHORT))
+            )
         finally:
             model.hung_up.set()
 
@@ -141,7 +154,11 @@ async def test_model_call_that_cannot_be_stopped_is_named_and_charged(runtime: R
 @pytest.mark.accepts("B4")
 async def test_pause_that_is_longer_than_the_time_left_is_not_begun(runtime: Runtime) -> None:
     """A provider that asks for more time than there is: the turn ends at once, and says so."""
-    model = ScriptedModel(fails(errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": LONG_S})))
+    model = ScriptedModel(
+        fails(
+            errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": LONG_S})
+        )
+    )
     async with runtime(app(model_retry=ModelRetryPolicy()), model=model) as client:
         error = await ended(await client.start("spender", "go", budget=Budget(time=SHORT)))
 
@@ -155,7 +172,9 @@ async def test_pause_that_is_longer_than_the_time_left_is_not_begun(runtime: Run
 
 
 async def test_time_in_the_queue_counts(perdure_server: str) -> None:
-    """Nobody worked when the turn was started, and when somebody does its time is over: the model is not asked."""
+    """Nobody worked when the turn was started, and when somebody does its time is over: the model
+    is not asked.
+    """
     model = ScriptedModel("never")
     async with queue(perdure_server) as work:
         turn = await work.client.start("spender", "go", budget=Budget(time=timedelta(seconds=0.5)))
@@ -168,8 +187,12 @@ async def test_time_in_the_queue_counts(perdure_server: str) -> None:
 
 
 @pytest.mark.accepts("B16")
-async def test_worker_that_was_away_while_the_time_ran_out_calls_nothing(perdure_server: str) -> None:
-    """It was stopped in a tool that may be repeated: the turn is over budget when another worker comes, with what was done before."""
+async def test_worker_that_was_away_while_the_time_ran_out_calls_nothing(
+    perdure_server: str,
+) -> None:
+    """It was stopped in a tool that may be repeated: the turn is over budget when another worker
+    comes, with what was done before.
+    """
     began = asyncio.Event()
     loop = asyncio.get_running_loop()
     attempts: list[int] = []
@@ -194,5 +217,9 @@ async def test_worker_that_was_away_while_the_time_ran_out_calls_nothing(perdure
 
     assert isinstance(error, errors.TurnBudgetExceededError)
     assert error.report is not None
-    assert [type(message).__name__ for message in error.report.messages] == ["UserMessage", "AssistantMessage", "ToolMessage"]
+    assert [type(message).__name__ for message in error.report.messages] == [
+        "UserMessage",
+        "AssistantMessage",
+        "ToolMessage",
+    ]
     assert (model.call_count, len(attempts)) == (1, 1)

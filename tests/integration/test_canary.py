@@ -1,7 +1,9 @@
-"""Planted secrets, and everywhere that they could come out: nothing that is recorded, shown or logged has them, as they are or encoded.
+"""Planted secrets, and everywhere that they could come out: nothing that is recorded, shown or
+logged has them, as they are or encoded.
 
-What a tool itself returns, or raises in its own words, is its author's data and stands in history like any other (docs/tools.md); these tests are
-about what Perdure does with what it was trusted with.
+What a tool itself returns, or raises in its own words, is its author's data and stands in history
+like any other (docs/tools.md); these tests are about what Perdure does with what it was trusted
+with.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from perdure import Agent, AgentReport, ProposedCall, ToolContext, errors, tool
-from perdure.approvals import Allow
+from perdure.agents.policy import Allow
 from perdure.clients import Turn
 from perdure.errors import PerdureError
 from perdure.testing.stub_provider import Reply, StubProvider
@@ -38,17 +40,27 @@ PLANTED = {
     "CANARY_IDLE": "idle-canary/1c+5E=xx5555555555",
     "CANARY_BROKEN": "broken-canary/2d+6R=ww4444444444\n",
 }
-"""Environment variables of the worker: the key of the provider, what a tool reads, what nobody reads, and one that is refused."""
+"""Environment variables of the worker: the key of the provider, what a tool reads, what nobody
+reads, and one that is refused.
+"""
 
 
 def encodings(secret: str) -> Iterator[bytes]:
     """A secret in the forms that it could be written in."""
     spelled = "".join(f"\\u{ord(letter):04x}" for letter in secret)
     escaped = (json.dumps(secret)[1:-1], secret.replace("/", "\\/"), spelled)
-    for text in (secret, quote(secret, safe=""), quote_plus(secret), *escaped, secret.encode().hex()):
+    for text in (
+        secret,
+        quote(secret, safe=""),
+        quote_plus(secret),
+        *escaped,
+        secret.encode().hex(),
+    ):
         yield text.encode()
     for offset in range(3):  # how base64 reads depends on what stands before
-        coded = base64.b64encode(b"x" * offset + secret.encode())[(0, 2, 3)[offset] :].rstrip(b"=")[:-1]
+        coded = base64.b64encode(b"x" * offset + secret.encode())[(0, 2, 3)[offset] :].rstrip(b"=")[
+            :-1
+        ]
         yield from (coded, coded.replace(b"+", b"-").replace(b"/", b"_"))
 
 
@@ -87,31 +99,77 @@ def policy(call: ProposedCall) -> Allow:
 
 AGENT = Agent(name="canary", model="vendor:m", tools=[charge, misconfigured, absent], policy=policy)
 WORKS: list[Reply] = [
-    {"calls": [{"name": "charge", "arguments": {"amount": 2}}, {"name": "misconfigured", "arguments": {}}, {"name": "absent", "arguments": {}}]},
+    {
+        "calls": [
+            {"name": "charge", "arguments": {"amount": 2}},
+            {"name": "misconfigured", "arguments": {}},
+            {"name": "absent", "arguments": {}},
+        ]
+    },
     {"text": "done"},
 ]
 KEY = PLANTED["CANARY_KEY"]
 ECHOES: dict[str, list[Reply]] = {
-    "refused": [error_body(401, {"message": f"Incorrect API key provided: {KEY}.", "type": KEY, "code": KEY, "param": {"authorization": KEY}})],
+    "refused": [
+        error_body(
+            401,
+            {
+                "message": f"Incorrect API key provided: {KEY}.",
+                "type": KEY,
+                "code": KEY,
+                "param": {"authorization": KEY},
+            },
+        )
+    ],
     "in text": [error_body(403, f"Bearer {KEY} is not allowed")],
-    "in details": [error_body(400, {"detail": [{"input": {"x-api-key": KEY, "authorization": f"Bearer {KEY}"}}]})],
-    "escaped": [{"status": 401, "raw": json.dumps({"error": {"message": f"no {KEY}"}}).replace("/", "\\/")}],
+    "in details": [
+        error_body(
+            400, {"detail": [{"input": {"x-api-key": KEY, "authorization": f"Bearer {KEY}"}}]}
+        )
+    ],
+    "escaped": [
+        {"status": 401, "raw": json.dumps({"error": {"message": f"no {KEY}"}}).replace("/", "\\/")}
+    ],
     "in percents": [error_body(400, f"bad url ?key={quote(KEY, safe='')}")],
-    "in base64": [error_body(400, f"Basic {base64.b64encode(f'me:{KEY}'.encode()).decode()} is wrong")],
-    "in base64 for urls": [error_body(400, f"{base64.urlsafe_b64encode(KEY.encode()).decode().rstrip('=')} is wrong")],
+    "in base64": [
+        error_body(400, f"Basic {base64.b64encode(f'me:{KEY}'.encode()).decode()} is wrong")
+    ],
+    "in base64 for urls": [
+        error_body(400, f"{base64.urlsafe_b64encode(KEY.encode()).decode().rstrip('=')} is wrong")
+    ],
     "in hexadecimal": [error_body(400, f"{KEY.encode().hex()} is wrong")],
-    "as JSON in JSON": [error_body(400, json.dumps({"authorization": f"Bearer {KEY}"}).replace("/", "\\/"))],
+    "as JSON in JSON": [
+        error_body(400, json.dumps({"authorization": f"Bearer {KEY}"}).replace("/", "\\/"))
+    ],
     "as escapes in JSON": [error_body(400, "".join(f"\\u{ord(letter):04x}" for letter in KEY))],
     "page": [{"status": 502, "raw": f"<html>{KEY}</html>"}] * 2,
-    "header": [{"status": 401, "raw": "{}", "headers": {"www-authenticate": f'Bearer realm="{KEY}"', "x-request-id": KEY}}],
-    "redirect": [{"status": 302, "raw": "", "headers": {"location": f"http://127.0.0.1:9/?key={quote(KEY, safe='')}"}}],
+    "header": [
+        {
+            "status": 401,
+            "raw": "{}",
+            "headers": {"www-authenticate": f'Bearer realm="{KEY}"', "x-request-id": KEY},
+        }
+    ],
+    "redirect": [
+        {
+            "status": 302,
+            "raw": "",
+            "headers": {"location": f"http://127.0.0.1:9/?key={quote(KEY, safe='')}"},
+        }
+    ],
     "cut": [{"raw": f'{{"error": "{KEY}'}] * 2,
-    "in a success": [{"raw": json.dumps({"error": {"message": f"no {KEY}", "type": "authentication_error"}})}] * 2,
+    "in a success": [
+        {"raw": json.dumps({"error": {"message": f"no {KEY}", "type": "authentication_error"}})}
+    ]
+    * 2,
 }
 
 
 class Witness:
-    """Everything that somebody could read afterwards. Logs are those of every level, but for httpcore's, whose DEBUG is what came over the wire."""
+    """Everything that somebody could read afterwards.
+
+    Logs are those of every level, but for httpcore's, whose DEBUG is what came over the wire.
+    """
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG)
@@ -119,7 +177,11 @@ class Witness:
         self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()
         tracers = TracerProvider(shutdown_on_exit=False)
         tracers.add_span_processor(SimpleSpanProcessor(self._spans))
-        self.telemetry = Telemetry(tracer_provider=tracers, meter_provider=MeterProvider([self._metrics], shutdown_on_exit=False), content=True)
+        self.telemetry = Telemetry(
+            tracer_provider=tracers,
+            meter_provider=MeterProvider([self._metrics], shutdown_on_exit=False),
+            content=True,
+        )
         self.places: dict[str, bytes] = {}
 
     async def see(self, client: RecordingClient, turn: Turn) -> AgentReport | PerdureError:
@@ -128,7 +190,9 @@ class Witness:
             end: AgentReport | PerdureError = await turn.result()
         except PerdureError as error:
             end = error
-            self.places["error"] = "".join([*traceback.format_exception(error), repr(error), json.dumps(error.to_dict())]).encode()
+            self.places["error"] = "".join(
+                [*traceback.format_exception(error), repr(error), json.dumps(error.to_dict())]
+            ).encode()
         report = end.report if isinstance(end, PerdureError) else end
         assert report is not None
         self.places["report"] = report.model_dump_json().encode()
@@ -157,18 +221,30 @@ def witness(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -
     return Witness(caplog)
 
 
-def app(vendor: Vendor, stub: StubProvider, witness: Witness, key: str = "CANARY_KEY") -> AgentWorker:
+def app(
+    vendor: Vendor, stub: StubProvider, witness: Witness, key: str = "CANARY_KEY"
+) -> AgentWorker:
     """A worker that asks a model on loopback."""
-    return AgentWorker(AGENT, providers={"vendor": vendor.make(stub.anthropic_url, key)}, telemetry=witness.telemetry)
+    return AgentWorker(
+        AGENT,
+        providers={"vendor": vendor.make(stub.anthropic_url, key)},
+        telemetry=witness.telemetry,
+    )
 
 
 @pytest.mark.accepts("G1")
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_secret_that_was_used_is_nowhere(runtime: Runtime, witness: Witness, vendor: Vendor) -> None:
-    """The key went with two requests, a tool used its token, another met one that it may not use, and a third showed its context."""
+async def test_secret_that_was_used_is_nowhere(
+    runtime: Runtime, witness: Witness, vendor: Vendor
+) -> None:
+    """The key went with two requests, a tool used its token, another met one that it may not use,
+    and a third showed its context.
+    """
     with StubProvider(WORKS) as stub:
         async with runtime(app(vendor, stub, witness)) as client:
-            end = await witness.see(client, await client.start("canary", "go", labels={"team": "a"}))
+            end = await witness.see(
+                client, await client.start("canary", "go", labels={"team": "a"})
+            )
     witness.close()
 
     assert isinstance(end, AgentReport)
@@ -177,13 +253,17 @@ async def test_secret_that_was_used_is_nowhere(runtime: Runtime, witness: Witnes
         "misconfigured failed",
     ]
     assert found_in(witness.places) == []
-    assert {"log", "report", "span invoke_agent canary", "metrics", "event 1"} <= set(witness.places)
+    assert {"log", "report", "span invoke_agent canary", "metrics", "event 1"} <= set(
+        witness.places
+    )
 
 
 @pytest.mark.accepts("G1")
 @pytest.mark.parametrize("echo", ECHOES)
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_key_that_a_vendor_sends_back_is_nowhere(runtime: Runtime, witness: Witness, vendor: Vendor, echo: str) -> None:
+async def test_key_that_a_vendor_sends_back_is_nowhere(
+    runtime: Runtime, witness: Witness, vendor: Vendor, echo: str
+) -> None:
     """In the words of an error, beside them, in a page, a header, or a body that is cut."""
     with StubProvider(ECHOES[echo]) as stub:
         async with runtime(app(vendor, stub, witness)) as client:
@@ -196,7 +276,9 @@ async def test_key_that_a_vendor_sends_back_is_nowhere(runtime: Runtime, witness
 
 @pytest.mark.accepts("G1", "G2")
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_key_that_cannot_be_one_is_nowhere(runtime: Runtime, witness: Witness, vendor: Vendor) -> None:
+async def test_key_that_cannot_be_one_is_nowhere(
+    runtime: Runtime, witness: Witness, vendor: Vendor
+) -> None:
     """The error names its variable."""
     with StubProvider(WORKS) as stub:
         async with runtime(app(vendor, stub, witness, key="CANARY_BROKEN")) as client:
@@ -212,4 +294,6 @@ async def test_key_that_cannot_be_one_is_nowhere(runtime: Runtime, witness: Witn
 def test_search_finds_every_form(form: bytes) -> None:
     """A search that finds nothing proves nothing."""
     assert found_in({"here": b"before " + form + b" after"}) == [("here", "CANARY_IDLE")]
-    assert found_in({"here": base64.b64encode(b"12345" + PLANTED["CANARY_IDLE"].encode() + b"6")}) == [("here", "CANARY_IDLE")]
+    assert found_in(
+        {"here": base64.b64encode(b"12345" + PLANTED["CANARY_IDLE"].encode() + b"6")}
+    ) == [("here", "CANARY_IDLE")]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from perdure import Budget
-from perdure.approvals import PendingApproval
 from perdure.clients import AgentClient, Turn
 from perdure.testing import ScriptedModel, call, calls
+from perdure.values.approvals import PendingApproval
 from perdure.worker import AgentWorker
 
 from ..conftest import eventually
@@ -112,7 +112,9 @@ async def test_cancel_ends_every_method_while_the_server_says_nothing(perdure_se
 
 @pytest.mark.accepts("U16")
 @pytest.mark.parametrize("name", UPDATES)
-async def test_cancel_and_timeout_end_an_update_that_no_worker_takes_in(perdure_server: str, name: str) -> None:
+async def test_cancel_and_timeout_end_an_update_that_no_worker_takes_in(
+    perdure_server: str, name: str
+) -> None:
     """They are the caller's, and no word about the workers."""
     method = METHODS[name]
     async with queue(perdure_server) as work:

@@ -1,4 +1,6 @@
-"""Turns whose agent has a chain of models: who is asked, in which order, and what the turn says of it."""
+"""Turns whose agent has a chain of models: who is asked, in which order, and what the turn says of
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +12,38 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from perdure import Agent, Budget, Media, ModelProfile, Outcome, Price, RequestOptions, Task, Text, Usage, UserMessage, errors, tool
-from perdure.activities.models import Provider
-from perdure.activities.signatures import CALL_MODEL
+from perdure import (
+    Agent,
+    Budget,
+    Media,
+    ModelProfile,
+    Outcome,
+    Price,
+    RequestOptions,
+    Task,
+    Text,
+    Usage,
+    UserMessage,
+    errors,
+    tool,
+)
+from perdure.activities.provider import Provider
 from perdure.errors import PerdureError
-from perdure.facts import CallFailed, ModelAnswered
-from perdure.messages import AssistantMessage, Thinking
-from perdure.reports import Tried
+from perdure.temporal.names import CALL_MODEL
 from perdure.testing import ScriptedModel, call, calls, fails, says
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import CallFailed, ModelAnswered
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Thinking
+from perdure.values.reports import Tried
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Runtime
 from .spending import queue, until
 
 BUSY = fails(errors.LLMUnavailableError("overloaded", context={"status": 529}))
-COME_BACK_LATER = fails(errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 120}))
+COME_BACK_LATER = fails(
+    errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 120})
+)
 UNKNOWN = fails(errors.LLMInvalidRequestError("no such model", context={"status": 404}))
 BAD_KEY = fails(errors.LLMAuthError("bad key", context={"status": 401}))
 
@@ -38,20 +56,30 @@ def look(number: int = 1) -> str:
 
 def app(models: str = "ab", *, providers: dict[str, Provider], **fields: Any) -> AgentWorker:
     """An agent whose models are `a:m`, `b:m` and so on, each its own provider."""
-    agent = Agent(**{"name": "asker", "model": [f"{name}:m" for name in models], "tools": [look], **fields})
-    return AgentWorker(agent, providers=providers, prices={f"{name}:*": Price.free() for name in models})
+    agent = Agent(
+        **{"name": "asker", "model": [f"{name}:m" for name in models], "tools": [look], **fields}
+    )
+    return AgentWorker(
+        agent, providers=providers, prices={f"{name}:*": Price.free() for name in models}
+    )
 
 
 async def attempts(client: RecordingClient, turn_id: str) -> list[str]:
     """The ids of the model calls of a turn, as its history has them."""
     events = (await client.temporal.get_workflow_handle(turn_id).fetch_history()).events
-    scheduled = (event.activity_task_scheduled_event_attributes for event in events if event.HasField("activity_task_scheduled_event_attributes"))
+    scheduled = (
+        event.activity_task_scheduled_event_attributes
+        for event in events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    )
     return [one.activity_id for one in scheduled if one.activity_type.name == CALL_MODEL]
 
 
 @pytest.mark.accepts("M1")
 async def test_model_that_fails_twice_is_benched_and_the_next_one_serves(runtime: Runtime) -> None:
-    """It is asked once more, not a third time, and not in the next step either; each attempt is an activity."""
+    """It is asked once more, not a third time, and not in the next step either; each attempt is an
+    activity.
+    """
     first, second = ScriptedModel(BUSY, BUSY), ScriptedModel(calls(call("look")), says("done"))
     async with runtime(app(providers={"a": first, "b": second})) as client:
         turn = await client.start("asker", "go")
@@ -62,7 +90,10 @@ async def test_model_that_fails_twice_is_benched_and_the_next_one_serves(runtime
     assert (first.call_count, second.call_count) == (2, 2)
     assert seen == ["step-1", "step-1.try-2", "step-1.try-3", "step-2"]
     overloaded = Tried(model="a:m", reason="LLM_UNAVAILABLE")
-    assert [step.tried for step in report.steps] == [(overloaded, overloaded), (Tried(model="a:m", reason="benched"),)]
+    assert [step.tried for step in report.steps] == [
+        (overloaded, overloaded),
+        (Tried(model="a:m", reason="benched"),),
+    ]
 
 
 @pytest.mark.accepts("M1")
@@ -77,7 +108,9 @@ async def test_model_that_failed_once_is_asked_once_more(runtime: Runtime) -> No
 
 @pytest.mark.accepts("M1")
 async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Runtime) -> None:
-    """A second turn hears from the worker that the first model is benched, sends nothing, and asks the next."""
+    """A second turn hears from the worker that the first model is benched, sends nothing, and asks
+    the next.
+    """
     first, second = ScriptedModel(COME_BACK_LATER), ScriptedModel("one", "two")
     async with runtime(app(providers={"a": first, "b": second})) as client:
         one = await client.run("asker", "go")
@@ -132,13 +165,22 @@ async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("M2")
 async def test_unknown_model_moves_on_without_penalty(runtime: Runtime) -> None:
-    """The next is asked at once; each step and each turn begins with the first again, for nothing is wrong with its health."""
-    first, second = ScriptedModel(*[UNKNOWN] * 5), ScriptedModel(*[calls(call("look")), says("done")] * 2, "done")
+    """The next is asked at once; each step and each turn begins with the first again, for nothing
+    is wrong with its health.
+    """
+    first, second = (
+        ScriptedModel(*[UNKNOWN] * 5),
+        ScriptedModel(*[calls(call("look")), says("done")] * 2, "done"),
+    )
     async with runtime(app(providers={"a": first, "b": second})) as client:
         reports = [await client.run("asker", text) for text in ("go", "go on", "and on")]
 
     unknown = (Tried(model="a:m", reason="LLM_INVALID_REQUEST"),)
-    assert [[step.tried for step in report.steps] for report in reports] == [[unknown] * 2, [unknown] * 2, [unknown]]
+    assert [[step.tried for step in report.steps] for report in reports] == [
+        [unknown] * 2,
+        [unknown] * 2,
+        [unknown],
+    ]
     assert (first.call_count, second.call_count) == (5, 5)
 
 
@@ -181,7 +223,12 @@ async def test_picture_goes_to_a_model_that_takes_pictures(runtime: Runtime) -> 
     first, second = ScriptedModel("words"), ScriptedModel("a cat")
     task = Task(content=(Text(text="What is it?"), Media(media_type="image/png", data="aGk=")))
     worker = app(providers={"a": first, "b": second})
-    worker = AgentWorker(worker.registry, providers=worker.providers, prices=worker.prices, profiles={"a:*": ModelProfile(media={})})
+    worker = AgentWorker(
+        worker.registry,
+        providers=worker.providers,
+        prices=worker.prices,
+        profiles={"a:*": ModelProfile(media={})},
+    )
     async with runtime(worker) as client:
         seen = await client.run("asker", task)
         said = await client.run("asker", "go")
@@ -195,7 +242,9 @@ async def test_alias_stands_for_a_chain(runtime: Runtime) -> None:
     """Agents name a tier, and the worker says which models serve it."""
     agent = Agent(name="asker", model="main")
     providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN), "b": ScriptedModel("done")}
-    async with runtime(AgentWorker(agent, models={"main": ["a:m", "b:m"]}, providers=providers)) as client:
+    async with runtime(
+        AgentWorker(agent, models={"main": ["a:m", "b:m"]}, providers=providers)
+    ) as client:
         assert (await client.run("asker", "go")).output == "done"
 
 
@@ -206,7 +255,10 @@ class Size(BaseModel):
 @pytest.mark.accepts("X2")
 async def test_error_of_the_output_names_the_model_that_answered(runtime: Runtime) -> None:
     """The second, after the first failed."""
-    providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN, UNKNOWN, UNKNOWN), "b": ScriptedModel("x", "y", _named("z", "big"))}
+    providers: dict[str, Provider] = {
+        "a": ScriptedModel(UNKNOWN, UNKNOWN, UNKNOWN),
+        "b": ScriptedModel("x", "y", _named("z", "big")),
+    }
     async with runtime(app(providers=providers, output=Size)) as client:
         with pytest.raises(errors.OutputInvalidError, match=r"^big: "):
             await client.run("asker", "go")
@@ -221,7 +273,10 @@ def _named(text: str, model: str) -> Any:
 async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
     """The turn pays what the second one costs, and what is left says so."""
     used = Usage(input_tokens=100, output_tokens=100)
-    providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN), "b": ScriptedModel(says("done", usage=used))}
+    providers: dict[str, Provider] = {
+        "a": ScriptedModel(UNKNOWN),
+        "b": ScriptedModel(says("done", usage=used)),
+    }
     agent = Agent(name="asker", model=["a:m", "b:m"], options=RequestOptions(max_output_tokens=100))
     prices = {"a:*": Price(input="1", output="1"), "b:*": Price(input="1000", output="2000")}
     async with runtime(AgentWorker(agent, providers=providers, prices=prices)) as client:
@@ -233,7 +288,9 @@ async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
 @pytest.mark.accepts("M7")
 async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -> None:
     """Whose signature they carry, only that model takes back."""
-    thought = AssistantMessage(parts=(Thinking(text="hm", signature="s"), call("look", call_id="c")))
+    thought = AssistantMessage(
+        parts=(Thinking(text="hm", signature="s"), call("look", call_id="c"))
+    )
     thinks = type(UNKNOWN)(answer=ModelAnswer(message=thought))
     first = ScriptedModel(thinks, COME_BACK_LATER)
     second = ScriptedModel("done")
@@ -249,12 +306,19 @@ async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -
 
 
 @pytest.mark.parametrize("first", [Price.free(), None], ids=["free", "without a price"])
-async def test_second_model_is_paid_also_where_the_first_costs_nothing(runtime: Runtime, first: Price | None) -> None:
+async def test_second_model_is_paid_also_where_the_first_costs_nothing(
+    runtime: Runtime, first: Price | None
+) -> None:
     """What it used at its price, not all that was reserved."""
     used = Usage(input_tokens=100, output_tokens=100)
-    providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN), "b": ScriptedModel(says("done", usage=used))}
+    providers: dict[str, Provider] = {
+        "a": ScriptedModel(UNKNOWN),
+        "b": ScriptedModel(says("done", usage=used)),
+    }
     prices = {**({"a:*": first} if first else {}), "b:*": Price(input="1000", output="2000")}
-    async with runtime(AgentWorker(Agent(name="asker", model=["a:m", "b:m"]), providers=providers, prices=prices)) as client:
+    async with runtime(
+        AgentWorker(Agent(name="asker", model=["a:m", "b:m"]), providers=providers, prices=prices)
+    ) as client:
         report = await client.run("asker", "go")
 
     assert (report.spent.usd, report.steps[0].cost) == (Decimal("0.3"), Decimal("0.3"))

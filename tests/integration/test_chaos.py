@@ -1,4 +1,5 @@
-"""Many turns at once on providers that do everything a provider can do wrong: each turn ends in time, and no bill is larger than what was booked.
+"""Many turns at once on providers that do everything a provider can do wrong: each turn ends in
+time, and no bill is larger than what was booked.
 
 `PERDURE_CHAOS_TURNS` says how many turns there are, `PERDURE_CHAOS_SEED` what luck they have.
 """
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 
 from perdure import Agent, AgentReport, Budget, Outcome, Price, RequestOptions, errors, tool
-from perdure.activities.models import Provider
+from perdure.activities.provider import Provider
 from perdure.activities.providers import Anthropic, OpenAIChat
 from perdure.clients import Turn
 from perdure.errors import PerdureError
@@ -38,7 +39,10 @@ BUDGET = Budget(usd="2", time=TIME)
 LATE_S = TIME.total_seconds() + 20
 """After its deadline a turn has a second to stop its call; the rest is for a busy machine."""
 
-STEPS: list[Reply] = [{"calls": [{"name": "look", "arguments": {"number": 1}}]}, {"calls": [{"name": "look", "arguments": {"number": 2}}]}]
+STEPS: list[Reply] = [
+    {"calls": [{"name": "look", "arguments": {"number": 1}}]},
+    {"calls": [{"name": "look", "arguments": {"number": 2}}]},
+]
 LAST: Reply = {"text": "done"}
 
 LUCK = {
@@ -74,7 +78,10 @@ KNOWN = {"answer", "drip", *SAID}
 
 
 class Chaotic(StubProvider):
-    """A provider with luck of its own for each request, by its turn and how often that has asked. It bills who gets an answer, or a part of one."""
+    """A provider with luck of its own for each request, by its turn and how often that has asked.
+
+    It bills who gets an answer, or a part of one.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(STEPS, then=LAST, price=per_million(*PRICE))
@@ -82,12 +89,16 @@ class Chaotic(StubProvider):
         self._asked: Counter[str] = Counter()
         self.lucks: defaultdict[str, list[str]] = defaultdict(list)
 
-    def served(self, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, str], Iterable[bytes]]:
+    def served(
+        self, body: dict[str, Any], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], Iterable[bytes]]:
         """Answer, or not."""
         task = task_of(body)
         with self._lock:
             self._asked[task] += 1
-            luck = random.Random(f"{SEED} {self._name} {task} {self._asked[task]}").choices(list(LUCK), list(LUCK.values()))[0]
+            luck = random.Random(f"{SEED} {self._name} {task} {self._asked[task]}").choices(
+                list(LUCK), list(LUCK.values())
+            )[0]
             self.lucks[task].append(luck)
         if luck in SAID:
             self._record(body, headers, Bill())
@@ -96,7 +107,9 @@ class Chaotic(StubProvider):
         status, own, content = self.answer(body, headers)
         if luck in USAGE:
             told = json.loads(content)
-            content = json.dumps({**told, "usage": dict.fromkeys(told["usage"], USAGE[luck])}).encode()
+            content = json.dumps(
+                {**told, "usage": dict.fromkeys(told["usage"], USAGE[luck])}
+            ).encode()
         return status, {**own, "content-length": str(len(content))}, self._unlucky(luck, content)
 
     def _unlucky(self, luck: str, content: bytes) -> Iterator[bytes]:
@@ -139,21 +152,43 @@ def look(number: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.accepts("U6", "U9", "B8", "B15", "M4", "M9")
-async def test_turns_on_chaotic_providers_end_in_time_and_book_every_bill(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer or a typed error; the bills of its two providers are no more than a turn booked, and that no more than its budget."""
+async def test_turns_on_chaotic_providers_end_in_time_and_book_every_bill(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer or a typed error; the bills of its two providers are no more than a turn booked,
+    and that no more than its budget.
+    """
     monkeypatch.setenv("CHAOS_KEY", "sk-chaos-0123456789")
     with Chaotic("one") as one, Chaotic("two") as two:
         providers: dict[str, Provider] = {
             "one": OpenAIChat(base_url=one.base_url, api_key_env="CHAOS_KEY", name="one"),
             "two": Anthropic(base_url=two.anthropic_url, api_key_env="CHAOS_KEY", name="two"),
         }
-        agent = Agent(name="asker", model=["one:m", "two:m"], tools=[look], options=RequestOptions(max_output_tokens=200))
-        prices = {f"{name}:*": Price(input=str(PRICE[0]), output=str(PRICE[1])) for name in providers}
+        agent = Agent(
+            name="asker",
+            model=["one:m", "two:m"],
+            tools=[look],
+            options=RequestOptions(max_output_tokens=200),
+        )
+        prices = {
+            f"{name}:*": Price(input=str(PRICE[0]), output=str(PRICE[1])) for name in providers
+        }
         async with runtime(AgentWorker(agent, providers=providers, prices=prices)) as client:
-            turns = [await client.start("asker", f"go {number}", budget=BUDGET) for number in range(TURNS)]
-            ends = dict(zip((f"go {number}" for number in range(TURNS)), await asyncio.gather(*map(ended, turns)), strict=True))
+            turns = [
+                await client.start("asker", f"go {number}", budget=BUDGET)
+                for number in range(TURNS)
+            ]
+            ends = dict(
+                zip(
+                    (f"go {number}" for number in range(TURNS)),
+                    await asyncio.gather(*map(ended, turns)),
+                    strict=True,
+                )
+            )
 
-    bills = {task: one.billed().get(task, Decimal()) + two.billed().get(task, Decimal()) for task in ends}
+    bills = {
+        task: one.billed().get(task, Decimal()) + two.billed().get(task, Decimal()) for task in ends
+    }
     booked = {task: report.spent.usd for task, (report, _, _) in ends.items()}
     lucks = {task: one.lucks[task] + two.lucks[task] for task in ends}
     outcomes = Counter(report.outcome for report, _, _ in ends.values())
@@ -162,8 +197,16 @@ async def test_turns_on_chaotic_providers_end_in_time_and_book_every_bill(runtim
     assert {task: booked[task] for task in ends if booked[task] > Decimal(2)} == {}
     certain = [task for task in ends if set(lucks[task]) <= KNOWN]
     assert len(certain) > TURNS // 4
-    assert {task: (bills[task], booked[task], lucks[task]) for task in certain if bills[task] != booked[task]} == {}
-    assert {task: type(error) for task, (_, error, _) in ends.items() if error is not None and type(error) not in TYPED} == {}
+    assert {
+        task: (bills[task], booked[task], lucks[task])
+        for task in certain
+        if bills[task] != booked[task]
+    } == {}
+    assert {
+        task: type(error)
+        for task, (_, error, _) in ends.items()
+        if error is not None and type(error) not in TYPED
+    } == {}
     assert {task: took for task, (_, _, took) in ends.items() if took > LATE_S} == {}
     assert outcomes[Outcome.COMPLETED] > TURNS // 4
     assert set(LUCK) == {luck for had in lucks.values() for luck in had} or TURNS < 200

@@ -8,14 +8,27 @@ from typing import Any, NoReturn
 import pytest
 
 from perdure import Budget, Outcome, RequestOptions, ToolContext, ToolMessage, errors, tool
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.errors import PerdureError
-from perdure.reports import Usage
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
+from perdure.values.reports import Usage
 
 from ..conftest import Runtime, eventually
-from .spending import SOON_S, TOKEN, Held, Improvised, app, at_most, ended, money_left, queue, report_of, spender, usage
+from .spending import (
+    SOON_S,
+    TOKEN,
+    Held,
+    Improvised,
+    app,
+    at_most,
+    ended,
+    money_left,
+    queue,
+    report_of,
+    spender,
+    usage,
+)
 
 AT_ONCE = {"retry_after_s": 0.01}
 SHORT = RequestOptions(max_output_tokens=1_000)
@@ -41,29 +54,56 @@ FREE = {
 """Of these a provider said itself that there is no answer."""
 
 TOLD: dict[str, PerdureError | Reply] = {
-    "half an answer": over(errors.LLMUnavailableError, status=200, charged=True, usage={"input_tokens": 690, "output_tokens": 10}, cost="0.7"),
+    "half an answer": over(
+        errors.LLMUnavailableError,
+        status=200,
+        charged=True,
+        usage={"input_tokens": 690, "output_tokens": 10},
+        cost="0.7",
+    ),
     "nothing": says("", usage=usage(700)),
 }
 """Of these it said what was used."""
 
 
 @pytest.mark.accepts("B8")
-async def test_attempt_without_an_answer_is_charged_by_what_is_known_of_it(runtime: Runtime) -> None:
-    """Nothing is known: its whole reservation. A status: nothing but the call. Usage: that. The next attempt has a reservation of its own."""
-    first = {task: fails(reply) if isinstance(reply, PerdureError) else reply for task, reply in {**CHARGED, **FREE, **TOLD}.items()}
-    models = {task: ScriptedModel(reply, says("done", usage=usage(200))) for task, reply in first.items()}
+async def test_attempt_without_an_answer_is_charged_by_what_is_known_of_it(
+    runtime: Runtime,
+) -> None:
+    """Nothing is known: its whole reservation.
+
+    A status: nothing but the call. Usage: that. The next attempt has a reservation of its own.
+    """
+    first = {
+        task: fails(reply) if isinstance(reply, PerdureError) else reply
+        for task, reply in {**CHARGED, **FREE, **TOLD}.items()
+    }
+    models = {
+        task: ScriptedModel(reply, says("done", usage=usage(200))) for task, reply in first.items()
+    }
     async with runtime(app(options=SHORT), model=ByTask(models)) as client:
-        turns = {task: await client.start("spender", task, budget=Budget(usd="5")) for task in models}
+        turns = {
+            task: await client.start("spender", task, budget=Budget(usd="5")) for task in models
+        }
         reports = {task: await report_of(turn) for task, turn in turns.items()}
 
-    charged = {task: money_left(model.requests[0]) - money_left(model.requests[1]) for task, model in models.items()}
+    charged = {
+        task: money_left(model.requests[0]) - money_left(model.requests[1])
+        for task, model in models.items()
+    }
     assert {task: charged[task] for task in FREE} == dict.fromkeys(FREE, Decimal(0))
     assert {task: charged[task] for task in TOLD} == dict.fromkeys(TOLD, Decimal("0.7"))
     for task in CHARGED:
         assert at_most(models[task].requests[0]) <= charged[task] <= 5
-    assert all(at_most(model.requests[1]) <= money_left(model.requests[1]) for model in models.values())
-    assert {task: report.cost for task, report in reports.items()} == {task: spent + Decimal("0.2") for task, spent in charged.items()}
-    assert {(report.output, report.model_calls, report.spent.model_calls) for report in reports.values()} == {("done", 2, 2)}
+    assert all(
+        at_most(model.requests[1]) <= money_left(model.requests[1]) for model in models.values()
+    )
+    assert {task: report.cost for task, report in reports.items()} == {
+        task: spent + Decimal("0.2") for task, spent in charged.items()
+    }
+    assert {
+        (report.output, report.model_calls, report.spent.model_calls) for report in reports.values()
+    } == {("done", 2, 2)}
 
 
 @pytest.mark.accepts("B8")
@@ -112,7 +152,9 @@ async def test_call_that_is_cancelled_is_charged(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("B8")
 async def test_every_attempt_that_is_lost_with_its_worker_is_charged(perdure_server: str) -> None:
-    """Two workers are stopped while the model thinks; after that nothing is left for a third attempt, and it is not made."""
+    """Two workers are stopped while the model thinks; after that nothing is left for a third
+    attempt, and it is not made.
+    """
     models = [Held("lost"), Held("lost"), ScriptedModel("never")]
     async with queue(perdure_server) as work:
         turn = await work.client.start("spender", "go", budget=Budget(usd="6"))
@@ -127,7 +169,11 @@ async def test_every_attempt_that_is_lost_with_its_worker_is_charged(perdure_ser
     first, second = models[0].requests[0], models[1].requests[0]
     assert at_most(first) <= money_left(first) - money_left(second)
     assert at_most(second) <= error.report.spent.usd - (money_left(first) - money_left(second))
-    assert (error.report.spent.usd <= 6, error.report.model_calls, models[2].call_count) == (True, 2, 0)
+    assert (error.report.spent.usd <= 6, error.report.model_calls, models[2].call_count) == (
+        True,
+        2,
+        0,
+    )
 
 
 @pytest.mark.accepts("B11")
@@ -153,8 +199,16 @@ async def test_tool_call_that_is_repeated_counts_again(perdure_server: str) -> N
         async with work.worker(app(tools=[fetch]), model):
             report = await report_of(turn)
 
-    assert (report.outcome, attempts, report.spent.tool_calls) == (Outcome.BUDGET_EXHAUSTED, [1, 2], 2)
-    assert [message.results[0].content for message in report.messages if isinstance(message, ToolMessage)] == ["fetched"]
+    assert (report.outcome, attempts, report.spent.tool_calls) == (
+        Outcome.BUDGET_EXHAUSTED,
+        [1, 2],
+        2,
+    )
+    assert [
+        message.results[0].content
+        for message in report.messages
+        if isinstance(message, ToolMessage)
+    ] == ["fetched"]
 
 
 # --- usage that cannot be true
@@ -172,7 +226,12 @@ UNBELIEVABLE = {
 @pytest.mark.accepts("B8")
 async def test_usage_that_cannot_be_true_never_counts_as_nothing(runtime: Runtime) -> None:
     """The step costs its whole reservation, and the next request knows."""
-    models = {task: ScriptedModel(calls(call("look"), text="hm", usage=used), says("done", usage=usage(100))) for task, used in UNBELIEVABLE.items()}
+    models = {
+        task: ScriptedModel(
+            calls(call("look"), text="hm", usage=used), says("done", usage=usage(100))
+        )
+        for task, used in UNBELIEVABLE.items()
+    }
     async with runtime(app(options=SHORT), model=ByTask(models)) as client:
         turns = [await client.start("spender", task, budget=Budget(usd="9")) for task in models]
         reports = [await report_of(turn) for turn in turns]
@@ -182,10 +241,16 @@ async def test_usage_that_cannot_be_true_never_counts_as_nothing(runtime: Runtim
         assert charged is not None
         assert at_most(model.requests[0]) <= charged <= 3
         assert money_left(model.requests[1]) == 9 - charged
-        assert (report.output, report.cost, report.steps[0].overrun) == ("done", charged + Decimal("0.1"), False)
+        assert (report.output, report.cost, report.steps[0].overrun) == (
+            "done",
+            charged + Decimal("0.1"),
+            False,
+        )
 
 
-async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(runtime: Runtime) -> None:
+async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(
+    runtime: Runtime,
+) -> None:
     """A thousand billion tokens: nobody can say what the next request would cost."""
     model = ScriptedModel(calls(call("look"), usage=Usage(input_tokens=10**12, output_tokens=10)))
     async with runtime(app(options=SHORT), model=model) as client:
@@ -203,7 +268,9 @@ async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(runt
 @pytest.mark.accepts("B15")
 @pytest.mark.parametrize("policy", ["fail", "finish", "pause"])
 @pytest.mark.parametrize("budget", [Budget(usd="5"), Budget(tokens=5_000)], ids=["money", "tokens"])
-async def test_bill_above_its_reservation_is_booked_whole_and_ends_the_turn(runtime: Runtime, policy: str, budget: Budget) -> None:
+async def test_bill_above_its_reservation_is_booked_whole_and_ends_the_turn(
+    runtime: Runtime, policy: str, budget: Budget
+) -> None:
     """No tool, no last answer, no pause: what a call may cost is not known any more."""
     ran: list[str] = []
 
@@ -241,4 +308,7 @@ async def test_bill_without_a_budget_is_never_too_high(runtime: Runtime) -> None
     async with runtime(app(spender()), model=model) as client:
         report = await client.run("spender", "go")
 
-    assert (report.cost, [step.overrun for step in report.steps]) == (Decimal("100.1"), [False, False])
+    assert (report.cost, [step.overrun for step in report.steps]) == (
+        Decimal("100.1"),
+        [False, False],
+    )

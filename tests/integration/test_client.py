@@ -1,4 +1,6 @@
-"""What callers do with turns: start, attach, find, wait, cancel; and what they are told when that cannot be."""
+"""What callers do with turns: start, attach, find, wait, cancel; and what they are told when that
+cannot be.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,25 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    PayloadCodec,
+)
 
-from perdure import Agent, AssistantMessage, Context, Outcome, Step, Task, Text, ToolMessage, UserMessage, errors, tool
+from perdure import (
+    Agent,
+    AssistantMessage,
+    Context,
+    Outcome,
+    Step,
+    Task,
+    Text,
+    ToolMessage,
+    UserMessage,
+    errors,
+    tool,
+)
 from perdure.clients import AgentClient
 from perdure.clients.agent_client import IfExists
 from perdure.testing import ScriptedModel, call, calls, fails, says
@@ -77,14 +95,18 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.mark.accepts("E3")
-async def test_same_id_attaches_to_the_finished_turn_and_pays_nothing(runtime: Runtime, new_id: str) -> None:
+async def test_same_id_attaches_to_the_finished_turn_and_pays_nothing(
+    runtime: Runtime, new_id: str
+) -> None:
     """The second run has the same report without a model call, also from another client."""
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
 
     async with runtime(ADDER, model=model) as client:
         first = await client.run(ADDER, "2 + 3?", id=new_id)
         second = await client.run("adder", Task(content="2 + 3?"), id=new_id)
-        third = await AgentClient.from_temporal(client.temporal, task_queue=client.task_queue).run(ADDER, "2 + 3?", id=new_id)
+        third = await AgentClient.from_temporal(client.temporal, task_queue=client.task_queue).run(
+            ADDER, "2 + 3?", id=new_id
+        )
 
     assert first.turn_id == new_id
     assert [second, third] == [first, first]
@@ -92,7 +114,9 @@ async def test_same_id_attaches_to_the_finished_turn_and_pays_nothing(runtime: R
 
 
 @pytest.mark.accepts("E3")
-async def test_same_id_attaches_to_the_failed_turn_and_raises_its_error(runtime: Runtime, new_id: str) -> None:
+async def test_same_id_attaches_to_the_failed_turn_and_raises_its_error(
+    runtime: Runtime, new_id: str
+) -> None:
     """A retried job gets the same class and the same report again."""
     model = ScriptedModel(fails(errors.LLMInvalidRequestError("no such parameter")))
 
@@ -110,7 +134,9 @@ async def test_same_id_attaches_to_the_failed_turn_and_raises_its_error(runtime:
 
 
 @pytest.mark.accepts("E3")
-async def test_same_id_attaches_to_the_running_turn(runtime: Runtime, gate: Gate, new_id: str) -> None:
+async def test_same_id_attaches_to_the_running_turn(
+    runtime: Runtime, gate: Gate, new_id: str
+) -> None:
     """Both callers wait for one turn; labels say nothing about the work, so they may differ."""
     model = ScriptedModel(calls(call("wait")), says("done"))
 
@@ -139,14 +165,22 @@ async def test_same_id_attaches_to_the_running_turn(runtime: Runtime, gate: Gate
     ],
     ids=["agent", "task", "task type", "context", "no context", "history"],
 )
-async def test_same_id_for_other_work_is_a_conflict(runtime: Runtime, new_id: str, other: dict[str, Any]) -> None:
+async def test_same_id_for_other_work_is_a_conflict(
+    runtime: Runtime, new_id: str, other: dict[str, Any]
+) -> None:
     """The error names the id, and nothing runs."""
     model = ScriptedModel(says("five"))
-    asked: dict[str, Any] = {"agent": ADDER, "task": "2 + 3?", "context": {"memory": "numbers are small"}}
+    asked: dict[str, Any] = {
+        "agent": ADDER,
+        "task": "2 + 3?",
+        "context": {"memory": "numbers are small"},
+    }
 
     async with runtime(ADDER, model=model) as client:
         await client.run(**asked, id=new_id)
-        again = await client.start("adder", "2 + 3?", context=Context(blocks={"memory": "numbers are small"}), id=new_id)
+        again = await client.start(
+            "adder", "2 + 3?", context=Context(blocks={"memory": "numbers are small"}), id=new_id
+        )
         with pytest.raises(errors.TurnConflictError, match=new_id):
             await client.start(**{**asked, **other}, id=new_id)
 
@@ -156,14 +190,18 @@ async def test_same_id_for_other_work_is_a_conflict(runtime: Runtime, new_id: st
 
 @pytest.mark.accepts("E3")
 async def test_restart_runs_a_finished_turn_anew(runtime: Runtime, new_id: str) -> None:
-    """Another run, other work allowed; the id leads to the new one, and the old one can still be read."""
+    """Another run, other work allowed; the id leads to the new one, and the old one can still be
+    read.
+    """
     model = ScriptedModel(says("five"), says("six"))
 
     async with runtime(ADDER, model=model) as client:
         first = await client.start(ADDER, "2 + 3?", id=new_id)
         await first.result()
         second = await client.start(ADDER, "3 + 3?", id=new_id, if_exists="restart")
-        outputs = [(await turn.result()).output for turn in (first, second, await client.get(new_id))]
+        outputs = [
+            (await turn.result()).output for turn in (first, second, await client.get(new_id))
+        ]
 
     assert outputs == ["five", "six", "six"]
     assert second.run_id != first.run_id
@@ -184,12 +222,17 @@ async def test_restart_ends_a_running_turn(runtime: Runtime, gate: Gate, new_id:
 
     assert report.output == "fresh"
     assert caught.value.report is not None
-    assert (caught.value.report.model_calls, caught.value.report.unstopped) == (1, ("step-1.call-1",))
+    assert (caught.value.report.model_calls, caught.value.report.unstopped) == (
+        1,
+        ("step-1.call-1",),
+    )
 
 
 @pytest.mark.accepts("E3")
 @pytest.mark.parametrize("is_over", [True, False], ids=["over", "running"])
-async def test_same_id_is_an_error_where_that_was_asked_for(runtime: Runtime, gate: Gate, new_id: str, is_over: bool) -> None:
+async def test_same_id_is_an_error_where_that_was_asked_for(
+    runtime: Runtime, gate: Gate, new_id: str, is_over: bool
+) -> None:
     """Even for the same work."""
     model = ScriptedModel(calls(call("wait")), says("done"))
 
@@ -207,7 +250,9 @@ async def test_same_id_is_an_error_where_that_was_asked_for(runtime: Runtime, ga
 
 
 @pytest.mark.parametrize("if_exists", ["attach", "restart", "error"])
-async def test_new_id_starts_a_turn_whatever_is_to_happen_to_an_old_one(runtime: Runtime, new_id: str, if_exists: IfExists) -> None:
+async def test_new_id_starts_a_turn_whatever_is_to_happen_to_an_old_one(
+    runtime: Runtime, new_id: str, if_exists: IfExists
+) -> None:
     """There is nothing to attach to."""
     async with runtime(ADDER, model=ScriptedModel(says("five"))) as client:
         report = await client.run(ADDER, "2 + 3?", id=new_id, if_exists=if_exists)
@@ -220,11 +265,17 @@ async def test_turn_without_an_id_is_named_after_its_agent(runtime: Runtime) -> 
     async with runtime(ADDER, model=ScriptedModel(says("five"), says("five"))) as client:
         ids = [(await client.run(ADDER, "2 + 3?")).turn_id for _ in range(2)]
 
-    assert [(name, len(rest)) for name, _, rest in (turn_id.partition("/") for turn_id in ids)] == [("adder", 12)] * 2
+    assert [(name, len(rest)) for name, _, rest in (turn_id.partition("/") for turn_id in ids)] == [
+        ("adder", 12)
+    ] * 2
     assert ids[0] != ids[1]
 
 
-@pytest.mark.parametrize("turn_id", ["x" * 100, "ü" * 100, "🚲" * 100, "a b/c?d=#e%20\"'"], ids=["letters", "umlauts", "wide", "signs"])
+@pytest.mark.parametrize(
+    "turn_id",
+    ["x" * 100, "ü" * 100, "🚲" * 100, "a b/c?d=#e%20\"'"],
+    ids=["letters", "umlauts", "wide", "signs"],
+)
 async def test_id_is_taken_as_it_is(runtime: Runtime, turn_id: str) -> None:
     """A hundred characters of any kind are the workflow's id, unchanged."""
     async with runtime(ADDER, model=ScriptedModel(says("five"))) as client:
@@ -253,7 +304,9 @@ async def test_id_that_is_empty_or_too_long_is_refused(runtime: Runtime, turn_id
     ],
     ids=["task", "context", "history", "labels"],
 )
-async def test_input_that_is_too_large_is_refused_before_it_is_sent(runtime: Runtime, new_id: str, large: dict[str, Any]) -> None:
+async def test_input_that_is_too_large_is_refused_before_it_is_sent(
+    runtime: Runtime, new_id: str, large: dict[str, Any]
+) -> None:
     """Typed, and no turn exists afterwards."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         with pytest.raises(errors.TooLargeError):
@@ -315,9 +368,13 @@ async def test_port_that_does_not_speak_is_an_unreachable_server() -> None:
 # --- the end
 
 
-async def test_result_needs_no_worker_once_the_turn_is_over(runtime: Runtime, perdure_server: str, new_id: str) -> None:
+async def test_result_needs_no_worker_once_the_turn_is_over(
+    runtime: Runtime, perdure_server: str, new_id: str
+) -> None:
     """A client that knows only the id reads the whole report after every worker is gone."""
-    async with runtime(ADDER, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five"))) as client:
+    async with runtime(
+        ADDER, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
+    ) as client:
         report = await client.run(ADDER, "2 + 3?", id=new_id)
 
     later = await AgentClient.connect(perdure_server)
@@ -347,7 +404,9 @@ async def test_on_step_is_called_with_every_step_in_order(runtime: Runtime) -> N
 
 
 @pytest.mark.accepts("O6")
-async def test_on_step_that_raises_changes_nothing(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+async def test_on_step_that_raises_changes_nothing(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is called again with the next step, the error is logged, and the report is whole."""
     seen: list[int] = []
 
@@ -355,16 +414,24 @@ async def test_on_step_that_raises_changes_nothing(runtime: Runtime, caplog: pyt
         seen.append(step.number)
         raise RuntimeError("observer is broken")
 
-    async with runtime(ADDER, model=ScriptedModel(calls(call("add", a=1, b=1)), says("done"))) as client:
+    async with runtime(
+        ADDER, model=ScriptedModel(calls(call("add", a=1, b=1)), says("done"))
+    ) as client:
         report = await client.run(ADDER, "go", on_step=broken)
 
     assert (report.output, seen) == ("done", [1, 2])
-    assert [record.message for record in caplog.records if record.exc_info] == ["on_step failed; the turn goes on"] * 2
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "on_step failed; the turn goes on"
+    ] * 2
 
 
 @pytest.mark.accepts("E4")
-async def test_cancelled_turn_says_why_and_keeps_what_it_did(runtime: Runtime, gate: Gate, new_id: str) -> None:
-    """The reason is in the error and in what a list shows; both calls have a result, and that of the second says that it was stopped."""
+async def test_cancelled_turn_says_why_and_keeps_what_it_did(
+    runtime: Runtime, gate: Gate, new_id: str
+) -> None:
+    """The reason is in the error and in what a list shows; both calls have a result, and that of
+    the second says that it was stopped.
+    """
     model = ScriptedModel(calls(call("add", a=2, b=3)), calls(call("wait")), says("never"))
     agent = replace(gate.agent, tools=[*gate.agent.tools, add])
 
@@ -380,9 +447,16 @@ async def test_cancelled_turn_says_why_and_keeps_what_it_did(runtime: Runtime, g
     report = caught.value.report
     assert report is not None
     assert (report.outcome, report.model_calls, report.unstopped) == (Outcome.CANCELLED, 2, ())
-    assert [(result.name, result.is_error) for step in report.steps for result in step.results] == [("add", False), ("wait", True)]
+    assert [(result.name, result.is_error) for step in report.steps for result in step.results] == [
+        ("add", False),
+        ("wait", True),
+    ]
     assert described.status == WorkflowExecutionStatus.CANCELED
-    assert (memo["outcome"], memo["reason"], memo["steps"]) == ("cancelled", "the customer has left", 2)
+    assert (memo["outcome"], memo["reason"], memo["steps"]) == (
+        "cancelled",
+        "the customer has left",
+        2,
+    )
 
 
 @pytest.mark.accepts("E4")
@@ -409,7 +483,9 @@ async def test_cancel_of_a_finished_turn_does_nothing(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("U12")
-async def test_report_of_a_terminated_turn_is_folded_from_history(runtime: Runtime, gate: Gate, new_id: str) -> None:
+async def test_report_of_a_terminated_turn_is_folded_from_history(
+    runtime: Runtime, gate: Gate, new_id: str
+) -> None:
     """No code of it ran, and still the steps, the messages and what was in flight are there."""
     model = ScriptedModel(calls(call("add", call_id="c1", a=2, b=3)), calls(call("wait")))
     agent = replace(gate.agent, tools=[*gate.agent.tools, add])
@@ -427,52 +503,100 @@ async def test_report_of_a_terminated_turn_is_folded_from_history(runtime: Runti
     assert isinstance(asked, AssistantMessage)
     assert report.outcome == Outcome.TERMINATED
     assert report.messages[:3] == (UserMessage.of("go"), asked, ToolMessage.of(asked.calls[0], "5"))
-    assert (len(report.steps), report.model_calls, report.tool_calls, report.unstopped) == (1, 2, 1, ("step-2.call-1",))
+    assert (len(report.steps), report.model_calls, report.tool_calls, report.unstopped) == (
+        1,
+        2,
+        1,
+        ("step-2.call-1",),
+    )
 
 
 @pytest.mark.accepts("U12")
-async def test_turn_whose_workflow_times_out_is_a_timeout_with_its_report(runtime: Runtime, gate: Gate, new_id: str) -> None:
+async def test_turn_whose_workflow_times_out_is_a_timeout_with_its_report(
+    runtime: Runtime, gate: Gate, new_id: str
+) -> None:
     """The server's own timeout, given by whoever started it, runs no code of the turn either."""
-    async with runtime(gate.agent, model=ScriptedModel(calls(call("wait"), text="one moment"))) as client:
+    async with runtime(
+        gate.agent, model=ScriptedModel(calls(call("wait"), text="one moment"))
+    ) as client:
         request = {"agent": "adder", "task": "go"}
-        await client.temporal.start_workflow("AgentTurn", request, id=new_id, task_queue=client.task_queue, execution_timeout=timedelta(seconds=2))
+        await client.temporal.start_workflow(
+            "AgentTurn",
+            request,
+            id=new_id,
+            task_queue=client.task_queue,
+            execution_timeout=timedelta(seconds=2),
+        )
         turn = await client.get(new_id)
         with pytest.raises(errors.TurnTimeoutError) as caught:
             await turn.result()
 
     report = caught.value.report
     assert report is not None
-    assert (report.outcome, report.output, report.unstopped) == (Outcome.TIMED_OUT, "one moment", ("step-1.call-1",))
+    assert (report.outcome, report.output, report.unstopped) == (
+        Outcome.TIMED_OUT,
+        "one moment",
+        ("step-1.call-1",),
+    )
 
 
 # --- other ways in
 
 
 @pytest.mark.accepts("E12")
-async def test_turn_started_with_temporals_own_command_line_runs(runtime: Runtime, perdure_server: str, new_id: str) -> None:
+async def test_turn_started_with_temporals_own_command_line_runs(
+    runtime: Runtime, perdure_server: str, new_id: str
+) -> None:
     """Plain JSON, nothing of Perdure; the client reads it like any other turn."""
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
 
     async with runtime(ADDER, model=model) as client:
         await temporal_cli(
-            *("workflow", "start", "--address", perdure_server, "--type", "AgentTurn", "--task-queue", client.task_queue),
-            *("--workflow-id", new_id, "--input", '{"agent": "adder", "task": "2 + 3?", "context": {"memory": "small"}}'),
+            *(
+                "workflow",
+                "start",
+                "--address",
+                perdure_server,
+                "--type",
+                "AgentTurn",
+                "--task-queue",
+                client.task_queue,
+            ),
+            *(
+                "--workflow-id",
+                new_id,
+                "--input",
+                '{"agent": "adder", "task": "2 + 3?", "context": {"memory": "small"}}',
+            ),
         )
         turn = await client.get(new_id)
         report = await turn.result()
         again = await client.run(ADDER, "2 + 3?", id=new_id, context={"memory": "small"})
 
     assert (report.output, report.agent, report.turn_id) == ("five", "adder", new_id)
-    assert model.requests[0].messages == (UserMessage(parts=(Text(text="<memory>\nsmall\n</memory>\n\n"), Text(text="2 + 3?"))),)
+    assert model.requests[0].messages == (
+        UserMessage(parts=(Text(text="<memory>\nsmall\n</memory>\n\n"), Text(text="2 + 3?"))),
+    )
     assert again == report
 
 
 @pytest.mark.accepts("U10")
-async def test_turn_started_with_the_wrong_json_fails_with_the_reason(runtime: Runtime, perdure_server: str, new_id: str) -> None:
+async def test_turn_started_with_the_wrong_json_fails_with_the_reason(
+    runtime: Runtime, perdure_server: str, new_id: str
+) -> None:
     """A person at a keyboard gets it wrong, and is told what is missing."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         await temporal_cli(
-            *("workflow", "start", "--address", perdure_server, "--type", "AgentTurn", "--task-queue", client.task_queue),
+            *(
+                "workflow",
+                "start",
+                "--address",
+                perdure_server,
+                "--type",
+                "AgentTurn",
+                "--task-queue",
+                client.task_queue,
+            ),
             *("--workflow-id", new_id, "--input", '{"agent": "adder", "tusk": "2 + 3?"}'),
         )
         turn = await client.get(new_id)
@@ -484,7 +608,9 @@ async def test_turn_started_with_the_wrong_json_fails_with_the_reason(runtime: R
 async def temporal_cli(*arguments: str) -> None:
     """Run the `temporal` binary that stands beside this interpreter."""
     binary = f"{sys.executable.rpartition('/')[0]}/temporal"
-    done = await asyncio.to_thread(subprocess.run, [binary, *arguments], capture_output=True, text=True, check=False)
+    done = await asyncio.to_thread(
+        subprocess.run, [binary, *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -492,27 +618,56 @@ class Squeezed(PayloadCodec):
     """Makes everything unreadable, as encryption would."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [Payload(metadata={"encoding": b"binary/squeezed"}, data=zlib.compress(item.SerializeToString())) for item in payloads]
+        return [
+            Payload(
+                metadata={"encoding": b"binary/squeezed"},
+                data=zlib.compress(item.SerializeToString()),
+            )
+            for item in payloads
+        ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [Payload.FromString(zlib.decompress(item.data)) if item.metadata.get("encoding") == b"binary/squeezed" else item for item in payloads]
+        return [
+            Payload.FromString(zlib.decompress(item.data))
+            if item.metadata.get("encoding") == b"binary/squeezed"
+            else item
+            for item in payloads
+        ]
 
 
-SQUEEZED = DataConverter(payload_codec=Squeezed(), failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+SQUEEZED = DataConverter(
+    payload_codec=Squeezed(), failure_converter_class=DefaultFailureConverterWithEncodedAttributes
+)
 
 
-@pytest.mark.parametrize("converter", [pydantic_data_converter, SQUEEZED], ids=["pydantic", "codec"])
-async def test_turn_runs_with_the_data_converter_of_ones_own_client(perdure_server: str, new_id: str, converter: DataConverter) -> None:
-    """A whole turn with tools, an attach, and a failed one: worker and caller share the converter and nothing else."""
-    model = ScriptedModel(calls(call("add", a=2, b=3)), says("five it is"), fails(errors.LLMInvalidRequestError("a secret reason")))
+@pytest.mark.parametrize(
+    "converter", [pydantic_data_converter, SQUEEZED], ids=["pydantic", "codec"]
+)
+async def test_turn_runs_with_the_data_converter_of_ones_own_client(
+    perdure_server: str, new_id: str, converter: DataConverter
+) -> None:
+    """A whole turn with tools, an attach, and a failed one: worker and caller share the converter
+    and nothing else.
+    """
+    model = ScriptedModel(
+        calls(call("add", a=2, b=3)),
+        says("five it is"),
+        fails(errors.LLMInvalidRequestError("a secret reason")),
+    )
     queue = f"test-{secrets.token_hex(6)}"
     app = AgentWorker(ADDER, task_queue=queue, providers={"scripted": model})
-    at_work, at_home = await asyncio.gather(*(Client.connect(perdure_server, data_converter=converter) for _ in range(2)))
+    at_work, at_home = await asyncio.gather(
+        *(Client.connect(perdure_server, data_converter=converter) for _ in range(2))
+    )
 
     async with app.running(at_work):
         caller = RecordingClient(at_home, queue)
-        report = await caller.run(ADDER, "how much is 2 + 3?", id=new_id, context={"memory": "numbers are small"})
-        attached = await caller.run(ADDER, "how much is 2 + 3?", id=new_id, context={"memory": "numbers are small"})
+        report = await caller.run(
+            ADDER, "how much is 2 + 3?", id=new_id, context={"memory": "numbers are small"}
+        )
+        attached = await caller.run(
+            ADDER, "how much is 2 + 3?", id=new_id, context={"memory": "numbers are small"}
+        )
         with pytest.raises(errors.LLMInvalidRequestError, match="a secret reason") as caught:
             await caller.run(ADDER, "and now?", history=report.messages)
         history = await caller.history(await caller.get(new_id))
@@ -521,8 +676,14 @@ async def test_turn_runs_with_the_data_converter_of_ones_own_client(perdure_serv
     assert attached == report
     assert caught.value.report is not None
     assert (caught.value.report.outcome, len(caught.value.report.messages)) == (Outcome.FAILED, 5)
-    readable = [word for word in ("how much", "numbers are small", "five it is") if word.encode() in history_bytes(history.events)]
-    assert readable == ([] if converter is SQUEEZED else ["how much", "numbers are small", "five it is"])
+    readable = [
+        word
+        for word in ("how much", "numbers are small", "five it is")
+        if word.encode() in history_bytes(history.events)
+    ]
+    assert readable == (
+        [] if converter is SQUEEZED else ["how much", "numbers are small", "five it is"]
+    )
 
 
 def history_bytes(events: Sequence[Any]) -> bytes:
@@ -530,13 +691,21 @@ def history_bytes(events: Sequence[Any]) -> bytes:
 
 
 @pytest.mark.accepts("O13")
-async def test_queue_that_nobody_polls_is_said_within_ten_seconds(perdure_server: str, new_id: str, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning with the queue's name and the command that helps; the turn waits on and runs when a worker comes."""
+async def test_queue_that_nobody_polls_is_said_within_ten_seconds(
+    perdure_server: str, new_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning with the queue's name and the command that helps; the turn waits on and runs when
+    a worker comes.
+    """
     queue = f"test-{secrets.token_hex(6)}"
     client = await AgentClient.connect(perdure_server, task_queue=queue)
 
     def warnings() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name == "perdure" and record.levelno == logging.WARNING]
+        return [
+            record.getMessage()
+            for record in caplog.records
+            if record.name == "perdure" and record.levelno == logging.WARNING
+        ]
 
     turn = await client.start(ADDER, "2 + 3?", id=new_id)
     waiting = asyncio.create_task(turn.result())
@@ -560,7 +729,9 @@ Start = Callable[[AgentClient], Awaitable[object]]
     [lambda client: client.start(ADDER, "go"), lambda client: client.get("any")],
     ids=["start", "get"],
 )
-async def test_namespace_that_does_not_exist_is_said_in_the_error(perdure_server: str, act: Start) -> None:
+async def test_namespace_that_does_not_exist_is_said_in_the_error(
+    perdure_server: str, act: Start
+) -> None:
     """Whatever is tried, the caller gets an error of ours that names the namespace."""
     client = await AgentClient.connect(perdure_server, namespace="nowhere")
 
@@ -583,5 +754,8 @@ async def test_report_holds_the_answer_as_parts_and_as_text(runtime: Runtime) ->
 @pytest.mark.parametrize("address", ["foo bar", "http://x:y:z"])
 async def test_address_that_is_none_is_a_configuration_error(address: str) -> None:
     """It quotes the address and shows what one looks like."""
-    with pytest.raises(errors.ConfigurationError, match=r"is not an address of a Temporal server, such as localhost:7233"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=r"is not an address of a Temporal server, such as localhost:7233",
+    ):
         await AgentClient.connect(address)

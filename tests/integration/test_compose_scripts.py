@@ -1,4 +1,6 @@
-"""The command of deploy/compose.yaml that prepares the namespace, run on the session's server, as its container would."""
+"""The command of deploy/compose.yaml that prepares the namespace, run on the session's server, as
+its container would.
+"""
 
 import asyncio
 import os
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
-from perdure.activities.connection import connect
+from perdure.temporal.connect import connect
 
 yaml: Any = pytest.importorskip("yaml", reason="PyYAML is in the extras dev and deploy")
 
@@ -23,14 +25,22 @@ def run(command: list[str], environment: dict[str, str]) -> subprocess.Completed
 
 
 async def test_namespace_is_created_once_and_then_left_as_it_is(perdure_server: str) -> None:
-    """The service runs at every `up`, so the second time it must do nothing, and say that all is well."""
+    """The service runs at every `up`, so the second time it must do nothing, and say that all is
+    well.
+    """
     service = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]["temporal-namespace"]
     command = [*service["entrypoint"], *service["command"]]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {"PATH": path, "TEMPORAL_ADDRESS": perdure_server, "TEMPORAL_NAMESPACE": "composed"}
+    environment = {
+        "PATH": path,
+        "TEMPORAL_ADDRESS": perdure_server,
+        "TEMPORAL_NAMESPACE": "composed",
+    }
     first, second = [await asyncio.to_thread(run, command, environment) for _ in range(2)]
     client = await connect(perdure_server)
-    described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="composed"))
+    described = await client.workflow_service.describe_namespace(
+        DescribeNamespaceRequest(namespace="composed")
+    )
 
     assert (first.returncode, second.returncode) == (0, 0), (first.stderr, second.stderr)
     assert "composed was created" in first.stdout

@@ -7,15 +7,37 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from perdure import Agent, Budget, Delegate, Outcome, Registry, Task, TurnInfo, UserMessage, errors, tool
-from perdure.approvals import PendingApproval
+from perdure import (
+    Agent,
+    Budget,
+    Delegate,
+    Outcome,
+    Registry,
+    Task,
+    TurnInfo,
+    UserMessage,
+    errors,
+    tool,
+)
 from perdure.clients import AgentClient, Turn
-from perdure.messages import ToolCall
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.values.approvals import PendingApproval
+from perdure.values.messages import ToolCall
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime, eventually
-from .delegating import FREE, app, delegate, editor, entries, researcher, results, spawn, used, writer
+from .delegating import (
+    FREE,
+    app,
+    delegate,
+    editor,
+    entries,
+    researcher,
+    results,
+    spawn,
+    used,
+    writer,
+)
 
 TOOLS = ("list_agents", "delegate_to_agent", "spawn_agents")
 
@@ -27,7 +49,9 @@ def look(number: int = 1) -> str:
 
 
 @pytest.mark.accepts("D1")
-async def test_agent_with_delegates_gets_three_tools_and_one_without_gets_none(runtime: Runtime) -> None:
+async def test_agent_with_delegates_gets_three_tools_and_one_without_gets_none(
+    runtime: Runtime,
+) -> None:
     """After its own, over its delegates alone, however many the registry holds."""
     models = {"editor": ScriptedModel("done"), "loner": ScriptedModel("done")}
     loner = Agent(name="loner", model="scripted:loner", tools=[look])
@@ -46,15 +70,25 @@ async def test_agent_with_delegates_gets_three_tools_and_one_without_gets_none(r
 @pytest.mark.parametrize(
     ("agents", "listed"),
     [
-        ([writer(), researcher()], [{"name": "researcher", "description": "Finds facts."}, {"name": "writer", "description": "Writes texts."}]),
+        (
+            [writer(), researcher()],
+            [
+                {"name": "researcher", "description": "Finds facts."},
+                {"name": "writer", "description": "Writes texts."},
+            ],
+        ),
         ([], []),
     ],
     ids=["others", "alone"],
 )
-async def test_list_of_agents_is_sorted_and_without_oneself(runtime: Runtime, agents: list[Agent], listed: list[dict[str, str]]) -> None:
+async def test_list_of_agents_is_sorted_and_without_oneself(
+    runtime: Runtime, agents: list[Agent], listed: list[dict[str, str]]
+) -> None:
     """With all of the registry as delegates; alone, the list is empty."""
     model = ScriptedModel(calls(call("list_agents")), says("done"))
-    async with runtime(AgentWorker([editor(delegates="all"), *agents], prices=FREE), model={"editor": model}) as client:
+    async with runtime(
+        AgentWorker([editor(delegates="all"), *agents], prices=FREE), model={"editor": model}
+    ) as client:
         await client.run("editor", "go")
 
     [result] = results(model)
@@ -70,7 +104,10 @@ async def test_agent_of_a_factory_is_listed_with_its_docstring(runtime: Runtime)
         return Agent(name="maker", model="scripted:maker")
 
     model = ScriptedModel(calls(call("list_agents")), says("done"))
-    async with runtime(AgentWorker(Registry([editor(delegates="all"), maker]), prices=FREE), model={"editor": model}) as client:
+    async with runtime(
+        AgentWorker(Registry([editor(delegates="all"), maker]), prices=FREE),
+        model={"editor": model},
+    ) as client:
         await client.run("editor", "go")
 
     [result] = results(model)
@@ -79,10 +116,17 @@ async def test_agent_of_a_factory_is_listed_with_its_docstring(runtime: Runtime)
 
 @pytest.mark.accepts("D3")
 async def test_delegate_is_a_child_workflow_that_sees_only_its_task(runtime: Runtime) -> None:
-    """Its id is readable, its answer is the result of the call, and the report of the parent has it."""
-    models = {"editor": ScriptedModel(delegate("researcher", "How long?"), says("30 days it is")), "researcher": ScriptedModel("30 days")}
+    """Its id is readable, its answer is the result of the call, and the report of the parent has
+    it.
+    """
+    models = {
+        "editor": ScriptedModel(delegate("researcher", "How long?"), says("30 days it is")),
+        "researcher": ScriptedModel("30 days"),
+    }
     async with runtime(app(), model=models) as client:
-        turn = await client.start("editor", "Write about notice", id="ticket-1", labels={"team": "hr"})
+        turn = await client.start(
+            "editor", "Write about notice", id="ticket-1", labels={"team": "hr"}
+        )
         report = await turn.result()
         child = await client.get("ticket-1/researcher-1")
         inside = await child.result()
@@ -105,7 +149,10 @@ async def test_delegate_is_a_child_workflow_that_sees_only_its_task(runtime: Run
 
 ODD = [
     (call("delegate_to_agent", agent="editor", task="x"), "cannot delegate to itself"),
-    (call("delegate_to_agent", agent="nobody", task="x"), "there is no agent named 'nobody' to delegate to; there are: researcher, writer"),
+    (
+        call("delegate_to_agent", agent="nobody", task="x"),
+        "there is no agent named 'nobody' to delegate to; there are: researcher, writer",
+    ),
     (call("delegate_to_agent", agent="researcher"), "task is missing"),
     (call("delegate_to_agent", agent="researcher", task="  "), "task is missing"),
     (call("delegate_to_agent", agent=3, task="x"), "agent is missing, or no text"),
@@ -113,15 +160,30 @@ ODD = [
     (call("delegate_to_agent").model_copy(update={"arguments": "[]"}), "agent is missing"),
     (call("spawn_agents", tasks="all"), "tasks is missing"),
     (call("spawn_agents", tasks=[{"agent": "researcher"}]), "task 1: task is missing"),
-    (call("spawn_agents", tasks=[{"agent": "researcher", "task": "x"}, {"agent": "editor", "task": "y"}]), "cannot delegate to itself"),
-    (call("spawn_agents", tasks=[{"agent": "researcher", "task": "x"}] * 6), "6 agents at once are more than 5"),
+    (
+        call(
+            "spawn_agents",
+            tasks=[{"agent": "researcher", "task": "x"}, {"agent": "editor", "task": "y"}],
+        ),
+        "cannot delegate to itself",
+    ),
+    (
+        call("spawn_agents", tasks=[{"agent": "researcher", "task": "x"}] * 6),
+        "6 agents at once are more than 5",
+    ),
 ]
 
 
 @pytest.mark.accepts("D4", "D8")
-@pytest.mark.parametrize(("asked", "reason"), ODD, ids=lambda one: one if isinstance(one, str) else "")
-async def test_what_a_guard_refuses_is_an_error_result_and_starts_nothing(runtime: Runtime, asked: ToolCall, reason: str) -> None:
-    """Itself, an unknown agent, arguments that are none, too many at once; one such task in a batch refuses all of it."""
+@pytest.mark.parametrize(
+    ("asked", "reason"), ODD, ids=lambda one: one if isinstance(one, str) else ""
+)
+async def test_what_a_guard_refuses_is_an_error_result_and_starts_nothing(
+    runtime: Runtime, asked: ToolCall, reason: str
+) -> None:
+    """Itself, an unknown agent, arguments that are none, too many at once; one such task in a batch
+    refuses all of it.
+    """
     model = ScriptedModel(calls(asked), says("done"))
     async with runtime(app(), model={"editor": model}) as client:
         report = await client.run("editor", "go")
@@ -162,8 +224,16 @@ async def test_depth_is_the_least_of_all_above(runtime: Runtime) -> None:
 async def test_cycle_ends_at_the_depth_limit(runtime: Runtime) -> None:
     """A delegates to B, B to A, and so on: three levels below the root."""
     other = {"editor": "researcher", "researcher": "editor"}
-    models = {name: ScriptedModel(*[delegate(other[name], "go on") for _ in range(2)], *[says(f"{name} ends") for _ in range(4)]) for name in other}
-    worker = AgentWorker([editor(delegates=["researcher"]), researcher(delegates=["editor"])], prices=FREE)
+    models = {
+        name: ScriptedModel(
+            *[delegate(other[name], "go on") for _ in range(2)],
+            *[says(f"{name} ends") for _ in range(4)],
+        )
+        for name in other
+    }
+    worker = AgentWorker(
+        [editor(delegates=["researcher"]), researcher(delegates=["editor"])], prices=FREE
+    )
     async with runtime(worker, model=models) as client:
         turn = await client.start("editor", "go", id="cycle")
         report = await turn.result()
@@ -172,27 +242,44 @@ async def test_cycle_ends_at_the_depth_limit(runtime: Runtime) -> None:
     while level:
         ids.append(level[0].turn_id)
         level = level[0].children
-    assert ids == ["cycle/researcher-1", "cycle/researcher-1/editor-1", "cycle/researcher-1/editor-1/researcher-1"]
+    assert ids == [
+        "cycle/researcher-1",
+        "cycle/researcher-1/editor-1",
+        "cycle/researcher-1/editor-1/researcher-1",
+    ]
 
 
 @pytest.mark.accepts("D14")
 async def test_number_of_children_of_a_turn_is_limited(runtime: Runtime) -> None:
     """The third is refused where two may be started, and said so."""
-    model = ScriptedModel(*[delegate("writer", f"text {number}") for number in range(3)], says("done"))
+    model = ScriptedModel(
+        *[delegate("writer", f"text {number}") for number in range(3)], says("done")
+    )
     scripts = {f"text {number}": ScriptedModel("ok") for number in range(3)} | {"go": model}
     async with runtime(app(max_children=2), model=ByTask(scripts)) as client:
         report = await client.run("editor", "go")
 
     assert "may start 2 agents, and 0 of them are left" in results(model)[0].content
-    assert [child.turn_id.rpartition("/")[2] for child in report.children] == ["writer-1", "writer-2"]
+    assert [child.turn_id.rpartition("/")[2] for child in report.children] == [
+        "writer-1",
+        "writer-2",
+    ]
 
 
 @pytest.mark.accepts("D18", "D19")
 async def test_number_of_turns_of_a_tree_is_limited(runtime: Runtime) -> None:
     """A delegate is refused more than its part; its parent uses what is left, and no more."""
-    researching = ScriptedModel(delegate("writer", "below"), delegate("writer", "too many"), says("found"))
-    model = ScriptedModel(delegate("researcher", "research"), *[delegate("writer", f"text {number}") for number in range(3)], says("done"))
-    scripts = {"research": researching, "below": ScriptedModel("ok"), "go": model} | {f"text {number}": ScriptedModel("ok") for number in range(3)}
+    researching = ScriptedModel(
+        delegate("writer", "below"), delegate("writer", "too many"), says("found")
+    )
+    model = ScriptedModel(
+        delegate("researcher", "research"),
+        *[delegate("writer", f"text {number}") for number in range(3)],
+        says("done"),
+    )
+    scripts = {"research": researching, "below": ScriptedModel("ok"), "go": model} | {
+        f"text {number}": ScriptedModel("ok") for number in range(3)
+    }
     agents = researcher(delegates=["writer"]), writer()
     async with runtime(app(*agents, max_descendants=4), model=ByTask(scripts)) as client:
         report = await client.run("editor", "go")
@@ -200,13 +287,22 @@ async def test_number_of_turns_of_a_tree_is_limited(runtime: Runtime) -> None:
     refusal = "nothing was started: the tree of agents is limited, and 0 more of them are left here"
     assert refusal in results(researching)[0].content
     assert [len(child.children) for child in report.children] == [1, 0, 0]
-    assert [refusal in step.results[0].content for step in report.steps[:-1]] == [False, False, False, True]
+    assert [refusal in step.results[0].content for step in report.steps[:-1]] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.accepts("D6")
-async def test_spawned_agents_overlap_and_their_results_are_in_input_order(runtime: Runtime) -> None:
+async def test_spawned_agents_overlap_and_their_results_are_in_input_order(
+    runtime: Runtime,
+) -> None:
     """The slowest comes first in the input, and first in the result."""
-    model = ScriptedModel(spawn(("writer", "slow"), ("researcher", "quick"), ("writer", "middle")), says("done"))
+    model = ScriptedModel(
+        spawn(("writer", "slow"), ("researcher", "quick"), ("writer", "middle")), says("done")
+    )
     scripts = {
         "go": model,
         "slow": ScriptedModel(says("s", delay=timedelta(seconds=1.5))),
@@ -244,12 +340,25 @@ async def test_empty_batch_is_an_empty_list(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("D7")
 @pytest.mark.parametrize("mode", ["cancel", "collect"])
-async def test_first_error_cancels_the_others_or_all_are_collected(runtime: Runtime, mode: str) -> None:
+async def test_first_error_cancels_the_others_or_all_are_collected(
+    runtime: Runtime, mode: str
+) -> None:
     """What a cancelled one did is kept in its entry."""
-    held = ScriptedModel(calls(call("look"), text="half"), says("whole", delay=timedelta(seconds=2 if mode == "collect" else 60)))
+    held = ScriptedModel(
+        calls(call("look"), text="half"),
+        says("whole", delay=timedelta(seconds=2 if mode == "collect" else 60)),
+    )
     model = ScriptedModel(spawn(("writer", "long"), ("researcher", "broken")), says("done"))
-    scripts = {"go": model, "long": held, "broken": ScriptedModel(says("", delay=timedelta(seconds=1)), fails(errors.LLMAuthError("no key")))}
-    scripts["broken"] = ScriptedModel(fails(errors.LLMAuthError("no key"), delay=timedelta(seconds=1)))
+    scripts = {
+        "go": model,
+        "long": held,
+        "broken": ScriptedModel(
+            says("", delay=timedelta(seconds=1)), fails(errors.LLMAuthError("no key"))
+        ),
+    }
+    scripts["broken"] = ScriptedModel(
+        fails(errors.LLMAuthError("no key"), delay=timedelta(seconds=1))
+    )
     worker = app(researcher(), writer(tools=[look]), on_child_error=mode)
     async with runtime(worker, model=ByTask(scripts)) as client:
         report = await client.run("editor", "go", id=f"first-error-{mode}")
@@ -266,7 +375,9 @@ async def test_first_error_cancels_the_others_or_all_are_collected(runtime: Runt
 
 @pytest.mark.accepts("D9", "D10")
 async def test_child_has_its_own_tools_then_those_of_its_parent(runtime: Runtime) -> None:
-    """A name that both have is the child's own; each tool runs the code of its owner; what is not allowed is not offered."""
+    """A name that both have is the child's own; each tool runs the code of its owner; what is not
+    allowed is not offered.
+    """
 
     @tool(name="common")
     def of_parent() -> str:
@@ -284,7 +395,11 @@ async def test_child_has_its_own_tools_then_those_of_its_parent(runtime: Runtime
         "editor": ScriptedModel(delegate("writer", "write"), says("done")),
         "writer": ScriptedModel(calls(call("common"), call("look", number=2)), says("text")),
     }
-    worker = app(writer(tools=[of_child]), tools=[of_parent, look, secret], delegates=[Delegate("writer", allowed_tools=["common", "look"])])
+    worker = app(
+        writer(tools=[of_child]),
+        tools=[of_parent, look, secret],
+        delegates=[Delegate("writer", allowed_tools=["common", "look"])],
+    )
     async with runtime(worker, model=models) as client:
         await client.run("editor", "go")
 
@@ -293,7 +408,9 @@ async def test_child_has_its_own_tools_then_those_of_its_parent(runtime: Runtime
 
 
 @pytest.mark.accepts("D10")
-async def test_inherited_tool_outside_what_the_parent_may_is_not_offered_and_a_call_of_it_is_unknown(runtime: Runtime) -> None:
+async def test_inherited_tool_outside_what_the_parent_may_is_not_offered_and_a_call_of_it_is_unknown(
+    runtime: Runtime,
+) -> None:
     """The parent's turn may only delegate, so its child inherits nothing."""
     models = {
         "editor": ScriptedModel(delegate("writer", "write"), says("done")),
@@ -309,7 +426,9 @@ async def test_inherited_tool_outside_what_the_parent_may_is_not_offered_and_a_c
 async def test_tools_are_inherited_over_two_levels_or_not_at_all(runtime: Runtime) -> None:
     """With `inherit=False`, a delegate has only its own."""
     models = {
-        "editor": ScriptedModel(delegate("researcher", "find"), delegate("writer", "alone"), says("done")),
+        "editor": ScriptedModel(
+            delegate("researcher", "find"), delegate("writer", "alone"), says("done")
+        ),
         "researcher": ScriptedModel(delegate("writer", "with all"), says("found")),
     }
     scripts = {
@@ -318,7 +437,12 @@ async def test_tools_are_inherited_over_two_levels_or_not_at_all(runtime: Runtim
         "with all": ScriptedModel(calls(call("look")), says("ok")),
         "alone": ScriptedModel("no"),
     }
-    worker = app(researcher(delegates=["writer"]), writer(), tools=[look], delegates=["researcher", Delegate("writer", inherit=False)])
+    worker = app(
+        researcher(delegates=["writer"]),
+        writer(),
+        tools=[look],
+        delegates=["researcher", Delegate("writer", inherit=False)],
+    )
     async with runtime(worker, model=ByTask(scripts)) as client:
         await client.run("editor", "go")
 
@@ -334,7 +458,10 @@ async def test_delegation_without_delegates_is_an_unknown_tool(runtime: Runtime)
     async with runtime(app(delegates=[]), model={"editor": model}) as client:
         report = await client.run("editor", "go")
 
-    assert results(model)[0].content == "There is no tool named 'delegate_to_agent'. The tools are: none."
+    assert (
+        results(model)[0].content
+        == "There is no tool named 'delegate_to_agent'. The tools are: none."
+    )
     assert report.children == ()
 
 
@@ -342,8 +469,14 @@ async def test_delegation_without_delegates_is_an_unknown_tool(runtime: Runtime)
 async def test_cancel_reaches_every_descendant_with_its_reason(runtime: Runtime) -> None:
     """Three levels; each ends cancelled, with the work it did, and nothing keeps running."""
     held = ScriptedModel(says("never", delay=timedelta(seconds=60)))
-    scripts = {"go": ScriptedModel(delegate("researcher", "find")), "find": ScriptedModel(delegate("writer", "write")), "write": held}
-    async with runtime(app(researcher(delegates=["writer"]), writer()), model=ByTask(scripts)) as client:
+    scripts = {
+        "go": ScriptedModel(delegate("researcher", "find")),
+        "find": ScriptedModel(delegate("writer", "write")),
+        "write": held,
+    }
+    async with runtime(
+        app(researcher(delegates=["writer"]), writer()), model=ByTask(scripts)
+    ) as client:
         turn = await client.start("editor", "go", id="stopped")
         await eventually(lambda: bool(held.requests), "the model is asked three levels down")
         await turn.cancel("enough of it")
@@ -359,11 +492,17 @@ async def test_cancel_reaches_every_descendant_with_its_reason(runtime: Runtime)
     assert outcomes == ["cancelled", "cancelled"]
     assert stopped.value.report is not None
     [child] = stopped.value.report.children
-    assert (child.outcome, child.children[0].outcome, child.children[0].turn_id) == ("cancelled", "cancelled", "stopped/researcher-1/writer-1")
+    assert (child.outcome, child.children[0].outcome, child.children[0].turn_id) == (
+        "cancelled",
+        "cancelled",
+        "stopped/researcher-1/writer-1",
+    )
 
 
 async def test_terminated_parent_leaves_no_child_running(runtime: Runtime) -> None:
-    """No code of the parent runs then; the server asks its children to stop, and they end with what they did."""
+    """No code of the parent runs then; the server asks its children to stop, and they end with what
+    they did.
+    """
     held = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     scripts = {"go": ScriptedModel(delegate("writer", "write")), "write": held}
     async with runtime(app(), model=ByTask(scripts)) as client:
@@ -380,10 +519,16 @@ async def test_terminated_parent_leaves_no_child_running(runtime: Runtime) -> No
     assert [one.outcome for one in ended.value.report.children] == [None]
 
 
-async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_reserved(runtime: Runtime) -> None:
-    """Its history says what it asked for: one call whose answer never came, at its upper bound, and not all it was given."""
+async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_reserved(
+    runtime: Runtime,
+) -> None:
+    """Its history says what it asked for: one call whose answer never came, at its upper bound, and
+    not all it was given.
+    """
     held = ScriptedModel(says("never", delay=timedelta(seconds=60)))
-    model = ScriptedModel(delegate("writer", "write", usage=used(100)), says("done", usage=used(200)))
+    model = ScriptedModel(
+        delegate("writer", "write", usage=used(100)), says("done", usage=used(200))
+    )
     async with runtime(app(), model=ByTask({"go": model, "write": held})) as client:
         turn = await client.start("editor", "go", id="bereft", budget=Budget(tokens=100_000))
         await eventually(lambda: bool(held.requests), "the child asks its model")
@@ -398,8 +543,12 @@ async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_r
     assert report.spent.tokens == child.spent.tokens + 300
 
 
-async def test_delegation_can_want_an_approval_and_its_child_keeps_what_the_task_wants(runtime: Runtime) -> None:
-    """`requires_human_approval` goes down the tree: a delegate cannot do unasked what its parent may not."""
+async def test_delegation_can_want_an_approval_and_its_child_keeps_what_the_task_wants(
+    runtime: Runtime,
+) -> None:
+    """`requires_human_approval` goes down the tree: a delegate cannot do unasked what its parent
+    may not.
+    """
 
     @tool
     def send(text: str) -> str:
@@ -410,9 +559,14 @@ async def test_delegation_can_want_an_approval_and_its_child_keeps_what_the_task
         "writer": ScriptedModel(calls(call("send", text="hello")), says("sent")),
     }
     async with runtime(app(writer(tools=[send]), delegates=["writer"]), model=models) as client:
-        turn = await client.start("editor", Task(content="go", requires_human_approval=True), id="careful")
+        turn = await client.start(
+            "editor", Task(content="go", requires_human_approval=True), id="careful"
+        )
         asked = await _first_pending(turn)
-        assert (asked.tool, from_json(asked.arguments)) == ("delegate_to_agent", {"agent": "writer", "task": "send it"})
+        assert (asked.tool, from_json(asked.arguments)) == (
+            "delegate_to_agent",
+            {"agent": "writer", "task": "send it"},
+        )
         await turn.approve(asked)
         child = await _existing(client, "careful/writer-1")
         below = await _first_pending(child)
@@ -445,7 +599,11 @@ async def _existing(client: AgentClient, turn_id: str) -> Turn[Any]:
 async def test_child_whose_id_is_taken_gets_another(runtime: Runtime) -> None:
     """Somebody has a running turn of that id, such as a child of a run before: it is left alone."""
     held = ScriptedModel(says("late", delay=timedelta(seconds=5)))
-    scripts = {"go": ScriptedModel(delegate("writer", "write"), says("done")), "write": ScriptedModel("text"), "mine": held}
+    scripts = {
+        "go": ScriptedModel(delegate("writer", "write"), says("done")),
+        "write": ScriptedModel("text"),
+        "mine": held,
+    }
     async with runtime(app(), model=ByTask(scripts)) as client:
         other = await client.start("writer", "mine", id="taken/writer-1")
         turn = await client.start("editor", "go", id="taken")
@@ -454,4 +612,8 @@ async def test_child_whose_id_is_taken_gets_another(runtime: Runtime) -> None:
 
     [child] = report.children
     assert child.turn_id == f"taken/writer-1-{turn.run_id[-4:]}"
-    assert (results(scripts["go"])[0].content, report.spent.tool_calls, kept.output) == ("text", 1, "late")
+    assert (results(scripts["go"])[0].content, report.spent.tool_calls, kept.output) == (
+        "text",
+        1,
+        "late",
+    )

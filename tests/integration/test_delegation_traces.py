@@ -1,4 +1,6 @@
-"""What is told of a whole tree of agents: one trace, metrics that count nothing twice, and labels wherever somebody looks for them."""
+"""What is told of a whole tree of agents: one trace, metrics that count nothing twice, and labels
+wherever somebody looks for them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ def look() -> str:
 
 def three_levels(traces: Traces, **fields: Any) -> AgentWorker:
     """An editor that delegates to a researcher, which delegates to a writer, which has a tool."""
-    agents = [editor(delegates=["researcher"], **fields), researcher(delegates=["writer"]), writer(tools=[look])]
+    agents = [
+        editor(delegates=["researcher"], **fields),
+        researcher(delegates=["writer"]),
+        writer(tools=[look]),
+    ]
     return AgentWorker(agents, telemetry=traces.telemetry(), prices=PRICED)
 
 
@@ -42,7 +48,12 @@ def play(times: int = 1) -> ByTask:
     go = [delegate("researcher", "find", usage=used(100)), says("done", usage=used(100))]
     find = [delegate("writer", "write", usage=used(200)), says("found", usage=used(200))]
     write = [calls(call("look"), usage=used(300)), says("text", usage=used(300))]
-    return ByTask({task: ScriptedModel(*replies * times) for task, replies in (("go", go), ("find", find), ("write", write))})
+    return ByTask(
+        {
+            task: ScriptedModel(*replies * times)
+            for task, replies in (("go", go), ("find", find), ("write", write))
+        }
+    )
 
 
 @pytest.fixture
@@ -55,8 +66,12 @@ def traces() -> Traces:
 
 
 @pytest.mark.accepts("O8")
-async def test_tree_is_one_trace_in_which_each_turn_is_below_the_one_that_delegated(runtime: Runtime, traces: Traces) -> None:
-    """Three levels: the calls of each stand under its own turn, and a turn under that of its parent; the replay adds none."""
+async def test_tree_is_one_trace_in_which_each_turn_is_below_the_one_that_delegated(
+    runtime: Runtime, traces: Traces
+) -> None:
+    """Three levels: the calls of each stand under its own turn, and a turn under that of its
+    parent; the replay adds none.
+    """
     async with runtime(three_levels(traces), model=play()) as client:
         await client.run("editor", "go", id="traced-tree")
 
@@ -79,7 +94,11 @@ async def test_tree_is_one_trace_in_which_each_turn_is_below_the_one_that_delega
         "traced-tree/researcher-1",
         "traced-tree/researcher-1/writer-1",
     ]
-    assert [turn["perdure.cost_usd"] for turn in turns] == [pytest.approx(1.2), pytest.approx(1.0), pytest.approx(0.6)]
+    assert [turn["perdure.cost_usd"] for turn in turns] == [
+        pytest.approx(1.2),
+        pytest.approx(1.0),
+        pytest.approx(0.6),
+    ]
 
 
 @pytest.mark.accepts("O8")
@@ -104,7 +123,9 @@ async def test_tree_goes_on_in_the_trace_of_the_caller(runtime: Runtime, traces:
 async def test_tree_of_a_caller_that_is_not_sampled_has_no_span(runtime: Runtime) -> None:
     """The decision is taken once, for all of it; the other tree is sampled."""
     traces = Traces(ParentBased(ALWAYS_OFF))
-    parent = trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED))
+    parent = trace.SpanContext(
+        1, 2, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    )
     async with runtime(three_levels(traces), model=play(2)) as client:
         await client.run("editor", "go")
         unsampled = traces.spans
@@ -117,15 +138,21 @@ async def test_tree_of_a_caller_that_is_not_sampled_has_no_span(runtime: Runtime
 
 
 @pytest.mark.accepts("O8")
-async def test_spawned_agents_are_side_by_side_and_each_says_how_it_ended(runtime: Runtime, traces: Traces) -> None:
-    """Two of the same agent, of which one fails and the other is cancelled for that, below the turn that spawned them."""
+async def test_spawned_agents_are_side_by_side_and_each_says_how_it_ended(
+    runtime: Runtime, traces: Traces
+) -> None:
+    """Two of the same agent, of which one fails and the other is cancelled for that, below the turn
+    that spawned them.
+    """
     script = {
         "go": ScriptedModel(spawn(("writer", "slow"), ("writer", "broken")), says("done")),
         "slow": ScriptedModel(calls(call("look")), says("text", delay=timedelta(seconds=60))),
         "broken": ScriptedModel(fails(errors.LLMAuthError("no key"), delay=timedelta(seconds=1))),
     }
     agents = [editor(delegates=["writer"]), writer(tools=[look])]
-    async with runtime(AgentWorker(agents, telemetry=traces.telemetry(), prices=PRICED), model=ByTask(script)) as client:
+    async with runtime(
+        AgentWorker(agents, telemetry=traces.telemetry(), prices=PRICED), model=ByTask(script)
+    ) as client:
         await client.run("editor", "go", id="traced-batch")
 
     root = ids(traces.named(TURNS["editor"]))
@@ -139,27 +166,38 @@ async def test_spawned_agents_are_side_by_side_and_each_says_how_it_ended(runtim
 
 
 @pytest.mark.accepts("O8")
-async def test_inherited_tool_has_its_span_in_the_turn_that_called_it(runtime: Runtime, traces: Traces) -> None:
+async def test_inherited_tool_has_its_span_in_the_turn_that_called_it(
+    runtime: Runtime, traces: Traces
+) -> None:
     """It is counted for its owner, whose code it is."""
     script = {
         "go": ScriptedModel(delegate("writer", "write"), says("done")),
         "write": ScriptedModel(calls(call("look")), says("text")),
     }
     agents = [editor(delegates=["writer"], tools=[look]), writer()]
-    async with runtime(AgentWorker(agents, telemetry=traces.telemetry(), prices=PRICED), model=ByTask(script)) as client:
+    async with runtime(
+        AgentWorker(agents, telemetry=traces.telemetry(), prices=PRICED), model=ByTask(script)
+    ) as client:
         await client.run("editor", "go", id="traced-inherited")
 
     ran = attributes(traces.named("execute_tool look"))
     assert ("execute_tool look", TURNS["writer"]) in traces.tree()
-    assert (ran["gen_ai.conversation.id"], ran["gen_ai.agent.name"]) == ("traced-inherited/writer-1", "editor")
+    assert (ran["gen_ai.conversation.id"], ran["gen_ai.agent.name"]) == (
+        "traced-inherited/writer-1",
+        "editor",
+    )
 
 
 # --- metrics
 
 
 @pytest.mark.accepts("O9")
-async def test_metrics_of_a_tree_count_each_agent_by_itself(runtime: Runtime, traces: Traces) -> None:
-    """Turns, steps and tokens of each, and its own money: added up, they are what the whole tree cost, once."""
+async def test_metrics_of_a_tree_count_each_agent_by_itself(
+    runtime: Runtime, traces: Traces
+) -> None:
+    """Turns, steps and tokens of each, and its own money: added up, they are what the whole tree
+    cost, once.
+    """
     async with runtime(three_levels(traces), model=play()) as client:
         report = await client.run("editor", "go")
 
@@ -171,9 +209,17 @@ async def test_metrics_of_a_tree_count_each_agent_by_itself(runtime: Runtime, tr
 
     assert by_agent("perdure.turns") == {"editor": 1, "researcher": 1, "writer": 1}
     assert by_agent("perdure.turn.steps") == {"editor": 2, "researcher": 2, "writer": 2}
-    assert by_agent("gen_ai.client.token.usage") == {"editor": 200, "researcher": 400, "writer": 600}
+    assert by_agent("gen_ai.client.token.usage") == {
+        "editor": 200,
+        "researcher": 400,
+        "writer": 600,
+    }
     costs = by_agent("perdure.turn.cost")
-    assert costs == {"editor": pytest.approx(0.2), "researcher": pytest.approx(0.4), "writer": pytest.approx(0.6)}
+    assert costs == {
+        "editor": pytest.approx(0.2),
+        "researcher": pytest.approx(0.4),
+        "writer": pytest.approx(0.6),
+    }
     assert sum(costs.values()) == pytest.approx(float(report.cost or 0))
 
 
@@ -181,8 +227,12 @@ async def test_metrics_of_a_tree_count_each_agent_by_itself(runtime: Runtime, tr
 
 
 @pytest.mark.accepts("E11")
-async def test_labels_are_on_all_of_a_tree(runtime: Runtime, traces: Traces, caplog: pytest.LogCaptureFixture) -> None:
-    """On the records of each turn, its span, the context of its tools and in the list, at every depth."""
+async def test_labels_are_on_all_of_a_tree(
+    runtime: Runtime, traces: Traces, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On the records of each turn, its span, the context of its tools and in the list, at every
+    depth.
+    """
     caplog.set_level(logging.INFO, "perdure")
     seen: list[dict[str, str]] = []
 
@@ -194,13 +244,18 @@ async def test_labels_are_on_all_of_a_tree(runtime: Runtime, traces: Traces, cap
 
     labels = {"team": "blue", "test": secrets.token_hex(4)}
     app = three_levels(traces)
-    agents = [replace(agent, tools=[remembers]) if agent.name == "writer" else agent for agent in _agents(app)]
+    agents = [
+        replace(agent, tools=[remembers]) if agent.name == "writer" else agent
+        for agent in _agents(app)
+    ]
     async with runtime(replace(app, agents=agents), model=play()) as client:
         root = f"labelled-{labels['test']}"
         await client.run("editor", "go", id=root, labels=labels)
         tree = [root, f"{root}/researcher-1", f"{root}/researcher-1/writer-1"]
         await eventually_listed(client, tree, labels=labels)
-        await eventually_listed(client, tree[1:2], labels=labels, agent="researcher", state="ended", outcome="completed")
+        await eventually_listed(
+            client, tree[1:2], labels=labels, agent="researcher", state="ended", outcome="completed"
+        )
         await eventually_listed(client, [], labels={**labels, "team": "red"})
 
     assert seen == [labels]
@@ -209,7 +264,10 @@ async def test_labels_are_on_all_of_a_tree(runtime: Runtime, traces: Traces, cap
     assert {record["task"] for record in records} == set(tree)
     assert all(marks.items() <= record.items() for record in records)
     spans = [attributes(traces.named(name)) for name in TURNS.values()]
-    assert [{f"perdure.{name}": value for name, value in marks.items()}.items() <= span.items() for span in spans] == [True] * 3
+    assert [
+        {f"perdure.{name}": value for name, value in marks.items()}.items() <= span.items()
+        for span in spans
+    ] == [True] * 3
 
 
 def _agents(app: AgentWorker) -> list[Agent]:
@@ -217,13 +275,17 @@ def _agents(app: AgentWorker) -> list[Agent]:
     return [entry for entry in entries if isinstance(entry, Agent)]
 
 
-async def test_list_finds_the_turns_that_a_turn_delegated_to(runtime: Runtime, traces: Traces) -> None:
+async def test_list_finds_the_turns_that_a_turn_delegated_to(
+    runtime: Runtime, traces: Traces
+) -> None:
     """Its own children, not those further below."""
     root = f"parent-{secrets.token_hex(4)}"
     async with runtime(three_levels(traces), model=play()) as client:
         await client.run("editor", "go", id=root)
         await eventually_listed(client, [f"{root}/researcher-1"], parent=root, state="ended")
-        await eventually_listed(client, [f"{root}/researcher-1/writer-1"], parent=f"{root}/researcher-1")
+        await eventually_listed(
+            client, [f"{root}/researcher-1/writer-1"], parent=f"{root}/researcher-1"
+        )
         [child] = [entry async for entry in client.list(parent=root)]
 
     assert (child.agent, child.task, child.parent) == ("researcher", "find", root)

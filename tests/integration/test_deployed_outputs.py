@@ -1,4 +1,6 @@
-"""The output type of an agent: what its middleware, its observers and its callers get, however a turn was started, and after a deploy."""
+"""The output type of an agent: what its middleware, its observers and its callers get, however a
+turn was started, and after a deploy.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,19 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, create_model, field_validator
 
-from perdure import Agent, AgentReport, Logger, Middleware, Observer, OutputGuardrail, Recovery, Registry, TurnInfo, errors, tool
+from perdure import (
+    Agent,
+    AgentReport,
+    Logger,
+    Middleware,
+    Observer,
+    OutputGuardrail,
+    Recovery,
+    Registry,
+    TurnInfo,
+    errors,
+    tool,
+)
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 
@@ -52,14 +66,25 @@ class Seen(Observer):
 
 def agent(seen: Seen, output: Any, **fields: Any) -> Agent[Any]:
     """An agent whose own code looks at its output."""
-    return Agent(name="support", model="scripted:x", output=output, middleware=[OutputGuardrail(seen.check)], observers=[seen], **fields)
+    return Agent(
+        name="support",
+        model="scripted:x",
+        output=output,
+        middleware=[OutputGuardrail(seen.check)],
+        observers=[seen],
+        **fields,
+    )
 
 
 ANSWER = '{"refund": 40, "note": "paid"}'
 STARTS: dict[str, tuple[Any, dict[str, Any], Any]] = {
     "the agent": (Resolution, {}, Resolution(refund=40, note="paid")),
     "its name": (Resolution, {}, Resolution(refund=40, note="paid")),
-    "its name and its type": (Resolution, {"output": Resolution}, Resolution(refund=40, note="paid")),
+    "its name and its type": (
+        Resolution,
+        {"output": Resolution},
+        Resolution(refund=40, note="paid"),
+    ),
     "its name and text": (Resolution, {"output": str}, Resolution(refund=40, note="paid")),
     "its name and another version of its type": (
         Resolution,
@@ -71,9 +96,14 @@ STARTS: dict[str, tuple[Any, dict[str, Any], Any]] = {
 
 
 @pytest.mark.accepts("X5")
-async def test_code_of_an_agent_gets_its_declared_type_however_the_turn_was_started(runtime: Runtime) -> None:
+async def test_code_of_an_agent_gets_its_declared_type_however_the_turn_was_started(
+    runtime: Runtime,
+) -> None:
     """A guardrail before the answer counts, and an observer at the end."""
-    answers = {how: ANSWER if "version" not in how else '{"refund": 40, "note": "paid", "tone": "dry"}' for how in STARTS}
+    answers = {
+        how: ANSWER if "version" not in how else '{"refund": 40, "note": "paid", "tone": "dry"}'
+        for how in STARTS
+    }
     model = ByTask({how: ScriptedModel(said) for how, said in answers.items()})
     registry, got = Registry(), {}
     async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
@@ -87,23 +117,33 @@ async def test_code_of_an_agent_gets_its_declared_type_however_the_turn_was_star
 
 
 @pytest.mark.accepts("X5")
-async def test_answer_of_another_type_than_the_agents_is_refused_before_its_guardrail(runtime: Runtime) -> None:
-    """A type of which every field has a default would be read from any answer, and a guardrail would look at nothing but defaults."""
+async def test_answer_of_another_type_than_the_agents_is_refused_before_its_guardrail(
+    runtime: Runtime,
+) -> None:
+    """A type of which every field has a default would be read from any answer, and a guardrail
+    would look at nothing but defaults.
+    """
     defaults = create_model("Defaults", refund=(int, 0))
     seen = Seen()
     async with runtime(agent(seen, defaults), model=ScriptedModel('{"total": 400}')) as client:
         with pytest.raises(errors.OutputInvalidError) as caught:
             await client.run("support", "go", output=Other)
 
-    assert caught.value.message == (
-        "the answer does not fit Defaults, the output type of the deployed agent support, which its middleware gets: "
-        "total: Extra inputs are not permitted; the turn was started with another type: start it with Defaults, or without output="
+    assert (
+        caught.value.message
+        == "the answer does not fit Defaults, the output type of the deployed agent support, which"
+        " its middleware gets: total: Extra inputs are not permitted; the turn was started with"
+        " another type: start it with Defaults, or without output="
     )
-    assert seen.outputs == [""], "the guardrail was not asked, and the observer hears of an end without an output"
+    assert seen.outputs == [""], (
+        "the guardrail was not asked, and the observer hears of an end without an output"
+    )
 
 
 @pytest.mark.accepts("X7")
-async def test_validator_of_an_agents_type_is_asked_where_the_caller_names_the_type(runtime: Runtime) -> None:
+async def test_validator_of_an_agents_type_is_asked_where_the_caller_names_the_type(
+    runtime: Runtime,
+) -> None:
     """Its words reach the model, which answers again."""
     model = ScriptedModel('{"refund": 400, "note": ""}', ANSWER)
     async with runtime(agent(Seen(), Resolution), model=model) as client:
@@ -124,24 +164,41 @@ DEPLOYS: dict[str, tuple[Any, Any]] = {
         create_model("Resolution", refund=int, note=str, tone=(str, "dry")),
         {"refund": 40, "note": "paid", "tone": "dry"},
     ),
-    "a wider type": (create_model("Resolution", refund=float, note=str), {"refund": 40.0, "note": "paid"}),
-    "a field is taken away": (create_model("Resolution", __base__=Strict, refund=int), {"refund": 40}),
-    "a description": (create_model("Resolution", __doc__="Anew.", refund=int, note=str), {"refund": 40, "note": "paid"}),
+    "a wider type": (
+        create_model("Resolution", refund=float, note=str),
+        {"refund": 40.0, "note": "paid"},
+    ),
+    "a field is taken away": (
+        create_model("Resolution", __base__=Strict, refund=int),
+        {"refund": 40},
+    ),
+    "a description": (
+        create_model("Resolution", __doc__="Anew.", refund=int, note=str),
+        {"refund": 40, "note": "paid"},
+    ),
     "the type is taken away": (None, ANSWER),
-    "a new field without a default": (create_model("Resolution", refund=int, tone=str), "tone: Field required"),
+    "a new field without a default": (
+        create_model("Resolution", refund=int, tone=str),
+        "tone: Field required",
+    ),
     "the name of a field": (create_model("Resolution", euros=int), "euros: Field required"),
 }
 
 
 MISFIT = (
-    "the answer does not fit Resolution, the output type of the deployed agent support, which its middleware gets: {}; the turn "
-    "began with another version of the type, and its report's messages hold the answer as it was recorded"
+    "the answer does not fit Resolution, the output type of the deployed agent support, which its"
+    " middleware gets: {}; the turn began with another version of the type, and its report's"
+    " messages hold the answer as it was recorded"
 )
 
 
 @pytest.mark.accepts("X6")
-async def test_answer_of_a_turn_that_began_with_an_earlier_version_of_the_type(runtime: Runtime) -> None:
-    """Between two answers the deploy comes: the answer is read as the new type; where it does not fit, the error says why."""
+async def test_answer_of_a_turn_that_began_with_an_earlier_version_of_the_type(
+    runtime: Runtime,
+) -> None:
+    """Between two answers the deploy comes: the answer is read as the new type; where it does not
+    fit, the error says why.
+    """
     registry, got = Registry(), {}
     deployed = {how: Seen() for how in DEPLOYS}
 
@@ -150,14 +207,19 @@ async def test_answer_of_a_turn_that_began_with_an_earlier_version_of_the_type(r
         registry.add(agent(deployed[how], DEPLOYS[how][0]), replace=True)
         return "deployed"
 
-    model = ByTask({how: ScriptedModel(calls(call("deploy", how=how)), says(ANSWER)) for how in DEPLOYS})
+    model = ByTask(
+        {how: ScriptedModel(calls(call("deploy", how=how)), says(ANSWER)) for how in DEPLOYS}
+    )
     async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
         for how in DEPLOYS:
             registry.add(agent(Seen(), Resolution, tools=[deploy]), replace=True)
             turn = await client.start("support", how)
             try:
                 await turn.result()
-                got[how] = [getattr(output, "model_dump", lambda output=output: output)() for output in deployed[how].outputs]
+                got[how] = [
+                    getattr(output, "model_dump", lambda output=output: output)()
+                    for output in deployed[how].outputs
+                ]
             except errors.OutputInvalidError as error:
                 got[how] = [error.message]
 
@@ -170,7 +232,9 @@ async def test_answer_of_a_turn_that_began_with_an_earlier_version_of_the_type(r
 
 @pytest.mark.accepts("X8")
 async def test_caller_with_a_newer_type_reads_an_earlier_answer(runtime: Runtime) -> None:
-    """What the type does not know is left out, and what is missing has its default; where that is not enough, the error says so."""
+    """What the type does not know is left out, and what is missing has its default; where that is
+    not enough, the error says so.
+    """
     fewer = create_model("Resolution", __base__=Strict, refund=int, tone=(str, "dry"))
     async with runtime(agent(Seen(), Resolution), model=ScriptedModel(ANSWER)) as client:
         turn = await client.start("support", "go")
@@ -180,30 +244,45 @@ async def test_caller_with_a_newer_type_reads_an_earlier_answer(runtime: Runtime
         text = await turn.typed(str).result()
 
     assert (read.output.model_dump(), text.output) == ({"refund": 40, "tone": "dry"}, ANSWER)
-    assert caught.value.message == (
-        "scripted: the answer is not what was asked for: tone: Field required; the turn was held to another type or another version of this one, and "
-        "typed(str) reads its answer as text"
+    assert (
+        caught.value.message
+        == "scripted: the answer is not what was asked for: tone: Field required; the turn was held"
+        " to another type or another version of this one, and typed(str) reads its answer as"
+        " text"
     )
 
 
 @pytest.mark.accepts("X6")
 async def test_guardrail_is_found_where_a_deploy_has_moved_it(runtime: Runtime) -> None:
-    """A turn is pinned to places, and a middleware in front of the guardrail must not be asked instead of it; one that is gone is an error."""
+    """A turn is pinned to places, and a middleware in front of the guardrail must not be asked
+    instead of it; one that is gone is an error.
+    """
     registry, seen = Registry(), Seen()
     guarded = Agent(name="support", model="scripted:x", middleware=[OutputGuardrail(seen.check)])
-    lists: dict[str, list[Middleware]] = {"moved": [Recovery(), Logger(), *guarded.middleware], "gone": [Recovery()]}
+    lists: dict[str, list[Middleware]] = {
+        "moved": [Recovery(), Logger(), *guarded.middleware],
+        "gone": [Recovery()],
+    }
 
     @tool
     def deploy(how: str) -> str:
         registry.add(replace(guarded, middleware=lists[how]), replace=True)
         return "deployed"
 
-    model = ByTask({how: ScriptedModel(calls(call("deploy", how=how)), says("done")) for how in lists})
+    model = ByTask(
+        {how: ScriptedModel(calls(call("deploy", how=how)), says("done")) for how in lists}
+    )
     async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
         registry.add(replace(guarded, tools=[deploy]), replace=True)
         await client.run("support", "moved")
-        registry.add(replace(guarded, tools=[deploy], middleware=[Recovery(), *guarded.middleware]), replace=True)
-        with pytest.raises(errors.ConfigurationError, match="has no middleware number 2 any more, which was a OutputGuardrail"):
+        registry.add(
+            replace(guarded, tools=[deploy], middleware=[Recovery(), *guarded.middleware]),
+            replace=True,
+        )
+        with pytest.raises(
+            errors.ConfigurationError,
+            match="has no middleware number 2 any more, which was a OutputGuardrail",
+        ):
             await client.run("support", "gone")
 
     assert seen.outputs == ["done"]

@@ -1,7 +1,8 @@
-"""A deploy changes a tool while turns wait for a person, and while others run: which calls run, which are asked about, and what is said.
+"""A deploy changes a tool while turns wait for a person, and while others run: which calls run,
+which are asked about, and what is said.
 
-All turns go through one deploy: a worker of the old code starts them, and one of the new code, on the same queue, ends them. The rows of
-`CHANGES` are those of the table in docs/tools.md.
+All turns go through one deploy: a worker of the old code starts them, and one of the new code, on
+the same queue, ends them. The rows of `CHANGES` are those of the table in docs/tools.md.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from temporalio.client import Client
 
 from perdure import Agent, AgentReport, Registry, Tool, errors
 from perdure.__main__ import parser
-from perdure.activities.models import ModelRequest
-from perdure.approvals import PendingApproval
-from perdure.clients import Turn, decisions
-from perdure.facts import ApprovalNeeded
-from perdure.messages import AssistantMessage, Text, ToolMessage, ToolResult
+from perdure.activities.provider import ModelRequest
+from perdure.clients import Turn
+from perdure.clients.cli import decisions
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import ApprovalNeeded
+from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import PendingApproval
+from perdure.values.messages import AssistantMessage, Text, ToolMessage, ToolResult
 from perdure.worker import AgentWorker
 from perdure.worker.settings import WorkerSettings
 
@@ -114,7 +116,9 @@ def of_minutes(euros: timedelta, to: str = "Ann") -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """What a deploy changes, and what becomes of a call that a person approved before it, and of any other one."""
+    """What a deploy changes, and what becomes of a call that a person approved before it, and of
+    any other one.
+    """
 
     approved: Fate
     other: Fate
@@ -152,7 +156,12 @@ CHANGES = {
         better={"euros": 10},
     ),
     "a new parameter without a default": Change(
-        "asked", "told", "invoice: Field required", with_invoice, asks='"invoice":{"type":"string"}', better={"euros": 40, "invoice": "A"}
+        "asked",
+        "told",
+        "invoice: Field required",
+        with_invoice,
+        asks='"invoice":{"type":"string"}',
+        better={"euros": 40, "invoice": "A"},
     ),
     "the name of a parameter": Change(
         "asked",
@@ -163,21 +172,46 @@ CHANGES = {
         better={"amount": 4},
     ),
     "a type that reads the arguments as something else, such as `timedelta` for `int`": Change(
-        "asked", "runs", "0:00:40 to Ann, new", of_minutes, asks="reads the arguments in another way", better={"euros": "PT40S"}
+        "asked",
+        "runs",
+        "0:00:40 to Ann, new",
+        of_minutes,
+        asks="reads the arguments in another way",
+        better={"euros": "PT40S"},
     ),
     "`read_only` is taken away": Change(
-        "asked", "runs", "40 to Ann", before_options=READS, asks="said that it changes nothing when this turn began, and does not say so any more"
+        "asked",
+        "runs",
+        "40 to Ann",
+        before_options=READS,
+        asks="said that it changes nothing when this turn began, and does not say so any more",
     ),
     "`read_only` is taken away, and a change needs an approval or a policy's yes": Change(
-        "asked", "asked", "40 to Ann", before_options=READS, agent={"approval": "changes"}, asks="does not say so any more"
+        "asked",
+        "asked",
+        "40 to Ann",
+        before_options=READS,
+        agent={"approval": "changes"},
+        asks="does not say so any more",
     ),
-    "`requires_approval` is set": Change("runs", "asked", "40 to Ann", after_options={"requires_approval": True}, asks="this call has none"),
+    "`requires_approval` is set": Change(
+        "runs",
+        "asked",
+        "40 to Ann",
+        after_options={"requires_approval": True},
+        asks="this call has none",
+    ),
     'the agent\'s `approval` becomes `"changes"` or `"all"`': Change(
         "runs", "asked", "40 to Ann", after_agent={"approval": "all"}, asks="this call has none"
     ),
-    "the tool is gone, or has another name": Change("told", "told", "the deployed worker does not have this tool", after_name="transfer"),
+    "the tool is gone, or has another name": Change(
+        "told", "told", "the deployed worker does not have this tool", after_name="transfer"
+    ),
     "instructions, model, budget of the agent": Change(
-        "runs", "runs", "40 to Ann", after_agent={"instructions": "Be brief.", "model": "scripted:other"}
+        "runs",
+        "runs",
+        "40 to Ann",
+        after_agent={"instructions": "Be brief.", "model": "scripted:other"},
     ),
 }
 RUN = {
@@ -188,7 +222,9 @@ RUN = {
 }
 """The changes that meet running turns as well."""
 WAITING, RUNNING = "pay note", "note"
-"""The tools that the model calls in a turn which waits for a person at the deploy, and in one which waits for its model."""
+"""The tools that the model calls in a turn which waits for a person at the deploy, and in one which
+waits for its model.
+"""
 ARGUMENTS: dict[str, Any] = {"euros": 40}
 ROWS = {what: f"a{place}" for place, what in enumerate(CHANGES)}
 """The agent of each row."""
@@ -217,7 +253,10 @@ def new(what: str) -> Agent[Any]:
 
 
 class Model:
-    """Calls what the task names, and is done. Where it holds, the model of a running turn never answers."""
+    """Calls what the task names, and is done.
+
+    Where it holds, the model of a running turn never answers.
+    """
 
     def __init__(self, *, holds: bool) -> None:
         self.holds = holds
@@ -231,7 +270,11 @@ class Model:
             self.held += 1
             await asyncio.sleep(600)
         is_done = isinstance(request.messages[-1], ToolMessage)
-        parts = (Text(text="done"),) if is_done else tuple(call(name, **ARGUMENTS) for name in names.split())
+        parts = (
+            (Text(text="done"),)
+            if is_done
+            else tuple(call(name, **ARGUMENTS) for name in names.split())
+        )
         return ModelAnswer(message=AssistantMessage(parts=parts))
 
     async def close(self) -> None: ...
@@ -258,15 +301,25 @@ async def deployed(address: str) -> dict[tuple[str, str], Went]:
     """Every change at once: how each turn went, by what changed and the tools that it called."""
     temporal, queue = await Client.connect(address), f"tools-{secrets.token_hex(6)}"
     client, model = RecordingClient(temporal, queue), Model(holds=True)
-    async with AgentWorker([old(what) for what in CHANGES], providers={"scripted": model}, task_queue=queue).running(temporal, settings=SETTINGS):
+    async with AgentWorker(
+        [old(what) for what in CHANGES], providers={"scripted": model}, task_queue=queue
+    ).running(temporal, settings=SETTINGS):
         turns = {
-            (what, names): await client.start(ROWS[what], f"{names}: {what}", id=f"{queue}-{ROWS[what]}-{names}")
+            (what, names): await client.start(
+                ROWS[what], f"{names}: {what}", id=f"{queue}-{ROWS[what]}-{names}"
+            )
             for what in CHANGES
             for names in ([WAITING, RUNNING] if what in RUN else [WAITING])
         }
-        await eventually(lambda: model.held == len(RUN), "the models of all running turns are asked", within_s=60)
+        await eventually(
+            lambda: model.held == len(RUN), "the models of all running turns are asked", within_s=60
+        )
         waiting = {key: await pending(turn) for key, turn in turns.items() if key[1] == WAITING}
-    after = AgentWorker([new(what) for what in CHANGES], providers={"scripted": Model(holds=False)}, task_queue=queue)
+    after = AgentWorker(
+        [new(what) for what in CHANGES],
+        providers={"scripted": Model(holds=False)},
+        task_queue=queue,
+    )
     async with after.running(temporal, settings=SETTINGS):
         for key, one in waiting.items():
             await turns[key].approve(one)
@@ -297,8 +350,12 @@ async def follow(turn: Turn[Any], change: Change) -> Went:
 
 
 @pytest.mark.accepts("T27", "T28", "T29")
-async def test_call_that_fits_runs_and_any_other_goes_back_to_whom_it_concerns(perdure_server: str) -> None:
-    """Back to the person who approved it, or to the model; and one that has too little consent to a person."""
+async def test_call_that_fits_runs_and_any_other_goes_back_to_whom_it_concerns(
+    perdure_server: str,
+) -> None:
+    """Back to the person who approved it, or to the model; and one that has too little consent to a
+    person.
+    """
     turns = await deployed(perdure_server)
 
     asked = [(what, names, name) for what, names in turns for name in names.split()]
@@ -327,11 +384,17 @@ def check(what: str, change: Change, name: str, went: Went) -> None:
 
 def clerk(function: Callable[..., str]) -> Agent[Any]:
     """An agent whose calls of `pay` a person approves."""
-    return Agent(name="clerk", model="scripted:x", tools=[Tool(function, name="pay", requires_approval=True)])
+    return Agent(
+        name="clerk", model="scripted:x", tools=[Tool(function, name="pay", requires_approval=True)]
+    )
 
 
-async def approve_and_deploy(client: RecordingClient, registry: Registry, function: Callable[..., str]) -> tuple[Turn[Any], PendingApproval]:
-    """A turn whose call a person approved with arguments of their own, just before the tool was changed, and what was approved."""
+async def approve_and_deploy(
+    client: RecordingClient, registry: Registry, function: Callable[..., str]
+) -> tuple[Turn[Any], PendingApproval]:
+    """A turn whose call a person approved with arguments of their own, just before the tool was
+    changed, and what was approved.
+    """
     registry.add(clerk(pay), replace=True)
     turn = await client.start("clerk", "go")
     first = await pending(turn)
@@ -348,16 +411,22 @@ async def approve_and_deploy(client: RecordingClient, registry: Registry, functi
 async def test_approval_that_was_given_before_does_not_count_for_the_deployed_tool(
     runtime: Runtime, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor does the id of the call; what is asked about are the arguments that a person gave it, and they run if nothing else is said."""
+    """Nor does the id of the call; what is asked about are the arguments that a person gave it, and
+    they run if nothing else is said.
+    """
     caplog.set_level(logging.INFO, "perdure.turns")
     registry = Registry()
-    model = ScriptedModel(calls(call("pay", euros=4000)), says("done"), calls(call("pay", euros=4000)), says("done"))
+    model = ScriptedModel(
+        calls(call("pay", euros=4000)), says("done"), calls(call("pay", euros=4000)), says("done")
+    )
     async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
         turn, first = await approve_and_deploy(client, registry, of_minutes)
         second = await pending(turn)
         with pytest.raises(errors.ApprovalConflictError, match="the approval names the arguments"):
             await turn.approve(first)
-        with pytest.raises(errors.ApprovalConflictError, match="approve it with its token; nothing was decided"):
+        with pytest.raises(
+            errors.ApprovalConflictError, match="approve it with its token; nothing was decided"
+        ):
             await client.approve(turn.id, first.call_id)
         await decisions.decide(client, parser().parse_args(["approvals", turn.id]))
         await client.approve(turn.id, first.call_id, token=second.token, by="bob")
@@ -373,12 +442,21 @@ async def test_approval_that_was_given_before_does_not_count_for_the_deployed_to
     assert (approved.content.splitlines()[0], approved.is_error) == ("0:00:30 to Ann, new", False)
     assert refused.content == "This call was not run: it was denied: too much"
     lines = [getattr(record, "perdure") for record in caplog.records]  # noqa: B009 - a field of our own
-    assert [line.get("decided_by") for line in lines if line["event"] == "tool_call"] == ["bob", None]
+    assert [line.get("decided_by") for line in lines if line["event"] == "tool_call"] == [
+        "bob",
+        None,
+    ]
 
 
 @pytest.mark.accepts("T30")
 def test_table_of_the_documentation_is_that_of_the_test() -> None:
     """Each row says what was seen here."""
-    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", PAGE.read_text(encoding="utf-8").partition("| what a deploy changes |")[2], re.MULTILINE)
+    rows = re.findall(
+        r"^\| (.+?) \| (.+?) \| (.+?) \|$",
+        PAGE.read_text(encoding="utf-8").partition("| what a deploy changes |")[2],
+        re.MULTILINE,
+    )
 
-    assert rows[: len(CHANGES)] == [(what, WORDS[change.approved], WORDS[change.other]) for what, change in CHANGES.items()]
+    assert rows[: len(CHANGES)] == [
+        (what, WORDS[change.approved], WORDS[change.other]) for what, change in CHANGES.items()
+    ]

@@ -12,10 +12,10 @@ from temporalio.common import RawValue
 from temporalio.worker import Worker
 
 from perdure import Agent
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel, says
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
 from perdure.worker.settings import WorkerSettings
 
@@ -48,13 +48,19 @@ class Slow:
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y11")
-async def test_nondeterministic_deploy_leaves_a_turn_waiting_and_a_rollback_lets_it_end(perdure_server: str) -> None:
-    """Its workflow task fails and is tried again, the turn stays Running, and the old code completes it."""
+async def test_nondeterministic_deploy_leaves_a_turn_waiting_and_a_rollback_lets_it_end(
+    perdure_server: str,
+) -> None:
+    """Its workflow task fails and is tried again, the turn stays Running, and the old code
+    completes it.
+    """
     temporal = await Client.connect(perdure_server)
     queue = f"deploys-{secrets.token_hex(6)}"
     agent, slow = Agent(name="talker", model="scripted:talker"), Slow()
     client = AgentClient.from_temporal(temporal, task_queue=queue)
-    async with AgentWorker(agent, providers={"scripted": slow}, task_queue=queue).running(temporal, settings=SETTINGS):
+    async with AgentWorker(agent, providers={"scripted": slow}, task_queue=queue).running(
+        temporal, settings=SETTINGS
+    ):
         turn = await client.start(agent, "go")
         await asyncio.wait_for(slow.asked.wait(), 20)
     handle = temporal.get_workflow_handle(turn.id)
@@ -66,7 +72,9 @@ async def test_nondeterministic_deploy_leaves_a_turn_waiting_and_a_rollback_lets
     cause = event.workflow_task_failed_event_attributes.cause
     status = (await handle.describe()).status
     answers = ScriptedModel(says("still here"))
-    async with AgentWorker(agent, providers={"scripted": answers}, task_queue=queue).running(temporal, settings=SETTINGS):
+    async with AgentWorker(agent, providers={"scripted": answers}, task_queue=queue).running(
+        temporal, settings=SETTINGS
+    ):
         report = await asyncio.wait_for(turn.result(), 60)
 
     assert cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR

@@ -88,7 +88,9 @@ def taken_port() -> Iterator[int]:
 
 
 async def test_started_server_is_noted_with_everything_a_client_needs(tmp_path: Path) -> None:
-    """The note holds the address, another process finds the server by it, and a workflow can be started there."""
+    """The note holds the address, another process finds the server by it, and a workflow can be
+    started there.
+    """
     async with DevServer(folder=tmp_path / "state", port=0) as server:
         found = await running(tmp_path / "state")
         note = json.loads((tmp_path / "state" / "server.json").read_text())
@@ -114,7 +116,9 @@ async def test_web_ui_is_served() -> None:
 
 
 async def test_taken_port_moves_to_the_next_free_one_and_says_so(taken_port: int) -> None:
-    """A server whose port is taken serves on one of the next ports and names the one it was asked for."""
+    """A server whose port is taken serves on one of the next ports and names the one it was asked
+    for.
+    """
     async with DevServer(folder=None, port=taken_port, ui=False) as server:
         assert server.address.moved_from == taken_port
         assert taken_port < port_of(server.address) <= taken_port + 50
@@ -127,8 +131,12 @@ async def test_taken_ui_port_moves_to_the_next_free_one(taken_port: int) -> None
         assert taken_port < int(server.address.ui.rpartition(":")[2]) <= taken_port + 50
 
 
-async def test_two_servers_that_want_one_port_at_the_same_moment_both_come_up(taken_port: int) -> None:
-    """The one that loses the race for the port tries another, and does not take the winner's answer for its own."""
+async def test_two_servers_that_want_one_port_at_the_same_moment_both_come_up(
+    taken_port: int,
+) -> None:
+    """The one that loses the race for the port tries another, and does not take the winner's answer
+    for its own.
+    """
     one, other = (DevServer(folder=None, port=taken_port, ui=False) for _ in range(2))
     try:
         here, there = await asyncio.gather(one.start(), other.start())
@@ -159,7 +167,9 @@ async def test_stop_does_nothing_to_a_server_that_never_started(tmp_path: Path) 
     assert not (tmp_path / "never").exists()
 
 
-async def test_workflow_survives_a_killed_server_on_the_same_database_and_port(tmp_path: Path) -> None:
+async def test_workflow_survives_a_killed_server_on_the_same_database_and_port(
+    tmp_path: Path,
+) -> None:
     """SIGKILL, then another server on the same file and port: the workflow is still there."""
     first = DevServer(folder=tmp_path, port=0, ui=False)
     address = await first.start()
@@ -186,29 +196,44 @@ async def test_killed_server_starts_again_as_the_same_object() -> None:
     assert after.pid != before.pid
 
 
-async def test_search_attributes_are_registered_and_may_be_added_to_a_database(tmp_path: Path) -> None:
+async def test_search_attributes_are_registered_and_may_be_added_to_a_database(
+    tmp_path: Path,
+) -> None:
     """A database that was made without an attribute gets it at the next start."""
     async with DevServer(folder=tmp_path, port=0, ui=False, search_attributes={"Agent": "Keyword"}):
         pass
-    async with DevServer(folder=tmp_path, port=0, ui=False, search_attributes={"Agent": "Keyword", "Cost": "Double"}) as server:
+    async with DevServer(
+        folder=tmp_path, port=0, ui=False, search_attributes={"Agent": "Keyword", "Cost": "Double"}
+    ) as server:
         client = await Client.connect(server.address.address)
         count = await client.count_workflows("Agent = 'writer' AND Cost > 1.5")
 
         assert count.count == 0
 
 
-async def test_unknown_type_of_a_search_attribute_is_refused_and_leaves_no_server(tmp_path: Path) -> None:
+async def test_unknown_type_of_a_search_attribute_is_refused_and_leaves_no_server(
+    tmp_path: Path,
+) -> None:
     """A typo in a type says which types there are."""
     with pytest.raises(errors.ConfigurationError, match="KeywordList"):
-        await DevServer(folder=tmp_path, port=0, ui=False, search_attributes={"Agent": "Keywrod"}).start()
+        await DevServer(
+            folder=tmp_path, port=0, ui=False, search_attributes={"Agent": "Keywrod"}
+        ).start()
 
     assert StateFolder(tmp_path).abandoned()
 
 
 async def test_stale_note_is_removed(tmp_path: Path) -> None:
-    """The note of a server that is gone is not believed, even if its process id and port are somebody's."""
+    """The note of a server that is gone is not believed, even if its process id and port are
+    somebody's.
+    """
     with socket.create_server(("127.0.0.1", 0)) as somebody:
-        stale = {"address": f"127.0.0.1:{somebody.getsockname()[1]}", "ui": None, "pid": os.getpid(), "namespace": "default"}
+        stale = {
+            "address": f"127.0.0.1:{somebody.getsockname()[1]}",
+            "ui": None,
+            "pid": os.getpid(),
+            "namespace": "default",
+        }
         (tmp_path / "server.json").write_text(json.dumps(stale))
         found = await running(tmp_path)
 
@@ -250,8 +275,12 @@ async def test_server_that_gives_up_is_an_error_with_the_end_of_its_log(tmp_path
 
 async def test_server_that_stays_silent_is_ended_and_an_error(tmp_path: Path) -> None:
     """The wait is bounded, and what was started is ended."""
-    binary = script(tmp_path / "temporal", f"echo $$ > {tmp_path}/pid; echo thinking; exec sleep 60")
-    server = DevServer(folder=tmp_path / "state", port=0, binary=binary, start_timeout=timedelta(seconds=1))
+    binary = script(
+        tmp_path / "temporal", f"echo $$ > {tmp_path}/pid; echo thinking; exec sleep 60"
+    )
+    server = DevServer(
+        folder=tmp_path / "state", port=0, binary=binary, start_timeout=timedelta(seconds=1)
+    )
 
     with pytest.raises(errors.ServerUnreachableError, match="thinking"):
         await server.start()
@@ -259,10 +288,14 @@ async def test_server_that_stays_silent_is_ended_and_an_error(tmp_path: Path) ->
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells a process that its parent died"
+)
 async def test_server_dies_with_a_killed_parent(tmp_path: Path) -> None:
     """SIGKILL of the process that started the server ends the server too, and frees the folder."""
-    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, str(tmp_path), stdout=asyncio.subprocess.PIPE)
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PARENT, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
     assert parent.stdout is not None
     server_pid = int(await parent.stdout.readline())
     assert alive(server_pid)

@@ -1,4 +1,6 @@
-"""Turns with a codec: what is readable of them on the server, and what a process without the codec or the key sees."""
+"""Turns with a codec: what is readable of them on the server, and what a process without the codec
+or the key sees.
+"""
 
 import asyncio
 import base64
@@ -15,12 +17,13 @@ from temporalio.worker import Replayer
 
 from perdure import Agent, Budget, OutputGuardrail, errors, tool
 from perdure.__main__ import parser
-from perdure.activities.data_converter import VARIABLE, chosen
-from perdure.clients import AgentClient, commands
+from perdure.clients import AgentClient
+from perdure.clients.cli import commands
 from perdure.clients.feed import describe
+from perdure.temporal.data_converter import VARIABLE, chosen
 from perdure.testing import Runtime, ScriptedModel, call, calls, says
 from perdure.workflows import AgentTurn
-from perdure.workflows.inputs import OneInput
+from perdure.workflows.single_input import OneInput
 
 from .. import encrypting
 from .test_approvals import pending
@@ -37,7 +40,13 @@ def pay(to: str) -> str:
 
 def payer(**fields: Any) -> Agent:
     """An agent whose tool fails with a secret in its error."""
-    return Agent(name="payer", model="scripted:payer", instructions=f"Instructions {SECRET}", tools=[pay], **fields)
+    return Agent(
+        name="payer",
+        model="scripted:payer",
+        instructions=f"Instructions {SECRET}",
+        tools=[pay],
+        **fields,
+    )
 
 
 def asks(answer: str = f"answer {SECRET}") -> ScriptedModel:
@@ -54,12 +63,22 @@ async def stored(client: Client, turn_id: str) -> bytes:
 
 
 @pytest.mark.accepts("P15", "P16")
-async def test_nothing_of_a_turn_can_be_read_without_the_key(perdure_runtime: Runtime, perdure_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Task, instructions, arguments, a tool's error, a decision, a guardrail's reason, memo and summaries; those with the key read all of it."""
+async def test_nothing_of_a_turn_can_be_read_without_the_key(
+    perdure_runtime: Runtime, perdure_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Task, instructions, arguments, a tool's error, a decision, a guardrail's reason, memo and
+    summaries; those with the key read all of it.
+    """
     monkeypatch.setenv(VARIABLE, ALL)
     agent = payer(middleware=[OutputGuardrail(lambda report: f"refused {SECRET}")])
     async with perdure_runtime(agent, model=asks()) as client:
-        turn = await client.start("payer", f"Task {SECRET}", labels={"team": "north"}, context={"notes": SECRET}, budget=Budget(tool_calls=3))
+        turn = await client.start(
+            "payer",
+            f"Task {SECRET}",
+            labels={"team": "north"},
+            context={"notes": SECRET},
+            budget=Budget(tool_calls=3),
+        )
         [one] = await pending(turn)
         waiting = await stored(client.temporal, turn.id)
         await turn.add_budget(Budget(tool_calls=1), by=f"by {SECRET}")
@@ -67,14 +86,21 @@ async def test_nothing_of_a_turn_can_be_read_without_the_key(perdure_runtime: Ru
         with pytest.raises(errors.GuardrailError, match=f"refused {SECRET}") as caught:
             await turn.result()
         ended = await stored(client.temporal, turn.id)
-        [entry] = [entry async for entry in client.list(labels={"team": "north"}) if entry.id == turn.id]
+        [entry] = [
+            entry async for entry in client.list(labels={"team": "north"}) if entry.id == turn.id
+        ]
         history = await client.temporal.get_workflow_handle(turn.id).fetch_history()
     report = caught.value.report
     assert report is not None
 
     kept = (waiting, ended)
-    assert [SECRET.encode() in held or base64.b64encode(SECRET.encode()) in held for held in kept] == [False, False]
-    assert all(words in ended for words in (b"team=north", b"payer", b"GUARDRAIL", b"Encoded failure", b"pay"))
+    assert [
+        SECRET.encode() in held or base64.b64encode(SECRET.encode()) in held for held in kept
+    ] == [False, False]
+    assert all(
+        words in ended
+        for words in (b"team=north", b"payer", b"GUARDRAIL", b"Encoded failure", b"pay")
+    )
     assert SECRET in report.steps[0].results[0].content
     assert (entry.task, entry.error) == (f"Task {SECRET}", None)
     replayer = Replayer(workflows=[AgentTurn], interceptors=[OneInput()], data_converter=chosen())
@@ -88,7 +114,11 @@ Command = Callable[..., Awaitable[tuple[str, str]]]
 @pytest.fixture
 def command(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> Command:
     """A command in this process: what it wrote to standard output and standard error."""
-    runs = {"list": commands.list_turns, "approvals": commands.decide_approvals, "show": commands.show_turn}
+    runs = {
+        "list": commands.list_turns,
+        "approvals": commands.decide_approvals,
+        "show": commands.show_turn,
+    }
 
     async def run(name: str, *words: str) -> tuple[str, str]:
         capsys.readouterr()
@@ -100,26 +130,48 @@ def command(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.mark.accepts("P16", "P17")
 async def test_turn_that_cannot_be_decoded_costs_a_list_one_line(
-    perdure_runtime: Runtime, command: Command, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    perdure_runtime: Runtime,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An encrypted turn and a plain one wait: without the codec the plain one is listed and decided; with it both are."""
+    """An encrypted turn and a plain one wait: without the codec the plain one is listed and
+    decided; with it both are.
+    """
     caplog.set_level(logging.WARNING, "perdure")
-    missing = "the turn cannot be read: it is encoded as binary/encrypted by a codec that this process does not have (set PERDURE_DATA_CONVERTER)"
+    missing = (
+        "the turn cannot be read: it is encoded as binary/encrypted by a codec that this process"
+        " does not have (set PERDURE_DATA_CONVERTER)"
+    )
     async with (
         perdure_runtime(payer(), model=asks(), data_converter=encrypting.converter) as locked,
         perdure_runtime(payer(), model=asks()) as open_,
     ):
-        hidden, plain = [await client.start("payer", "Task", labels={"case": "both"}) for client in (locked, open_)]
+        hidden, plain = [
+            await client.start("payer", "Task", labels={"case": "both"})
+            for client in (locked, open_)
+        ]
         for turn in (hidden, plain):
             await pending(turn)
         both = ["--label", "case=both"]
         async with asyncio.timeout(60):
-            while len((await command("list", "--state", "waiting", "--json", *both))[0].splitlines()) < 2:  # noqa: ASYNC110 - a list lags behind
+            while (  # noqa: ASYNC110 - a list lags behind
+                len((await command("list", "--state", "waiting", "--json", *both))[0].splitlines())
+                < 2
+            ):
                 await asyncio.sleep(0.1)
-        entries = [json.loads(line) for line in (await command("list", "--state", "waiting", "--json", *both))[0].splitlines()]
+        entries = [
+            json.loads(line)
+            for line in (await command("list", "--state", "waiting", "--json", *both))[
+                0
+            ].splitlines()
+        ]
         table, _ = await command("list", "--state", "waiting", *both)
         listed, hint = await command("approvals", *both)
-        as_json = [json.loads(line) for line in (await command("approvals", *both, "--json"))[0].splitlines()]
+        as_json = [
+            json.loads(line)
+            for line in (await command("approvals", *both, "--json"))[0].splitlines()
+        ]
         found = [entry.id async for entry, _ in open_.pending_approvals(labels={"case": "both"})]
         with pytest.raises(errors.PayloadDecodeError) as shown:
             await command("show", hidden.id, "--json")
@@ -132,25 +184,42 @@ async def test_turn_that_cannot_be_decoded_costs_a_list_one_line(
             await turn.result()
         told, _ = await command("show", hidden.id)
 
-    assert {entry["id"]: entry["error"] and entry["error"]["code"] for entry in entries} == {hidden.id: "PAYLOAD_DECODE", plain.id: None}
+    assert {entry["id"]: entry["error"] and entry["error"]["code"] for entry in entries} == {
+        hidden.id: "PAYLOAD_DECODE",
+        plain.id: None,
+    }
     assert {entry["state"] for entry in entries} == {"waiting"}
-    assert [line for line in table.splitlines() if missing in line and line.startswith(hidden.id)] != []
-    assert {line.partition("  ")[0]: line.partition("  ")[2][:9] for line in listed.splitlines()} == {hidden.id: missing[:9], plain.id: "call_1_1 "}
+    assert [
+        line for line in table.splitlines() if missing in line and line.startswith(hidden.id)
+    ] != []
+    assert {
+        line.partition("  ")[0]: line.partition("  ")[2][:9] for line in listed.splitlines()
+    } == {hidden.id: missing[:9], plain.id: "call_1_1 "}
     assert f"perdure approvals {plain.id}" in hint.replace("'", "")
-    assert {line["turn"]: line.get("error", {}).get("code") for line in as_json} == {hidden.id: "PAYLOAD_DECODE", plain.id: None}
+    assert {line["turn"]: line.get("error", {}).get("code") for line in as_json} == {
+        hidden.id: "PAYLOAD_DECODE",
+        plain.id: None,
+    }
     assert found == [plain.id]
-    assert [record.getMessage() for record in caplog.records if hidden.id in record.getMessage()] == [
-        f"the calls of {hidden.id} that wait are left out: {missing}"
-    ]
+    assert [
+        record.getMessage() for record in caplog.records if hidden.id in record.getMessage()
+    ] == [f"the calls of {hidden.id} that wait are left out: {missing}"]
     assert shown.value.message == missing
-    assert sorted(line.partition("  ")[2][:9] for line in readable.splitlines()) == ["call_1_1 ", "call_1_1 "]
+    assert sorted(line.partition("  ")[2][:9] for line in readable.splitlines()) == [
+        "call_1_1 ",
+        "call_1_1 ",
+    ]
     assert f"answer {SECRET}" in told
 
 
 @pytest.mark.accepts("P15", "P17")
-async def test_turn_is_read_with_every_key_that_is_kept(perdure_runtime: Runtime, perdure_server: str) -> None:
+async def test_turn_is_read_with_every_key_that_is_kept(
+    perdure_runtime: Runtime, perdure_server: str
+) -> None:
     """After a rotation the old key decrypts; without it the turn says that a key is missing."""
-    async with perdure_runtime(payer(), model=asks(), data_converter=encrypting.converter) as client:
+    async with perdure_runtime(
+        payer(), model=asks(), data_converter=encrypting.converter
+    ) as client:
         turn = await client.start("payer", "Task")
         [one] = await pending(turn)
         await turn.deny(one)
@@ -161,7 +230,10 @@ async def test_turn_is_read_with_every_key_that_is_kept(perdure_runtime: Runtime
     report = await (await rotated.get(turn.id)).result()
 
     assert report.output == f"answer {SECRET}"
-    with pytest.raises(errors.PayloadDecodeError, match=r"the data converter failed \(KeyError\); does it have the key"):
+    with pytest.raises(
+        errors.PayloadDecodeError,
+        match=r"the data converter failed \(KeyError\); does it have the key",
+    ):
         await (await without.get(turn.id)).result()
 
 
@@ -174,6 +246,13 @@ async def test_process_reads_the_variable_for_every_connection(
     by_variable = await AgentClient.connect(perdure_server)
     by_argument = await AgentClient.connect(perdure_server, data_converter=encrypting.rotated)
     async with perdure_runtime(payer(), model=asks(), data_converter=encrypting.rotated) as client:
-        codecs = [each.temporal.data_converter.payload_codec for each in (by_variable, by_argument, client)]
+        codecs = [
+            each.temporal.data_converter.payload_codec
+            for each in (by_variable, by_argument, client)
+        ]
 
-    assert codecs == [encrypting.converter.payload_codec, encrypting.rotated.payload_codec, encrypting.rotated.payload_codec]
+    assert codecs == [
+        encrypting.converter.payload_codec,
+        encrypting.rotated.payload_codec,
+        encrypting.rotated.payload_codec,
+    ]

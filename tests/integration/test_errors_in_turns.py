@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 import pytest
 
 from perdure import AgentReport, Budget, Outcome, errors, limits, tool
-from perdure.activities.models import ModelRequest
-from perdure.activities.search import State
+from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient
 from perdure.errors import PerdureError
-from perdure.facts import WaitBegan
-from perdure.messages import AssistantMessage, UserMessage
+from perdure.temporal.search_attributes import State
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.turn.facts import WaitBegan
+from perdure.values.messages import AssistantMessage, UserMessage
 
 from ..conftest import Runtime, eventually
 from .ends import CASES, ELSEWHERE, FROM_OUTSIDE, End, play
@@ -38,26 +38,43 @@ def caught(ends: dict[str, End]) -> dict[str, PerdureError]:
 
 @pytest.mark.accepts("U5", "U6", "U7", "U9", "U11")
 async def test_every_class_of_error_ends_a_turn_as_itself(ends: dict[str, End]) -> None:
-    """Class, code and severity are those of what went wrong; a class that is in none of the tables fails this test."""
+    """Class, code and severity are those of what went wrong; a class that is in none of the tables
+    fails this test.
+    """
     raised = caught(ends)
     classes = {cls for cls in errors.tree() if cls.__module__ == errors.__name__}
 
-    assert {name: type(error) for name, error in raised.items()} == {name: case.error for name, case in CASES.items() if case.error}
+    assert {name: type(error) for name, error in raised.items()} == {
+        name: case.error for name, case in CASES.items() if case.error
+    }
     assert {type(error) for error in raised.values()} | ELSEWHERE.keys() == classes
-    assert all((error.to_dict()["code"], error.severity) == (type(error).code, type(error).default_severity) for error in raised.values())
+    assert all(
+        (error.to_dict()["code"], error.severity)
+        == (type(error).code, type(error).default_severity)
+        for error in raised.values()
+    )
 
 
 async def test_class_that_no_turn_ends_with_is_raised_by_another_test() -> None:
     """By the one that the table names."""
     tests = Path(__file__).parents[1]
-    tellers = {where: named(tests / where.partition("::")[0], where.partition("::")[2]) for _, where in ELSEWHERE.values()}
+    tellers = {
+        where: named(tests / where.partition("::")[0], where.partition("::")[2])
+        for _, where in ELSEWHERE.values()
+    }
 
-    assert [cls.__name__ for cls, (_, where) in ELSEWHERE.items() if cls.__name__ not in tellers[where]] == []
+    assert [
+        cls.__name__ for cls, (_, where) in ELSEWHERE.items() if cls.__name__ not in tellers[where]
+    ] == []
 
 
 def named(file: Path, test: str) -> set[str]:
     """What a test reads as attributes of modules and values, such as `errors.TurnNotFoundError`."""
-    body = next(node for node in ast.parse(file.read_text(encoding="utf-8")).body if getattr(node, "name", "") == test)
+    body = next(
+        node
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if getattr(node, "name", "") == test
+    )
     return {node.attr for node in ast.walk(body) if isinstance(node, ast.Attribute)}
 
 
@@ -72,7 +89,10 @@ async def test_every_outcome_is_reached(ends: dict[str, End]) -> None:
 
 @pytest.mark.accepts("U12", "O5", "O11")
 async def test_list_says_how_every_turn_ended(ends: dict[str, End]) -> None:
-    """Agent, outcome, steps and cost, as the report has them. Of a turn that was ended from outside, Temporal says how, and nobody what it cost."""
+    """Agent, outcome, steps and cost, as the report has them.
+
+    Of a turn that was ended from outside, Temporal says how, and nobody what it cost.
+    """
     expected = {
         name: (
             *(State.ENDED, end.report.agent, end.report.outcome),
@@ -82,16 +102,29 @@ async def test_list_says_how_every_turn_ended(ends: dict[str, End]) -> None:
     }
 
     assert {
-        name: (*(end.entry.state, end.entry.agent, end.entry.outcome), end.entry.steps, end.entry.spent) for name, end in ends.items()
+        name: (
+            *(end.entry.state, end.entry.agent, end.entry.outcome),
+            end.entry.steps,
+            end.entry.spent,
+        )
+        for name, end in ends.items()
     } == expected
 
 
 @pytest.mark.accepts("U12")
 async def test_memo_says_how_every_turn_ended(ends: dict[str, End]) -> None:
-    """Outcome, the code of the error and the beginning of the answer; none of a turn that was ended from outside."""
-    told = {name: [end.memo.get(key, "")[:100] for key in ("outcome", "error", "output")] for name, end in ends.items()}
+    """Outcome, the code of the error and the beginning of the answer; none of a turn that was ended
+    from outside.
+    """
+    told = {
+        name: [end.memo.get(key, "")[:100] for key in ("outcome", "error", "output")]
+        for name, end in ends.items()
+    }
     codes = {name: error.code for name, error in caught(ends).items()}
-    expected = {name: [end.report.outcome.value, codes.get(name, ""), end.report.output[:100]] for name, end in ends.items()}
+    expected = {
+        name: [end.report.outcome.value, codes.get(name, ""), end.report.output[:100]]
+        for name, end in ends.items()
+    }
 
     assert told == {**expected, **{name: ["", "", ""] for name in FROM_OUTSIDE}}
     assert max(len(json.dumps(end.memo)) for end in ends.values()) <= limits.MEMO_BYTES
@@ -99,24 +132,55 @@ async def test_memo_says_how_every_turn_ended(ends: dict[str, End]) -> None:
 
 @pytest.mark.accepts("O1", "O2", "O5", "U12")
 async def test_every_turn_that_could_say_its_end_has_one_record_of_it(ends: dict[str, End]) -> None:
-    """One beginning, one end with outcome, calls and cost, and before it the class of the error, if there is one; a record for each call."""
+    """One beginning, one end with outcome, calls and cost, and before it the class of the error, if
+    there is one; a record for each call.
+    """
     raised = {name: [type(error).__name__] for name, error in caught(ends).items()}
-    by_event = {name: {event: [r for r in end.records if r["event"] == event] for event in EVENTS} for name, end in ends.items()}
+    by_event = {
+        name: {event: [r for r in end.records if r["event"] == event] for event in EVENTS}
+        for name, end in ends.items()
+    }
     told = {name: found for name, found in by_event.items() if name not in FROM_OUTSIDE}
 
-    assert {name: len(found["turn_started"]) for name, found in by_event.items()} == dict.fromkeys(ends, 1)
-    assert {name: [r["error_class"] for r in found["turn_failed"]] for name, found in told.items()} == {name: raised.get(name, []) for name in told}
-    assert {name: [tuple(r[key] for key in ENDS) for r in found["turn_completed"]] for name, found in told.items()} == {
-        name: [(end.outcome.value, end.model_calls, end.tool_calls, end.cost)] for name, end in reports(ends).items() if name in told
+    assert {name: len(found["turn_started"]) for name, found in by_event.items()} == dict.fromkeys(
+        ends, 1
+    )
+    assert {
+        name: [r["error_class"] for r in found["turn_failed"]] for name, found in told.items()
+    } == {name: raised.get(name, []) for name in told}
+    assert {
+        name: [tuple(r[key] for key in ENDS) for r in found["turn_completed"]]
+        for name, found in told.items()
+    } == {
+        name: [(end.outcome.value, end.model_calls, end.tool_calls, end.cost)]
+        for name, end in reports(ends).items()
+        if name in told
     }
-    results = {name: [r for r in found["tool_call"] if r["outcome"] != "not_run"] for name, found in told.items()}
+    results = {
+        name: [r for r in found["tool_call"] if r["outcome"] != "not_run"]
+        for name, found in told.items()
+    }
     assert {name: (len(found["llm_call"]), len(results[name])) for name, found in told.items()} == {
-        name: (end.model_calls, end.tool_calls) for name, end in reports(ends).items() if name in told
+        name: (end.model_calls, end.tool_calls)
+        for name, end in reports(ends).items()
+        if name in told
     }
-    assert [found[event] for name, found in by_event.items() if name in FROM_OUTSIDE for event in ("turn_failed", "turn_completed")] == [[]] * 4
+    assert [
+        found[event]
+        for name, found in by_event.items()
+        if name in FROM_OUTSIDE
+        for event in ("turn_failed", "turn_completed")
+    ] == [[]] * 4
 
 
-EVENTS = ("turn_started", "llm_call", "tool_call", "turn_failed", "turn_completed", "autonomy_boundary")
+EVENTS = (
+    "turn_started",
+    "llm_call",
+    "tool_call",
+    "turn_failed",
+    "turn_completed",
+    "autonomy_boundary",
+)
 ENDS = ("outcome", "llm_calls", "tool_calls", "cost_usd")
 
 
@@ -136,7 +200,10 @@ async def test_report_of_every_end_holds_what_was_done(ends: dict[str, End]) -> 
     for report in begun.values():
         answers = [message for message in report.messages if isinstance(message, AssistantMessage)]
         assert answers[: len(report.steps)] == [step.message for step in report.steps]
-        assert (report.turn_id.endswith(report.agent), report.model_calls >= len(report.steps)) == (True, True)
+        assert (report.turn_id.endswith(report.agent), report.model_calls >= len(report.steps)) == (
+            True,
+            True,
+        )
     assert ends["no_request"].report.messages == ()
 
 
@@ -160,14 +227,20 @@ async def test_what_a_workflow_returns_is_bounded(ends: dict[str, End]) -> None:
 
 @pytest.mark.accepts("L10", "U9")
 async def test_turn_that_loses_every_worker_gives_up(perdure_server: str) -> None:
-    """After so many attempts of one call. What was done before is read when the last worker is gone as well."""
+    """After so many attempts of one call.
+
+    What was done before is read when the last worker is gone as well.
+    """
     first = ScriptedModel(calls(call("look")), says("lost", delay=timedelta(seconds=60)))
     others = [Held("lost") for _ in range(limits.LOST_ATTEMPTS - 1)]
     async with queue(perdure_server) as work:
         turn = await work.client.start("spender", "go")
         for asked, model in ((2, first), *((1, other) for other in others)):
             async with work.worker(app(), model):
-                await eventually(lambda asked=asked, model=model: model.call_count == asked, "the model is asked")  # type: ignore[misc]
+                await eventually(
+                    lambda asked=asked, model=model: model.call_count == asked,  # type: ignore[misc]
+                    "the model is asked",
+                )
         async with work.worker(app(), ScriptedModel("never")):
             await ended(turn)
         error = await ended(await (await AgentClient.connect(perdure_server)).get(turn.id))
@@ -175,7 +248,11 @@ async def test_turn_that_loses_every_worker_gives_up(perdure_server: str) -> Non
     assert type(error) is PerdureError
     assert f"lost {limits.LOST_ATTEMPTS} times" in error.message
     assert error.report is not None
-    assert (error.report.outcome, len(error.report.steps), error.report.model_calls) == (Outcome.FAILED, 1, 1 + limits.LOST_ATTEMPTS)
+    assert (error.report.outcome, len(error.report.steps), error.report.model_calls) == (
+        Outcome.FAILED,
+        1,
+        1 + limits.LOST_ATTEMPTS,
+    )
 
 
 # --- the budget of the provider
@@ -187,14 +264,20 @@ SPENT = errors.LLMBudgetExceededError("the credit of this key is used up", conte
 @pytest.mark.accepts("U8")
 @pytest.mark.parametrize("policy", ["fail", "finish", "pause"])
 async def test_spent_credit_of_a_provider_is_a_spent_budget(runtime: Runtime, policy: str) -> None:
-    """Without a budget of the turn there is nothing to add to, so even a turn that pauses ends; one that finishes is refused once more."""
+    """Without a budget of the turn there is nothing to add to, so even a turn that pauses ends; one
+    that finishes is refused once more.
+    """
     model = ScriptedModel(calls(call("look")), fails(SPENT), fails(SPENT))
     async with runtime(app(on_exhausted=policy), model=model) as client:
         error = await ended(await client.start("spender", "go"))
 
     assert isinstance(error, errors.TurnBudgetExceededError)
     assert isinstance(error.__cause__, errors.LLMBudgetExceededError)
-    assert (error.message, error.__cause__.message, error.context) == (SPENT.message, SPENT.message, SPENT.context)
+    assert (error.message, error.__cause__.message, error.context) == (
+        SPENT.message,
+        SPENT.message,
+        SPENT.context,
+    )
     assert error.report is not None
     assert (error.report.outcome, len(error.report.steps)) == (Outcome.BUDGET_EXHAUSTED, 1)
     assert model.call_count == (3 if policy == "finish" else 2)
@@ -223,7 +306,11 @@ async def test_turn_that_pauses_asks_again_when_its_budget_was_raised(runtime: R
     assert isinstance(wait.fact, WaitBegan)
     assert wait.fact.reason == SPENT.message
     assert isinstance(report, AgentReport)
-    assert (report.output, report.cost, money_left(model.requests[1])) == ("done", Decimal("0.1"), Decimal(6))
+    assert (report.output, report.cost, money_left(model.requests[1])) == (
+        "done",
+        Decimal("0.1"),
+        Decimal(6),
+    )
 
 
 # --- exceptions of all kinds
@@ -238,8 +325,20 @@ class SpeechlessError(Exception):
 
 def kinds() -> dict[str, BaseException]:
     """Exceptions that are raised somewhere one day."""
-    plain = [KeyError("k"), RecursionError(), MemoryError(), TimeoutError(), StopIteration(), StopAsyncIteration()]
-    odd = [SpeechlessError(), ExceptionGroup("several", [ValueError("one"), OSError("two")]), errors.LLMAuthError("\ud800"), asyncio.CancelledError()]
+    plain = [
+        KeyError("k"),
+        RecursionError(),
+        MemoryError(),
+        TimeoutError(),
+        StopIteration(),
+        StopAsyncIteration(),
+    ]
+    odd = [
+        SpeechlessError(),
+        ExceptionGroup("several", [ValueError("one"), OSError("two")]),
+        errors.LLMAuthError("\ud800"),
+        asyncio.CancelledError(),
+    ]
     return {type(error).__name__: error for error in (*plain, *odd)}
 
 
@@ -257,8 +356,13 @@ async def test_any_exception_of_a_provider_ends_the_turn_typed(runtime: Runtime)
     async with runtime(app(), model=ByTask(models)) as client:
         ends = {name: await ended(await client.start("spender", name)) for name in models}
 
-    assert all(isinstance(end, PerdureError) and end.report and end.report.outcome is Outcome.FAILED for end in ends.values())
-    assert {name: model.call_count for name, model in models.items()} == {name: 2 if name == "TimeoutError" else 1 for name in models}
+    assert all(
+        isinstance(end, PerdureError) and end.report and end.report.outcome is Outcome.FAILED
+        for end in ends.values()
+    )
+    assert {name: model.call_count for name, model in models.items()} == {
+        name: 2 if name == "TimeoutError" else 1 for name in models
+    }
 
 
 @pytest.mark.accepts("U9", "T1")

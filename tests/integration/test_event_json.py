@@ -1,4 +1,6 @@
-"""Events for backends: as JSON, whole or for a browser; with the progress of tools, a mark where the past ends, and cursors that are checked."""
+"""Events for backends: as JSON, whole or for a browser; with the progress of tools, a mark where
+the past ends, and cursors that are checked.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,35 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
 import pytest
 
-from perdure import Agent, Deny, OutputGuardrail, ProposedCall, RequireApproval, ToolContext, errors, tool
+from perdure import (
+    Agent,
+    Deny,
+    OutputGuardrail,
+    ProposedCall,
+    RequireApproval,
+    ToolContext,
+    errors,
+    tool,
+)
 from perdure.clients import CaughtUp, Event, TextBegins, ToolProgress
-from perdure.facts import Scheduled
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import Scheduled
 
 from ..conftest import Runtime, eventually
 from .resets import reset, task_ends
 
-SECRETS = ("PROMPT-1", "INSTRUCTION-2", "ARGUMENT-3", "RESULT-4", "REASON-5", "REFUSED-6", "ARGUMENT-7")
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs/assets/events.schema.json").read_text(encoding="utf-8"))
+SECRETS = (
+    "PROMPT-1",
+    "INSTRUCTION-2",
+    "ARGUMENT-3",
+    "RESULT-4",
+    "REASON-5",
+    "REFUSED-6",
+    "ARGUMENT-7",
+)
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs/assets/events.schema.json").read_text(encoding="utf-8")
+)
 
 
 @tool(requires_approval=True)
@@ -46,8 +67,12 @@ def strictly(view: str) -> dict[str, Any]:
 
 
 @pytest.mark.accepts("E15", "E16")
-async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(runtime: Runtime) -> None:
-    """Both keep to the published schema; the public view names tools, and what is private is in it only if asked for."""
+async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
+    runtime: Runtime,
+) -> None:
+    """Both keep to the published schema; the public view names tools, and what is private is in it
+    only if asked for.
+    """
     agent = Agent(
         name="clerk",
         model="scripted:clerk",
@@ -57,7 +82,10 @@ async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
         middleware=[OutputGuardrail(no_secrets)],
     )
     model = ScriptedModel(
-        calls(call("look_up", word="ARGUMENT-3"), call("look_up", word="ARGUMENT-7"), text="I look."), says("REFUSED-6 is the word")
+        calls(
+            call("look_up", word="ARGUMENT-3"), call("look_up", word="ARGUMENT-7"), text="I look."
+        ),
+        says("REFUSED-6 is the word"),
     )
     async with runtime(agent, model=model) as client:
         turn = await client.start(agent, "PROMPT-1", id="told")
@@ -72,23 +100,49 @@ async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
     everything = [event.public({"task", "arguments", "results", "errors"}) for event in events]
     for view, told in (("event", whole), ("public_event", public), ("public_event", everything)):
         validator = jsonschema.Draft202012Validator(strictly(view))
-        assert [(one["kind"], error.message) for one in told for error in validator.iter_errors(one)] == []
+        assert [
+            (one["kind"], error.message) for one in told for error in validator.iter_errors(one)
+        ] == []
     assert [secret for secret in SECRETS if secret in json.dumps(public)] == []
-    assert [secret for secret in SECRETS if secret not in json.dumps(everything)] == ["INSTRUCTION-2", "REFUSED-6"]
+    assert [secret for secret in SECRETS if secret not in json.dumps(everything)] == [
+        "INSTRUCTION-2",
+        "REFUSED-6",
+    ]
     assert [secret for secret in SECRETS if secret not in json.dumps(whole)] == []
     assert {(one["v"], one["turn"], one["agent"]) for one in public} == {(1, "told", "clerk")}
-    scheduled = [(one["activity"], one["tool"], one["call_id"], one["step"]) for one in public if one["kind"] == "scheduled"]
-    ids = [one["call_id"] for one in public[[one["kind"] for one in public].index("model_answered")]["calls"]]  # type: ignore[union-attr,index,call-overload]
-    assert (scheduled.count(("policy", "look_up", ids[0], 1)), ("tool", "look_up", ids[0], 1) in scheduled) == (1, True)
+    scheduled = [
+        (one["activity"], one["tool"], one["call_id"], one["step"])
+        for one in public
+        if one["kind"] == "scheduled"
+    ]
+    kinds = [one["kind"] for one in public]
+    answered = public[kinds.index("model_answered")]
+    ids = [one["call_id"] for one in answered["calls"]]  # type: ignore[union-attr,index,call-overload]
+    assert (
+        scheduled.count(("policy", "look_up", ids[0], 1)),
+        ("tool", "look_up", ids[0], 1) in scheduled,
+    ) == (1, True)
     assert [one["text"] for one in public if "text" in one] == ["I look."]
-    assert public[-1] == {**public[-1], "kind": "turn_ended", "outcome": "failed", "error": "GUARDRAIL"}
-    with pytest.raises(errors.InvalidRequestError, match="include has 'prompt'; give a set of arguments, errors, results, task"):
+    assert public[-1] == {
+        **public[-1],
+        "kind": "turn_ended",
+        "outcome": "failed",
+        "error": "GUARDRAIL",
+    }
+    with pytest.raises(
+        errors.InvalidRequestError,
+        match="include has 'prompt'; give a set of arguments, errors, results, task",
+    ):
         events[0].public({"prompt"})  # type: ignore[arg-type]
 
 
 @pytest.mark.accepts("E17")
-async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a_cursor(runtime: Runtime) -> None:
-    """Each note once, named; a watcher that comes back gets neither an event nor a text twice, and learns when the past ends."""
+async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a_cursor(
+    runtime: Runtime,
+) -> None:
+    """Each note once, named; a watcher that comes back gets neither an event nor a text twice, and
+    learns when the past ends.
+    """
     gates = [threading.Event(), threading.Event()]
 
     @tool
@@ -100,7 +154,9 @@ async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a
         return "done"
 
     agent = Agent(name="indexer", model="scripted:indexer", tools=[index])
-    async with runtime(agent, model=ScriptedModel(calls(call("index", book="b"), text="I index."), says("ready"))) as client:
+    async with runtime(
+        agent, model=ScriptedModel(calls(call("index", book="b"), text="I index."), says("ready"))
+    ) as client:
         turn = await client.start(agent, "go")
         first, cursor = [], ""
         async with asyncio.timeout(30):
@@ -113,11 +169,18 @@ async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a
                         break
             gates[1].set()
             second = [one async for one in turn.live(after=cursor)]
-            third = [one async for one in turn.live(after=second[-1].cursor if isinstance(second[-1], Event) else cursor)]
+            third = [
+                one
+                async for one in turn.live(
+                    after=second[-1].cursor if isinstance(second[-1], Event) else cursor
+                )
+            ]
         events = [event async for event in turn.events()]
 
     progress = [one for one in first if isinstance(one, ToolProgress)]
-    [scheduled] = [one for one in events if isinstance(one.fact, Scheduled) and one.fact.key.is_tool_call]
+    [scheduled] = [
+        one for one in events if isinstance(one.fact, Scheduled) and one.fact.key.is_tool_call
+    ]
     assert scheduled.call is not None
     assert [(one.tool, one.call_id, one.step, one.details) for one in progress[-2:]] == [
         ("index", scheduled.call.id, 1, ("page", 1)),
@@ -133,15 +196,26 @@ async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a
         "details": ["page", 2],
     }
     assert [one for one in (*first, *second) if isinstance(one, Event)] == events
-    assert [one for one in (*first, *second) if isinstance(one, str | TextBegins)] == [TextBegins(1), "I index.", TextBegins(2), "ready"]
-    assert [sum(isinstance(one, CaughtUp) for one in told) for told in (first, second, third)] == [1, 1, 1]
+    assert [one for one in (*first, *second) if isinstance(one, str | TextBegins)] == [
+        TextBegins(1),
+        "I index.",
+        TextBegins(2),
+        "ready",
+    ]
+    assert [sum(isinstance(one, CaughtUp) for one in told) for told in (first, second, third)] == [
+        1,
+        1,
+        1,
+    ]
     assert third == [CaughtUp()]
     assert all(before.at <= after.at for before, after in pairwise(events))
 
 
 @pytest.mark.accepts("E18")
 async def test_cursor_that_is_not_of_this_run_is_refused_by_the_call(runtime: Runtime) -> None:
-    """Before anything is iterated over, so a server can still answer with an error; one of before a reset says what happened."""
+    """Before anything is iterated over, so a server can still answer with an error; one of before a
+    reset says what happened.
+    """
     agent = Agent(name="adder", model="scripted:adder")
     async with runtime(agent, model=ScriptedModel(says("one"), says("two"))) as client:
         turn = await client.start(agent, "go")
@@ -151,7 +225,9 @@ async def test_cursor_that_is_not_of_this_run_is_refused_by_the_call(runtime: Ru
         await again.result()
 
         for watch in (again.events, again.live):
-            with pytest.raises(errors.StaleCursorError, match=f"{turn.id}.* was reset or started again since") as caught:
+            with pytest.raises(
+                errors.StaleCursorError, match=f"{turn.id}.* was reset or started again since"
+            ) as caught:
                 watch(after=cursor)
             with pytest.raises(errors.InvalidRequestError, match="is not a cursor"):
                 watch(after="bad")

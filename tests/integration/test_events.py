@@ -12,10 +12,18 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure import Agent, errors, tool
-from perdure.activities.history import HistoryReader
 from perdure.clients import AgentClient, Event, Turn
-from perdure.facts import AgentResolved, Fact, ModelAnswered, Scheduled, ToolReturned, TurnEnded, TurnStarted
+from perdure.temporal.history import HistoryReader
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import (
+    AgentResolved,
+    Fact,
+    ModelAnswered,
+    Scheduled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
 
 from ..conftest import RecordingClient, Runtime, eventually
 from ..counting import FORWARD, CountingService, counting
@@ -31,14 +39,28 @@ ADDER = Agent(name="adder", model="scripted:adder", tools=[add])
 
 
 def script() -> ScriptedModel:
-    return ScriptedModel(calls(call("add", a=1, b=1), call("add", a=2, b=2)), calls(call("add", a=3, b=3)), says("done"))
+    return ScriptedModel(
+        calls(call("add", a=1, b=1), call("add", a=2, b=2)),
+        calls(call("add", a=3, b=3)),
+        says("done"),
+    )
 
 
 KINDS = [
     *["TurnStarted", "Scheduled agent", "AgentResolved agent"],
-    *["Scheduled step-1", "ModelAnswered step-1", "Scheduled step-1.call-1", "ToolReturned step-1.call-1"],
+    *[
+        "Scheduled step-1",
+        "ModelAnswered step-1",
+        "Scheduled step-1.call-1",
+        "ToolReturned step-1.call-1",
+    ],
     *["Scheduled step-1.call-2", "ToolReturned step-1.call-2"],
-    *["Scheduled step-2", "ModelAnswered step-2", "Scheduled step-2.call-1", "ToolReturned step-2.call-1"],
+    *[
+        "Scheduled step-2",
+        "ModelAnswered step-2",
+        "Scheduled step-2.call-1",
+        "ToolReturned step-2.call-1",
+    ],
     *["Scheduled step-3", "ModelAnswered step-3", "TurnEnded"],
 ]
 
@@ -120,7 +142,9 @@ async def test_events_are_the_facts_of_the_history_in_its_order(runtime: Runtime
 
 @pytest.mark.accepts("E1")
 async def test_events_come_as_they_happen(runtime: Runtime, gates: Gates) -> None:
-    """A step is seen while the next one has not begun: each gate opens only after the watcher saw the call that waits at it."""
+    """A step is seen while the next one has not begun: each gate opens only after the watcher saw
+    the call that waits at it.
+    """
     async with runtime(gates.agent, model=through(0, 1, 2)) as client:
         turn = await client.start(gates.agent, "go")
         events = turn.events()
@@ -134,29 +158,44 @@ async def test_events_come_as_they_happen(runtime: Runtime, gates: Gates) -> Non
 
 
 @pytest.mark.accepts("E1")
-async def test_every_cursor_resumes_without_loss_or_repeat(runtime: Runtime, perdure_server: str) -> None:
-    """For each event of a turn: what comes after its cursor is the rest, from this client and from one that knows only the id."""
+async def test_every_cursor_resumes_without_loss_or_repeat(
+    runtime: Runtime, perdure_server: str
+) -> None:
+    """For each event of a turn: what comes after its cursor is the rest, from this client and from
+    one that knows only the id.
+    """
     async with runtime(ADDER, model=script()) as client:
         turn = await client.start(ADDER, "go")
         events = await everything(turn)
         fresh = await AgentClient.connect(perdure_server)
         for index, event in enumerate(events):
             assert await everything(turn, after=event.cursor) == events[index + 1 :]
-            assert await everything(await fresh.get(turn.id), after=event.cursor) == events[index + 1 :]
+            assert (
+                await everything(await fresh.get(turn.id), after=event.cursor)
+                == events[index + 1 :]
+            )
 
     assert len(events) == len(KINDS)
 
 
 @pytest.mark.accepts("E1")
-async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(runtime: Runtime, gates: Gates, perdure_server: str) -> None:
-    """Watchers that join in the middle, each behind another event, see the rest: the past at once and the future as it comes."""
+async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(
+    runtime: Runtime, gates: Gates, perdure_server: str
+) -> None:
+    """Watchers that join in the middle, each behind another event, see the rest: the past at once
+    and the future as it comes.
+    """
     async with runtime(gates.agent, model=through(0, 1)) as client:
         turn = await client.start(gates.agent, "go")
         gates.opened[0].set()
         first = turn.events()
         seen = await until(first, "Scheduled step-2.call-1")
         fresh = [await (await AgentClient.connect(perdure_server)).get(turn.id) for _ in range(2)]
-        joined = [asyncio.create_task(everything(one, after=event.cursor)) for event in seen for one in (turn, *fresh)]
+        joined = [
+            asyncio.create_task(everything(one, after=event.cursor))
+            for event in seen
+            for one in (turn, *fresh)
+        ]
         await asyncio.sleep(0)
         gates.open()
         whole = seen + [event async for event in first]
@@ -166,7 +205,9 @@ async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(run
 
 
 @pytest.mark.accepts("E1")
-async def test_events_need_no_worker_once_the_turn_is_over(runtime: Runtime, perdure_server: str) -> None:
+async def test_events_need_no_worker_once_the_turn_is_over(
+    runtime: Runtime, perdure_server: str
+) -> None:
     """A client that knows only the id sees the same events after every worker is gone."""
     async with runtime(ADDER, model=script()) as client:
         turn = await client.start(ADDER, "go")
@@ -179,8 +220,13 @@ async def test_events_need_no_worker_once_the_turn_is_over(runtime: Runtime, per
 
 @pytest.mark.accepts("E1")
 async def test_twenty_watchers_hold_one_long_poll(runtime: Runtime, gates: Gates) -> None:
-    """Never two requests for history at once, no more of them than there are pages, and all watchers see the same."""
-    async with runtime(gates.agent, model=through(0, 1, 2)) as client, counted(client) as (watching, service):
+    """Never two requests for history at once, no more of them than there are pages, and all
+    watchers see the same.
+    """
+    async with (
+        runtime(gates.agent, model=through(0, 1, 2)) as client,
+        counted(client) as (watching, service),
+    ):
         turn = await watching.start(gates.agent, "go")
         handles = [await watching.get(turn.id) for _ in range(19)]
         tasks = [asyncio.create_task(everything(one)) for one in (turn, *handles)]
@@ -212,7 +258,9 @@ async def test_watching_adds_nothing_to_the_history(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("E1")
-async def test_watcher_that_comes_after_another_one_left_loses_nothing(runtime: Runtime, gates: Gates) -> None:
+async def test_watcher_that_comes_after_another_one_left_loses_nothing(
+    runtime: Runtime, gates: Gates
+) -> None:
     """Look until the tool runs, stop looking, and then wait for the result: the report is whole."""
     async with runtime(gates.agent, model=through(0)) as client:
         turn = await client.start(gates.agent, "go")
@@ -223,13 +271,18 @@ async def test_watcher_that_comes_after_another_one_left_loses_nothing(runtime: 
         rest = await everything(turn, after=seen[-1].cursor)
         report = await turn.result()
 
-    assert [kind(event.fact) for event in rest[:2]] == ["ToolReturned step-1.call-1", "Scheduled step-2"]
+    assert [kind(event.fact) for event in rest[:2]] == [
+        "ToolReturned step-1.call-1",
+        "Scheduled step-2",
+    ]
     assert [kind(event.fact) for event in rest[2:]] == ["ModelAnswered step-2", "TurnEnded"]
     assert (len(report.steps), report.tool_calls, report.output) == (2, 1, "done")
 
 
 @pytest.mark.accepts("E1")
-async def test_watcher_that_comes_while_the_last_one_leaves_is_served(runtime: Runtime, gates: Gates) -> None:
+async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
+    runtime: Runtime, gates: Gates
+) -> None:
     """One closes its events in the same moment in which another one begins."""
     async with runtime(gates.agent, model=through(0)) as client:
         turn = await client.start(gates.agent, "go")
@@ -246,7 +299,10 @@ async def test_watcher_that_comes_while_the_last_one_leaves_is_served(runtime: R
 
 async def test_watcher_that_leaves_ends_its_poll(runtime: Runtime, gates: Gates) -> None:
     """Nobody watches, so nobody asks the server."""
-    async with runtime(gates.agent, model=through(0)) as client, counted(client) as (watching, service):
+    async with (
+        runtime(gates.agent, model=through(0)) as client,
+        counted(client) as (watching, service),
+    ):
         turn = await watching.start(gates.agent, "go")
         events = turn.events()
         await until(events, "Scheduled step-1.call-1")
@@ -299,7 +355,9 @@ async def test_events_of_a_turn_that_is_gone_are_not_found(runtime: Runtime) -> 
     async with runtime(ADDER, model=ScriptedModel(says("done"))) as client:
         turn = await client.start(ADDER, "go")
         await turn.result()
-        gone = AgentClient.from_temporal(client.temporal)._turn(turn.id, "5f1f1c0e-0000-4000-8000-000000000000")
+        gone = AgentClient.from_temporal(client.temporal)._turn(
+            turn.id, "5f1f1c0e-0000-4000-8000-000000000000"
+        )
 
         with pytest.raises(errors.TurnNotFoundError, match=turn.id):
             await everything(gone)

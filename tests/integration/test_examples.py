@@ -1,4 +1,7 @@
-"""The programs in `examples/` run as they stand, without a key. Those of skills, typed output and ReAct are run beside the tests of these."""
+"""The programs in `examples/` run as they stand, without a key.
+
+Those of skills, typed output and ReAct are run beside the tests of these.
+"""
 
 import subprocess
 import sys
@@ -9,7 +12,8 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PRINTS = {
-    "approvals": """\
+    "approvals": (
+        """\
 waits: refund {'ticket': '2', 'euros': 300}
 results:
   20 euros for 1
@@ -17,19 +21,25 @@ results:
 [A person changed the arguments of this call before it ran, to {"ticket":"2","euros":150}]
   This call was not run: it was denied: no refund is above 1000 euros
 the model of support called 'delete_customer', which this turn does not allow (allowed: refund); none of its calls was run
-""",
-    "composition": """\
+"""
+    ),
+    "composition": (
+        """\
 offered: oslo_stock oslo_order rome_stock
 offered: oslo_stock rome_stock weather
 results:
   3 of tea in Rome
   sunny in Rome
-""",
-    "documents": """\
+"""
+    ),
+    "documents": (
+        """\
 completed: 18 steps, 17 tool calls
 notes: [(8, 'REPORT 1.', 8)]
-""",
-    "guardrails": """\
+"""
+    ),
+    "guardrails": (
+        """\
 begins: How long is the notice period?
 step 1: ['look_up']
 step 2: []
@@ -39,15 +49,19 @@ step 1: []
 answers: 30 days, as Ada knows.
 refused: a guardrail refused the answer: the answer names a customer
 refused: a guardrail refused the task: ask in fewer than 100 letters
-""",
-    "helpdesk": """\
+"""
+    ),
+    "helpdesk": (
+        """\
 waiting after 2 steps: refund {"order": 17, "euros": 40}
 completed with 4 tool calls: {"reply": "We have paid you back.", "refund_euros": 40}
 reply='We have paid you back.' refund_euros=40
 paid: [(17, 40)]
 closed: [(4711, 'We have paid you back.')]
-""",
-    "json_protocol": """\
+"""
+    ),
+    "json_protocol": (
+        """\
 A reply holds one of:
   name and arguments
   answer
@@ -55,20 +69,26 @@ The model was told: Result of add:
 15
 The transcript is that of any protocol: ['UserMessage', 'AssistantMessage', 'ToolMessage', 'AssistantMessage']
 15
-""",
-    "orchestrator": """\
+"""
+    ),
+    "orchestrator": (
+        """\
 Either side may give 30 days' notice.
 page-7/researcher-1: completed, 2 model calls: How long is notice?
 page-7/researcher-2: completed, 2 model calls: Who may give it?
 page-7/writer-3: completed, 1 model calls: Write: notice is 30 days; either side may give it.
-""",
-    "parallel_tools": """\
+"""
+    ),
+    "parallel_tools": (
+        """\
 {"shop": "south"} → 30 euros
 {"shop": "north"} → price failed: ConnectionError: the shop does not answer
 {"shop": "west"} → 28 euros
 In the west, for 28 euros.
-""",
-    "trusted_tools": """\
+"""
+    ),
+    "trusted_tools": (
+        """\
 approved: write_file {"path": "bills/ada.md", "text": "12 packets, 46.80 euros\\n"}
 approved: run_program {"program": "wc", "arguments": ["-l", "orders.md"]}
 approved: run_program {"program": "sh", "arguments": ["-c", "env"]}
@@ -83,7 +103,8 @@ calculate failed: ValueError: "__import__('os').getcwd" cannot be called like th
 abs, round, floor, ceil, sqrt, exp, ln, log10, min, max
 run_program failed: ValueError: 'sh' is not allowed here; there are wc
 12 packets, 46.80 euros
-""",
+"""
+    ),
 }
 ARGUMENTS = {"documents": ["8"]}
 """Of 200 documents, a few show the same."""
@@ -96,7 +117,11 @@ ELSEWHERE = {"react", "skills", "support", "typed_output"}
 def test_example_runs(name: str) -> None:
     """What it prints is what it is there to show."""
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py"), *ARGUMENTS.get(name, [])], capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *ARGUMENTS.get(name, [])],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
 
     assert (done.returncode, done.stdout) == (0, PRINTS[name]), done.stderr

@@ -1,4 +1,6 @@
-"""The exit code of a command says how the turn ended: each outcome has a number of its own, reached here by a real turn."""
+"""The exit code of a command says how the turn ended: each outcome has a number of its own, reached
+here by a real turn.
+"""
 
 import asyncio
 import re
@@ -8,7 +10,7 @@ import pytest
 
 from perdure import AgentReport, Outcome, errors
 from perdure.__main__ import run
-from perdure.clients import exits
+from perdure.clients.cli import exits
 
 from .ends import CASES, play
 
@@ -31,10 +33,20 @@ CODES = {
 
 @pytest.mark.slow
 @pytest.mark.accepts("P3")
-async def test_every_outcome_has_an_exit_code_of_its_own(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`perdure show` of a turn that ended so, by the command line's own function. Scripts rely on the numbers."""
+async def test_every_outcome_has_an_exit_code_of_its_own(
+    perdure_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`perdure show` of a turn that ended so, by the command line's own function.
+
+    Scripts rely on the numbers.
+    """
     ends = await play(perdure_server, list(CODES))
-    codes = {name: await asyncio.to_thread(run, ["show", end.report.turn_id, "--address", perdure_server]) for name, end in ends.items()}
+    codes = {
+        name: await asyncio.to_thread(
+            run, ["show", end.report.turn_id, "--address", perdure_server]
+        )
+        for name, end in ends.items()
+    }
     said = capsys.readouterr()
 
     assert codes == CODES
@@ -46,8 +58,18 @@ async def test_every_outcome_has_an_exit_code_of_its_own(perdure_server: str, ca
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.OutputInvalidError(report=AgentReport(turn_id="t", agent="a", outcome=Outcome.COMPLETED)), exits.FAILED),
-        (errors.MaxIterationsError(report=AgentReport(turn_id="t", agent="a", outcome=Outcome.MAX_ITERATIONS)), 5),
+        (
+            errors.OutputInvalidError(
+                report=AgentReport(turn_id="t", agent="a", outcome=Outcome.COMPLETED)
+            ),
+            exits.FAILED,
+        ),
+        (
+            errors.MaxIterationsError(
+                report=AgentReport(turn_id="t", agent="a", outcome=Outcome.MAX_ITERATIONS)
+            ),
+            5,
+        ),
         (errors.TurnNotFoundError(), exits.USAGE),
         (errors.TurnConflictError(), exits.USAGE),
         (errors.ConfigurationError(), exits.USAGE),
@@ -56,7 +78,9 @@ async def test_every_outcome_has_an_exit_code_of_its_own(perdure_server: str, ca
     ids=lambda value: type(value).__name__ if isinstance(value, errors.PerdureError) else "",
 )
 def test_error_is_told_by_what_became_of_the_turn(error: errors.PerdureError, code: int) -> None:
-    """One that nothing came of is a mistake or a server that is away; a turn that completed with an answer of no use has failed."""
+    """One that nothing came of is a mistake or a server that is away; a turn that completed with an
+    answer of no use has failed.
+    """
     assert exits.of_error(error) == code
 
 
@@ -65,5 +89,11 @@ def test_every_exit_code_is_explained_once() -> None:
     page = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8")
     table = dict(re.findall(r"^\| (\d+) \| (.*?) \|$", page, re.MULTILINE))
 
-    assert set(exits.MEANINGS) == {*exits.OUTCOMES.values(), exits.USAGE, exits.UNREACHABLE, exits.INTERRUPTED, exits.NO_READER}
+    assert set(exits.MEANINGS) == {
+        *exits.OUTCOMES.values(),
+        exits.USAGE,
+        exits.UNREACHABLE,
+        exits.INTERRUPTED,
+        exits.NO_READER,
+    }
     assert table == {str(code): meaning for code, meaning in exits.MEANINGS.items()}

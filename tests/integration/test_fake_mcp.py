@@ -16,7 +16,9 @@ pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
 from perdure.testing import FakeMCPServer
 
-GITHUB = MCPServer.stdio("github", ["a-program-that-is-not-there"], env=["GITHUB_TOKEN"], timeout=timedelta(seconds=1))
+GITHUB = MCPServer.stdio(
+    "github", ["a-program-that-is-not-there"], env=["GITHUB_TOKEN"], timeout=timedelta(seconds=1)
+)
 AGENT = Agent(name="triage", model="openai:gpt-5-mini", toolboxes=[GITHUB])
 
 
@@ -38,9 +40,15 @@ async def wait_for_checks() -> str:
 
 @pytest.mark.accepts("P23")
 async def test_functions_are_the_tools_of_a_server(runtime: Runtime) -> None:
-    """A result, an error and a call that takes too long, without the program, its variables and a network."""
+    """A result, an error and a call that takes too long, without the program, its variables and a
+    network.
+    """
     github = FakeMCPServer(list_issues, merge, wait_for_checks)
-    asked = calls(call("github__list_issues", label="bug"), call("github__merge", number=7), call("github__wait_for_checks"))
+    asked = calls(
+        call("github__list_issues", label="bug"),
+        call("github__merge", number=7),
+        call("github__wait_for_checks"),
+    )
     model = ScriptedModel(asked, says("two bugs"))
     async with runtime(AGENT, model=model, mcp={"github": github}) as client:
         report = await client.run("triage", "What is there?")
@@ -53,7 +61,11 @@ async def test_functions_are_the_tools_of_a_server(runtime: Runtime) -> None:
         ["label"],
     )
     assert ("bug 0" in listed.content, listed.is_error) == (True, False)
-    assert ("7 has conflicts" in merged.content, merged.is_error, waited.is_error) == (True, True, True)
+    assert ("7 has conflicts" in merged.content, merged.is_error, waited.is_error) == (
+        True,
+        True,
+        True,
+    )
     assert github.calls[:2] == [("list_issues", {"label": "bug"}), ("merge", {"number": 7})]
 
 
@@ -68,10 +80,16 @@ async def test_server_goes_down_in_the_middle_of_a_turn_and_before_one(runtime: 
         return "broken"
 
     github.server.add_tool(breaks)
-    both = ScriptedModel(calls(call("github__breaks")), calls(call("github__list_issues", label="bug")), says("it is down"))
+    both = ScriptedModel(
+        calls(call("github__breaks")),
+        calls(call("github__list_issues", label="bug")),
+        says("it is down"),
+    )
     async with runtime(AGENT, model=both, mcp={"github": github}) as client:
         report = await client.run("triage", "What is there?")
-        with pytest.raises(errors.ConfigurationError, match=r"the MCP server 'github'.*the fake server is down"):
+        with pytest.raises(
+            errors.ConfigurationError, match=r"the MCP server 'github'.*the fake server is down"
+        ):
             await client.run("triage", "And now?")
 
     assert report.steps[0].results[0].content == "broken"
@@ -81,7 +99,9 @@ async def test_server_goes_down_in_the_middle_of_a_turn_and_before_one(runtime: 
 
 
 @pytest.mark.accepts("P23")
-async def test_agents_of_factories_get_fakes_and_a_misspelt_name_is_refused(runtime: Runtime) -> None:
+async def test_agents_of_factories_get_fakes_and_a_misspelt_name_is_refused(
+    runtime: Runtime,
+) -> None:
     """Without the check, the real server would be asked."""
     registry = Registry()
 
@@ -93,7 +113,10 @@ async def test_agents_of_factories_get_fakes_and_a_misspelt_name_is_refused(runt
     model = ScriptedModel(calls(call("github__list_issues", label="bug")), says("two"))
     async with runtime(registry, model=model, mcp={"github": github}) as client:
         assert (await client.run("triage", "How many?")).output == "two"
-    with pytest.raises(errors.ConfigurationError, match="no agent has an MCP server named 'gihub'; they have github"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="no agent has an MCP server named 'gihub'; they have github",
+    ):
         async with runtime(AGENT, model=model, mcp={"gihub": github}):
             pass
 

@@ -1,4 +1,6 @@
-"""Updates that meet the end of their turn: whoever sends them is told that it is over, and how it ended."""
+"""Updates that meet the end of their turn: whoever sends them is told that it is over, and how it
+ended.
+"""
 
 import asyncio
 from collections import Counter
@@ -24,7 +26,9 @@ async def refused(turn: Turn) -> errors.InvalidRequestError:
 
 
 @pytest.mark.accepts("Y19")
-async def test_update_that_waits_when_its_turn_is_terminated_is_told_so(perdure_server: str) -> None:
+async def test_update_that_waits_when_its_turn_is_terminated_is_told_so(
+    perdure_server: str,
+) -> None:
     """No worker ever took it in, so the server drops it with the turn."""
     async with queue(perdure_server) as work:
         turn = await work.client.start("spender", "go")
@@ -39,7 +43,9 @@ async def test_update_that_waits_when_its_turn_is_terminated_is_told_so(perdure_
 @pytest.mark.accepts("Y19")
 async def test_update_after_the_end_is_told_the_outcome(runtime: Runtime) -> None:
     """The error names the turn and how it ended."""
-    async with runtime(spender(budget=Budget(model_calls=3)), model=ScriptedModel(says("done"))) as client:
+    async with runtime(
+        spender(budget=Budget(model_calls=3)), model=ScriptedModel(says("done"))
+    ) as client:
         turn = await client.start("spender", "go")
         await report_of(turn)
         error = await refused(turn)
@@ -52,18 +58,24 @@ async def test_update_after_the_end_is_told_the_outcome(runtime: Runtime) -> Non
 async def test_updates_that_race_with_the_end_of_their_turn_are_taken_in_or_told_that_it_is_over(
     runtime: Runtime,
 ) -> None:
-    """Some turns end before they hear of it, some after, some at that moment; history has what was taken in, and nothing else."""
+    """Some turns end before they hear of it, some after, some at that moment; history has what was
+    taken in, and nothing else.
+    """
     answers = ScriptedModel(*[says("done") for _ in range(80)])
     told: Counter[str] = Counter()
     async with runtime(spender(budget=Budget(model_calls=3)), model=answers) as client:
         for first in range(0, 80, 8):
-            told.update(await asyncio.gather(*(race(client, number) for number in range(first, first + 8))))
+            told.update(
+                await asyncio.gather(*(race(client, number) for number in range(first, first + 8)))
+            )
 
     assert set(told) == {"taken in", "over"}
 
 
 async def race(client: AgentClient, number: int) -> str:
-    """Add to the budget of a turn at about the moment at which it ends, and compare the answer with its history."""
+    """Add to the budget of a turn at about the moment at which it ends, and compare the answer with
+    its history.
+    """
     turn = await client.start("spender", f"go {number}")
     if number % 4 == 3:
         await report_of(turn)

@@ -55,15 +55,27 @@ READER = Agent(name="reader", model="scripted:x", tools=[take])
 
 
 def busy() -> ScriptedModel:
-    return ScriptedModel(calls(call("take", book="a"), call("put", book="b")), says("done"), calls(call("take", book="c")), says("done"))
+    return ScriptedModel(
+        calls(call("take", book="a"), call("put", book="b")),
+        says("done"),
+        calls(call("take", book="c")),
+        says("done"),
+    )
 
 
 @pytest.mark.accepts("T19")
-async def test_lifespan_is_opened_once_for_all_turns_and_closed_at_shutdown(runtime: Runtime) -> None:
-    """Every tool of every agent gets the same thing, sync or async, before the first turn and until after the last."""
+async def test_lifespan_is_opened_once_for_all_turns_and_closed_at_shutdown(
+    runtime: Runtime,
+) -> None:
+    """Every tool of every agent gets the same thing, sync or async, before the first turn and until
+    after the last.
+    """
     shelf = Shelf()
     app = AgentWorker(Registry([LIBRARIAN, READER]), lifespan=shelf.opened)
-    models = {"librarian": busy(), "reader": ScriptedModel(calls(call("take", book="d")), says("done"))}
+    models = {
+        "librarian": busy(),
+        "reader": ScriptedModel(calls(call("take", book="d")), says("done")),
+    }
 
     async with runtime(app, model=models) as client:
         await eventually(lambda: shelf.log == ["open"], "it is opened before any turn")
@@ -94,7 +106,9 @@ async def test_test_replaces_the_deps_without_patching(runtime: Runtime) -> None
     """The lifespan that is declared is not opened, and tools get what the test gave."""
     real, fake = Shelf(), Shelf()
 
-    async with runtime(AgentWorker(LIBRARIAN, lifespan=real.opened), model=busy(), deps=fake) as client:
+    async with runtime(
+        AgentWorker(LIBRARIAN, lifespan=real.opened), model=busy(), deps=fake
+    ) as client:
         await client.run(LIBRARIAN, "go")
 
     assert (real.log, fake.log) == ([], ["take a", "put b"])
@@ -119,7 +133,9 @@ async def test_deps_are_none_without_a_lifespan(runtime: Runtime) -> None:
 @pytest.mark.accepts("T19")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_lifespan_is_closed_after_the_tools_in_flight(runtime: Runtime, kind: str) -> None:
-    """A tool that ends within the grace of the shutdown still has its deps; the one thing after it is the close."""
+    """A tool that ends within the grace of the shutdown still has its deps; the one thing after it
+    is the close.
+    """
     shelf = Shelf()
     go = threading.Event()
 
@@ -190,7 +206,10 @@ FAILING = pytest.mark.parametrize(
         (exits, ".*SystemExit: 3"),
         (yields_nothing, "RuntimeError: generator didn't yield"),
         (sync, ".* not an async context manager; decorate it with @contextlib.asynccontextmanager"),
-        (undecorated, ".*type async_generator .*; decorate it with @contextlib.asynccontextmanager"),
+        (
+            undecorated,
+            ".*type async_generator .*; decorate it with @contextlib.asynccontextmanager",
+        ),
         (needs_arguments, "TypeError: .*missing 1 required positional argument"),
     ],
     ids=["fails", "exits", "yields nothing", "sync", "undecorated", "needs arguments"],
@@ -199,12 +218,19 @@ FAILING = pytest.mark.parametrize(
 
 @pytest.mark.accepts("T19", "U6", "O23")
 @FAILING
-async def test_lifespan_that_fails_is_a_configuration_error_of_the_running_worker(runtime: Runtime, lifespan: Any, reason: str) -> None:
+async def test_lifespan_that_fails_is_a_configuration_error_of_the_running_worker(
+    runtime: Runtime, lifespan: Any, reason: str
+) -> None:
     """It quotes what was raised, and no turn is taken."""
     model = ScriptedModel(says("never"))
 
-    with pytest.raises(errors.ConfigurationError, match=f"the worker's lifespan failed to open: {reason}"):
-        async with asyncio.timeout(PROMPTLY_S), runtime(AgentWorker(LIBRARIAN, lifespan=lifespan), model=model):
+    with pytest.raises(
+        errors.ConfigurationError, match=f"the worker's lifespan failed to open: {reason}"
+    ):
+        async with (
+            asyncio.timeout(PROMPTLY_S),
+            runtime(AgentWorker(LIBRARIAN, lifespan=lifespan), model=model),
+        ):
             await asyncio.Event().wait()
 
     assert model.call_count == 0
@@ -212,11 +238,20 @@ async def test_lifespan_that_fails_is_a_configuration_error_of_the_running_worke
 
 @pytest.mark.accepts("T19", "U6")
 @FAILING
-async def test_lifespan_that_fails_ends_the_worker_process_with_a_configuration_error(perdure_server: str, lifespan: Any, reason: str) -> None:
+async def test_lifespan_that_fails_ends_the_worker_process_with_a_configuration_error(
+    perdure_server: str, lifespan: Any, reason: str
+) -> None:
     """`app.run()`, as `perdure worker` calls it."""
-    app = AgentWorker(LIBRARIAN, lifespan=lifespan, task_queue="test-failing-lifespan", providers={"scripted": ScriptedModel()})
+    app = AgentWorker(
+        LIBRARIAN,
+        lifespan=lifespan,
+        task_queue="test-failing-lifespan",
+        providers={"scripted": ScriptedModel()},
+    )
 
-    with pytest.raises(errors.ConfigurationError, match=f"the worker's lifespan failed to open: {reason}"):
+    with pytest.raises(
+        errors.ConfigurationError, match=f"the worker's lifespan failed to open: {reason}"
+    ):
         async with asyncio.timeout(PROMPTLY_S):
             await app.run(perdure_server)
 
@@ -234,7 +269,10 @@ async def test_lifespan_whose_close_fails_does_not_hold_up_the_shutdown(runtime:
 
     reports = []
     with contextlib.suppress(OSError):
-        async with asyncio.timeout(PROMPTLY_S), runtime(AgentWorker(LIBRARIAN, lifespan=stuck), model=busy()) as client:
+        async with (
+            asyncio.timeout(PROMPTLY_S),
+            runtime(AgentWorker(LIBRARIAN, lifespan=stuck), model=busy()) as client,
+        ):
             reports.append(await client.run(LIBRARIAN, "go"))
 
     assert [report.output for report in reports] == ["done"]

@@ -26,22 +26,33 @@ def plain() -> str:
 @pytest.mark.parametrize(
     ("ancestors", "words"),
     [
-        ([{"turn_id": "x", "key": "step-1.call-1.child-1"}], "'x' delegated this turn, which did not start it"),
+        (
+            [{"turn_id": "x", "key": "step-1.call-1.child-1"}],
+            "'x' delegated this turn, which did not start it",
+        ),
         ([], "lineage.ancestors"),
     ],
     ids=["forged", "empty"],
 )
-async def test_lineage_that_no_turn_gave_is_refused(runtime: Runtime, ancestors: list[Any], words: str) -> None:
-    """By a start in JSON: it would run tools of another agent past its policy and past its approvals."""
+async def test_lineage_that_no_turn_gave_is_refused(
+    runtime: Runtime, ancestors: list[Any], words: str
+) -> None:
+    """By a start in JSON: it would run tools of another agent past its policy and past its
+    approvals.
+    """
     ran.clear()
-    admin = Agent(name="admin", model="s:m", tools=[plain], policy=lambda _: Deny("no"), approval="all")
+    admin = Agent(
+        name="admin", model="s:m", tools=[plain], policy=lambda _: Deny("no"), approval="all"
+    )
     agents = Registry([admin, Agent(name="w", model="s:m")])
     lineage = {"ancestors": ancestors, "tools": [{"owner": "admin", "name": "plain"}]}
     start = {"agent": "w", "task": "t", "lineage": lineage}
     model = ScriptedModel(calls(call("plain")), says("done"))
     async with runtime(agents, model=model) as client:
         turn_id = f"forged-{len(ancestors)}"
-        await client.temporal.start_workflow("AgentTurn", json.loads(json.dumps(start)), id=turn_id, task_queue=client.task_queue)
+        await client.temporal.start_workflow(
+            "AgentTurn", json.loads(json.dumps(start)), id=turn_id, task_queue=client.task_queue
+        )
         turn = await client.get(turn_id)
         with pytest.raises(errors.InvalidRequestError) as caught:
             await turn.result()
@@ -72,12 +83,16 @@ class Forger:
 async def test_lineage_of_another_parent_is_refused(runtime: Runtime) -> None:
     """A parent alone does not do: it has to be the turn that the lineage names."""
     ran.clear()
-    agents = Registry([Agent(name="admin", model="s:m", tools=[plain]), Agent(name="w", model="s:m")])
+    agents = Registry(
+        [Agent(name="admin", model="s:m", tools=[plain]), Agent(name="w", model="s:m")]
+    )
     model = ScriptedModel(calls(call("plain")), says("done"))
     async with runtime(agents, model=model) as client:
         turn_id, queue = "forged-child", f"{client.task_queue}-forger"
         async with Worker(client.temporal, task_queue=queue, workflows=[Forger]):
-            await client.temporal.execute_workflow(Forger.run, args=[turn_id, client.task_queue], id="forger", task_queue=queue)
+            await client.temporal.execute_workflow(
+                Forger.run, args=[turn_id, client.task_queue], id="forger", task_queue=queue
+            )
         with pytest.raises(errors.InvalidRequestError, match="'x' delegated this turn"):
             await (await client.get(turn_id)).result()
 

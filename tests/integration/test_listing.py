@@ -1,4 +1,6 @@
-"""Turns that are found again: by agent, state, outcome, label and parent; and namespaces that lack the search attributes for it."""
+"""Turns that are found again: by agent, state, outcome, label and parent; and namespaces that lack
+the search attributes for it.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,29 @@ from temporalio.common import SearchAttributePair
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
-from perdure import Agent, Budget, Outcome, Price, ProposedCall, Registry, RequireApproval, ToolContext, TurnInfo, Usage, errors, tool
-from perdure.activities import indexing, search
-from perdure.activities.connection import connect_local
-from perdure.activities.indexing import Index
-from perdure.activities.search import State
-from perdure.clients import AgentClient, TurnEntry, namespace
-from perdure.facts import ChildScheduled
-from perdure.reports import StopReason
+from perdure import (
+    Agent,
+    Budget,
+    Outcome,
+    Price,
+    ProposedCall,
+    Registry,
+    RequireApproval,
+    ToolContext,
+    TurnInfo,
+    Usage,
+    errors,
+    tool,
+)
+from perdure.clients import AgentClient, TurnEntry
+from perdure.clients.cli import setup_namespace
+from perdure.temporal import namespace_check, search_attributes
+from perdure.temporal.connect import connect_local
+from perdure.temporal.namespace_check import Index
+from perdure.temporal.search_attributes import State
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
+from perdure.turn.facts import ChildScheduled
+from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 from perdure.worker.dev_server import DevServer
 
@@ -39,7 +55,23 @@ from ..conftest import RecordingClient, Runtime, check_history
 from .spending import ended, queue, until
 
 TROUBLE = [
-    *["it's", 'say "hi"', "back\\slash", "end\\", "new\nline", "tab\t", "nul\0", "%41", "a=b", "♡heart", "`tick`", "' OR ''='", "*", "-- ;", ""],
+    *[
+        "it's",
+        'say "hi"',
+        "back\\slash",
+        "end\\",
+        "new\nline",
+        "tab\t",
+        "nul\0",
+        "%41",
+        "a=b",
+        "♡heart",
+        "`tick`",
+        "' OR ''='",
+        "*",
+        "-- ;",
+        "",
+    ],
     *["é ü 漢字 😀", "x" * 300, "x" * 299 + "y", "😀" * 100, " lead", "Case", "case", "\x1b[31m"],
 ]
 """What a store or a query might take amiss."""
@@ -60,7 +92,9 @@ def agent() -> Agent:
 @contextlib.asynccontextmanager
 async def bare_server(**options: Any) -> AsyncIterator[str]:
     """The address of a server whose namespace has no search attribute of ours."""
-    async with DevServer(folder=None, port=0, ui=False, **{"search_attributes": {}, **options}) as server:
+    async with DevServer(
+        folder=None, port=0, ui=False, **{"search_attributes": {}, **options}
+    ) as server:
         yield server.address.address
 
 
@@ -77,7 +111,9 @@ async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: A
         await asyncio.sleep(0.1)
 
 
-async def entry_of(client: AgentClient, turn_id: str, *, in_state: State | None = None, **wanted: Any) -> TurnEntry:
+async def entry_of(
+    client: AgentClient, turn_id: str, *, in_state: State | None = None, **wanted: Any
+) -> TurnEntry:
     """The entry of a turn, when it is listed, in this state if one is named."""
     deadline = time.monotonic() + 60
     while True:
@@ -91,16 +127,26 @@ async def entry_of(client: AgentClient, turn_id: str, *, in_state: State | None 
 async def upserts(client: RecordingClient, turn_id: str) -> int:
     """How often a turn wrote search attributes."""
     history = await client.history(await client.get(turn_id))
-    return [event.event_type for event in history.events].count(EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
+    return [event.event_type for event in history.events].count(
+        EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
+    )
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "perdure" and record.levelno == logging.WARNING]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "perdure" and record.levelno == logging.WARNING
+    ]
 
 
 async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -> None:
-    """Agent, task, outcome, steps, labels and times, from the list alone; and the turn wrote search attributes once."""
-    async with runtime(agent, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five"))) as client:
+    """Agent, task, outcome, steps, labels and times, from the list alone; and the turn wrote search
+    attributes once.
+    """
+    async with runtime(
+        agent, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
+    ) as client:
         report = await client.run(agent, "2 + 3?", id=f"{agent.name}/sum", labels={"region": "eu"})
         await eventually_listed(client, [report.turn_id], agent=agent, state="ended")
         entry = await entry_of(client, report.turn_id, agent=agent)
@@ -120,7 +166,11 @@ async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -
             ended_at=entry.ended_at,
         )
         assert entry.ended_at is not None
-        assert timedelta() < entry.ended_at - entry.started_at <= report.duration + timedelta(seconds=1)
+        assert (
+            timedelta()
+            < entry.ended_at - entry.started_at
+            <= report.duration + timedelta(seconds=1)
+        )
         assert await upserts(client, report.turn_id) == 1
 
 
@@ -129,7 +179,10 @@ async def test_turns_of_one_task_queue_are_listed_alone(perdure_server: str, age
     """Whatever the queue is called; without it, those of all queues. No worker is needed."""
     connected = await connect_local(perdure_server)
     names = [f"{agent.name} {odd}" for odd in ("plain", "it's", "back\\slash", "' OR ''='")]
-    started = {name: await AgentClient.from_temporal(connected, task_queue=name).start(agent, "hello") for name in names}
+    started = {
+        name: await AgentClient.from_temporal(connected, task_queue=name).start(agent, "hello")
+        for name in names
+    }
     client = AgentClient.from_temporal(connected)
 
     await eventually_listed(client, [turn.id for turn in started.values()], agent=agent)
@@ -140,7 +193,9 @@ async def test_turns_of_one_task_queue_are_listed_alone(perdure_server: str, age
     assert found == {name: [turn.id] for name, turn in started.items()}
 
 
-async def test_labels_are_on_the_turn_and_in_tool_context_and_filter_the_list(runtime: Runtime) -> None:
+async def test_labels_are_on_the_turn_and_in_tool_context_and_filter_the_list(
+    runtime: Runtime,
+) -> None:
     """A turn is found by one of its labels and by all of them, and not by one that it has not."""
     seen: list[dict[str, str]] = []
 
@@ -152,11 +207,14 @@ async def test_labels_are_on_the_turn_and_in_tool_context_and_filter_the_list(ru
 
     labels = {"customer": 'Müller "& Söhne"', "test": secrets.token_hex(4)}
     async with runtime(
-        Agent(name="looker", model="x", tools=[look]), model=ScriptedModel(calls(call("look")), says("done"), says("other"))
+        Agent(name="looker", model="x", tools=[look]),
+        model=ScriptedModel(calls(call("look")), says("done"), says("other")),
     ) as client:
         report = await client.run("looker", "Look.", labels=labels)
         other = await client.run("looker", "Look.", labels={**labels, "customer": "another"})
-        await eventually_listed(client, [report.turn_id, other.turn_id], labels={"test": labels["test"]})
+        await eventually_listed(
+            client, [report.turn_id, other.turn_id], labels={"test": labels["test"]}
+        )
 
         assert seen == [labels]
         assert await listed(client, labels=labels) == [report.turn_id]
@@ -168,24 +226,39 @@ async def test_turns_are_found_by_how_they_ended(runtime: Runtime, agent: Agent)
     """Each outcome finds its own turn, also where Temporal has one word for several."""
     limited = replace(agent, name=f"{agent.name}-limited", max_iterations=1)
     model = ScriptedModel(
-        says("five"), says("fi", stop=StopReason.MAX_TOKENS), fails(errors.LLMAuthError("no such key")), calls(call("add", a=1, b=1))
+        says("five"),
+        says("fi", stop=StopReason.MAX_TOKENS),
+        fails(errors.LLMAuthError("no such key")),
+        calls(call("add", a=1, b=1)),
     )
     async with runtime([agent, limited], model=model) as client:
         ids = {}
-        for outcome, name in (("completed", agent.name), ("truncated", agent.name), ("failed", agent.name), ("max_iterations", limited.name)):
+        for outcome, name in (
+            ("completed", agent.name),
+            ("truncated", agent.name),
+            ("failed", agent.name),
+            ("max_iterations", limited.name),
+        ):
             turn = await client.start(name, outcome, labels={"agent": agent.name})
             ids[outcome] = turn.id
             with contextlib.suppress(errors.PerdureError):
                 await turn.result()
-        await eventually_listed(client, ids.values(), labels={"agent": agent.name}, state=State.ENDED)
+        await eventually_listed(
+            client, ids.values(), labels={"agent": agent.name}, state=State.ENDED
+        )
 
-        assert {outcome: await listed(client, labels={"agent": agent.name}, outcome=outcome) for outcome in ids} == {
-            outcome: [turn_id] for outcome, turn_id in ids.items()
-        }
+        assert {
+            outcome: await listed(client, labels={"agent": agent.name}, outcome=outcome)
+            for outcome in ids
+        } == {outcome: [turn_id] for outcome, turn_id in ids.items()}
 
 
-async def test_turn_that_could_not_say_its_end_is_found_by_it(runtime: Runtime, agent: Agent) -> None:
-    """Terminated, timed out by the server, or cancelled before its agent was known: the last words of such a turn were `running`."""
+async def test_turn_that_could_not_say_its_end_is_found_by_it(
+    runtime: Runtime, agent: Agent
+) -> None:
+    """Terminated, timed out by the server, or cancelled before its agent was known: the last words
+    of such a turn were `running`.
+    """
     async with runtime(agent, model=ScriptedModel()) as client:
         nobody = AgentClient.from_temporal(client.temporal, task_queue=f"nobody-{agent.name}")
         terminated = await nobody.start(agent, "to be terminated")
@@ -196,25 +269,40 @@ async def test_turn_that_could_not_say_its_end_is_found_by_it(runtime: Runtime, 
             id=f"{agent.name}/late",
             task_queue=f"nobody-{agent.name}",
             execution_timeout=timedelta(milliseconds=200),
-            search_attributes=search.at_start(agent.name, {}),
+            search_attributes=search_attributes.at_start(agent.name, {}),
         )
-        unknown = await client.start(f"{agent.name}-unknown", "of an agent that nobody has", labels={"agent": agent.name})
+        unknown = await client.start(
+            f"{agent.name}-unknown", "of an agent that nobody has", labels={"agent": agent.name}
+        )
         await client.temporal.get_workflow_handle(terminated.id).terminate()
         with pytest.raises(errors.UnknownAgentError):
             await unknown.result()
         await eventually_listed(client, [terminated.id], agent=agent, outcome=Outcome.TERMINATED)
         await eventually_listed(client, [timed_out.id], agent=agent, outcome="timed_out")
-        await eventually_listed(client, [unknown.id], labels={"agent": agent.name}, outcome="failed")
+        await eventually_listed(
+            client, [unknown.id], labels={"agent": agent.name}, outcome="failed"
+        )
 
         assert await listed(client, agent=agent, state="running") == [running.id]
-        assert await listed(client, agent=agent, state="ended") == sorted([terminated.id, timed_out.id])
-        assert await listed(client, agent=agent, state="waiting") == await listed(client, agent=agent, state="paused") == []
+        assert await listed(client, agent=agent, state="ended") == sorted(
+            [terminated.id, timed_out.id]
+        )
+        assert (
+            await listed(client, agent=agent, state="waiting")
+            == await listed(client, agent=agent, state="paused")
+            == []
+        )
         assert (await entry_of(client, terminated.id, agent=agent)).steps is None
 
 
 async def test_cancelled_turn_is_found_as_cancelled(runtime: Runtime, agent: Agent) -> None:
     """It says so itself, with the steps that it made."""
-    async with runtime(agent, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five", delay=timedelta(seconds=30)))) as client:
+    async with runtime(
+        agent,
+        model=ScriptedModel(
+            calls(call("add", a=2, b=3)), says("five", delay=timedelta(seconds=30))
+        ),
+    ) as client:
         turn = await client.start(agent, "2 + 3?")
         async for event in turn.events():
             if str(getattr(event.fact, "key", "")) == "step-2":
@@ -231,7 +319,9 @@ async def test_cancelled_turn_is_found_as_cancelled(runtime: Runtime, agent: Age
 async def test_turn_that_ends_before_its_agent_is_known_says_all_of_its_end(
     perdure_server: str, agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Cancelled before there was a worker, cancelled while a factory blocks, with its delegate, or of an unknown agent."""
+    """Cancelled before there was a worker, cancelled while a factory blocks, with its delegate, or
+    of an unknown agent.
+    """
     caplog.set_level(logging.INFO, "perdure.turns")
     free, asked = threading.Event(), threading.Event()
 
@@ -258,45 +348,81 @@ async def test_turn_that_ends_before_its_agent_is_known_says_all_of_its_end(
             free.set()
         child = f"{parent.id}/slow-1"
         cancelled, failed = [early.id, parent.id, child], [unknown.id]
-        await eventually_listed(work.client, cancelled, labels=labels, outcome="cancelled", state="ended")
+        await eventually_listed(
+            work.client, cancelled, labels=labels, outcome="cancelled", state="ended"
+        )
         await eventually_listed(work.client, failed, labels=labels, outcome="failed")
-        shown = {entry.id: (entry.outcome, entry.steps) async for entry in work.client.list(labels=labels)}
+        shown = {
+            entry.id: (entry.outcome, entry.steps)
+            async for entry in work.client.list(labels=labels)
+        }
         states = [
-            (await work.client.temporal.get_workflow_handle(turn_id).describe()).typed_search_attributes.get(search.STATE)
+            (
+                await work.client.temporal.get_workflow_handle(turn_id).describe()
+            ).typed_search_attributes.get(search_attributes.STATE)
             for turn_id in (*cancelled, *failed)
         ]
 
     assert states == ["ended"] * 4
-    assert [shown[turn_id] for turn_id in (early.id, child, unknown.id)] == [("cancelled", 0), ("cancelled", 0), ("failed", 0)]
+    assert [shown[turn_id] for turn_id in (early.id, child, unknown.id)] == [
+        ("cancelled", 0),
+        ("cancelled", 0),
+        ("failed", 0),
+    ]
     said = [record.perdure for record in caplog.records if record.name == "perdure.turns"]  # type: ignore[attr-defined]
     for turn_id in (*cancelled, *failed):
-        events = [record["event"] for record in said if record["task"] == turn_id and record["event"].startswith("turn_")]
+        events = [
+            record["event"]
+            for record in said
+            if record["task"] == turn_id and record["event"].startswith("turn_")
+        ]
         assert events == ["turn_started", "turn_failed", "turn_completed"], turn_id
 
 
-async def test_state_that_a_turn_says_is_the_one_it_is_found_by(perdure_server: str, agent: Agent) -> None:
+async def test_state_that_a_turn_says_is_the_one_it_is_found_by(
+    perdure_server: str, agent: Agent
+) -> None:
     """Waiting and paused turns are found as such, and not as running."""
     client = await connect_local(perdure_server)
     for state in ("running", "waiting", "paused"):
-        marks = search.at_start(agent.name, {}).updated(SearchAttributePair(search.STATE, state))
-        await client.start_workflow("AgentTurn", id=f"{agent.name}/{state}", task_queue="nobody", search_attributes=marks)
+        marks = search_attributes.at_start(agent.name, {}).updated(
+            SearchAttributePair(search_attributes.STATE, state)
+        )
+        await client.start_workflow(
+            "AgentTurn", id=f"{agent.name}/{state}", task_queue="nobody", search_attributes=marks
+        )
     agents = AgentClient.from_temporal(client)
-    await eventually_listed(agents, [f"{agent.name}/{state}" for state in ("running", "waiting", "paused")], agent=agent)
+    await eventually_listed(
+        agents, [f"{agent.name}/{state}" for state in ("running", "waiting", "paused")], agent=agent
+    )
 
     for state in ("running", "waiting", "paused"):
         assert await listed(agents, agent=agent, state=state) == [f"{agent.name}/{state}"]
         assert (await entry_of(agents, f"{agent.name}/{state}", agent=agent)).state == state
 
 
-@pytest.mark.parametrize("attributes", [search.TYPES, {}], ids=["with search attributes", "without"])
-async def test_turn_that_waits_for_budget_is_listed_as_paused(agent: Agent, attributes: Mapping[str, str]) -> None:
-    """It goes on when it is given more, and then the list says what it spent. The memo says both where no attribute is registered."""
-    app = AgentWorker(replace(agent, on_exhausted="pause"), prices={"scripted:*": Price(input="1000", output="1000")})
+@pytest.mark.parametrize(
+    "attributes", [search_attributes.TYPES, {}], ids=["with search attributes", "without"]
+)
+async def test_turn_that_waits_for_budget_is_listed_as_paused(
+    agent: Agent, attributes: Mapping[str, str]
+) -> None:
+    """It goes on when it is given more, and then the list says what it spent.
+
+    The memo says both where no attribute is registered.
+    """
+    app = AgentWorker(
+        replace(agent, on_exhausted="pause"),
+        prices={"scripted:*": Price(input="1000", output="1000")},
+    )
     model = ScriptedModel(
         calls(call("add", a=2, b=3), usage=Usage(input_tokens=900, output_tokens=100)),
         says("five", usage=Usage(input_tokens=90, output_tokens=10)),
     )
-    async with bare_server(search_attributes=attributes) as address, local_runtime(app, model=model, address=address) as client:
+    async with (
+        bare_server(search_attributes=attributes) as address,
+        local_runtime(app, model=model, address=address) as client,
+    ):
         turn = await client.start(agent, "2 + 3?", budget=Budget(usd="2.5"))
         paused = await entry_of(client, turn.id, in_state=State.PAUSED)
         found = await listed(client, state="paused") if attributes else [turn.id]
@@ -312,8 +438,12 @@ async def test_turn_that_waits_for_budget_is_listed_as_paused(agent: Agent, attr
     assert spent is None or spent.count == 1
 
 
-async def test_turn_that_waits_for_a_person_is_listed_as_waiting(runtime: Runtime, agent: Agent) -> None:
-    """When nobody answers in time it runs again, and is listed so although its memo says what expired."""
+async def test_turn_that_waits_for_a_person_is_listed_as_waiting(
+    runtime: Runtime, agent: Agent
+) -> None:
+    """When nobody answers in time it runs again, and is listed so although its memo says what
+    expired.
+    """
 
     def policy(_: ProposedCall) -> RequireApproval:
         return RequireApproval(expires=timedelta(seconds=3))
@@ -333,45 +463,72 @@ async def test_turn_that_waits_for_a_person_is_listed_as_waiting(runtime: Runtim
 
 
 async def test_labels_ids_and_parents_may_hold_anything(perdure_server: str) -> None:
-    """Each value finds its own turn and no other, whatever quotes, case, length or control characters it has."""
+    """Each value finds its own turn and no other, whatever quotes, case, length or control
+    characters it has.
+    """
     client = await connect_local(perdure_server)
     agents, test = AgentClient.from_temporal(client, task_queue="nobody"), secrets.token_hex(4)
     for number, text in enumerate(TROUBLE):
-        await agents.start("adder", "x", id=f"{test}/{number}", labels={"test": test, text: text, "same": text})
-        marks = search.at_start("adder", {"child": test}, parent=f"{test}{text}")
-        await client.start_workflow("AgentTurn", id=f"{test}/child/{number}", task_queue="nobody", search_attributes=marks)
-    await eventually_listed(agents, [f"{test}/{number}" for number in range(len(TROUBLE))], labels={"test": test})
-    await eventually_listed(agents, [f"{test}/child/{number}" for number in range(len(TROUBLE))], labels={"child": test})
+        await agents.start(
+            "adder", "x", id=f"{test}/{number}", labels={"test": test, text: text, "same": text}
+        )
+        marks = search_attributes.at_start("adder", {"child": test}, parent=f"{test}{text}")
+        await client.start_workflow(
+            "AgentTurn", id=f"{test}/child/{number}", task_queue="nobody", search_attributes=marks
+        )
+    await eventually_listed(
+        agents, [f"{test}/{number}" for number in range(len(TROUBLE))], labels={"test": test}
+    )
+    await eventually_listed(
+        agents, [f"{test}/child/{number}" for number in range(len(TROUBLE))], labels={"child": test}
+    )
 
     for number, text in enumerate(TROUBLE):
         assert await listed(agents, labels={"test": test, text: text}) == [f"{test}/{number}"], text
-        assert await listed(agents, labels={"test": test, "same": text}) == [f"{test}/{number}"], text
+        assert await listed(agents, labels={"test": test, "same": text}) == [f"{test}/{number}"], (
+            text
+        )
         assert await listed(agents, parent=f"{test}{text}") == [f"{test}/child/{number}"], text
-    assert await listed(agents, agent=f"x' OR {search.LABELS.name} = 'test={test}") == []
+    assert await listed(agents, agent=f"x' OR {search_attributes.LABELS.name} = 'test={test}") == []
 
 
-async def test_turn_from_temporals_own_command_line_is_found_too(runtime: Runtime, agent: Agent) -> None:
+async def test_turn_from_temporals_own_command_line_is_found_too(
+    runtime: Runtime, agent: Agent
+) -> None:
     """It was started without search attributes, so it sets them itself, once at its beginning."""
     async with runtime(agent, model=ScriptedModel("five")) as client:
         turn_id = f"{agent.name}/cli"
         request = {"agent": agent.name, "task": "2 + 3?", "labels": {"test": agent.name}}
-        await client.temporal.start_workflow("AgentTurn", request, id=turn_id, task_queue=client.task_queue)
+        await client.temporal.start_workflow(
+            "AgentTurn", request, id=turn_id, task_queue=client.task_queue
+        )
         await (await client.get(turn_id)).result()
-        await eventually_listed(client, [turn_id], agent=agent, labels={"test": agent.name}, outcome="completed")
+        await eventually_listed(
+            client, [turn_id], agent=agent, labels={"test": agent.name}, outcome="completed"
+        )
 
         assert await upserts(client, turn_id) == 2
 
 
 @pytest.mark.parametrize("way", ["client", "command line"])
-async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(runtime: Runtime, agent: Agent, way: str) -> None:
-    """Four kilobytes of labels are more than a search attribute takes; the first of them can be searched for."""
-    labels = {"first": agent.name, **{f"other-{number}": "\0'\"" + "😀" * 20 for number in range(40)}}
+async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(
+    runtime: Runtime, agent: Agent, way: str
+) -> None:
+    """Four kilobytes of labels are more than a search attribute takes; the first of them can be
+    searched for.
+    """
+    labels = {
+        "first": agent.name,
+        **{f"other-{number}": "\0'\"" + "😀" * 20 for number in range(40)},
+    }
     async with runtime(agent, model=ScriptedModel("five")) as client:
         if way == "client":
             turn = await client.start(agent, "2 + 3?", labels=labels)
         else:
             request = {"agent": agent.name, "task": "2 + 3?", "labels": labels}
-            handle = await client.temporal.start_workflow("AgentTurn", request, id=f"{agent.name}/x", task_queue=client.task_queue)
+            handle = await client.temporal.start_workflow(
+                "AgentTurn", request, id=f"{agent.name}/x", task_queue=client.task_queue
+            )
             turn = await client.get(handle.id)
         report = await turn.result()
         await eventually_listed(client, [turn.id], labels={"first": agent.name})
@@ -379,7 +536,9 @@ async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(runtime: Runtim
         assert report.output == "five"
 
 
-async def test_list_begins_with_what_runs_and_ends_at_its_limit(runtime: Runtime, agent: Agent) -> None:
+async def test_list_begins_with_what_runs_and_ends_at_its_limit(
+    runtime: Runtime, agent: Agent
+) -> None:
     """Then comes what ended last. More than a page is read where it is asked for."""
     async with runtime(agent, model=ScriptedModel("one", "two")) as client:
         first = await client.run(agent, "1")
@@ -395,8 +554,12 @@ async def test_list_begins_with_what_runs_and_ends_at_its_limit(runtime: Runtime
         assert [entry.id async for entry in client.list(agent.name, limit=500)] == ids
 
 
-@pytest.mark.parametrize("wanted", [{"state": "sleeping"}, {"outcome": "perfect"}, {"limit": 0}], ids=str)
-async def test_filter_that_cannot_be_is_refused_at_once(perdure_server: str, wanted: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wanted", [{"state": "sleeping"}, {"outcome": "perfect"}, {"limit": 0}], ids=str
+)
+async def test_filter_that_cannot_be_is_refused_at_once(
+    perdure_server: str, wanted: dict[str, Any]
+) -> None:
     """A typing mistake is not an empty list."""
     client = AgentClient.from_temporal(await connect_local(perdure_server))
 
@@ -404,33 +567,58 @@ async def test_filter_that_cannot_be_is_refused_at_once(perdure_server: str, wan
         client.list(**wanted)
 
 
-async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
-    """Turns run and are listed; what filters needs `perdure setup`. After that the same client finds what is started from then on."""
-    async with bare_server() as address, local_runtime(agent, model=ScriptedModel("one", "two", "three"), address=address) as client:
+async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(
+    agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Turns run and are listed; what filters needs `perdure setup`.
+
+    After that the same client finds what is started from then on.
+    """
+    async with (
+        bare_server() as address,
+        local_runtime(agent, model=ScriptedModel("one", "two", "three"), address=address) as client,
+    ):
         before = [await client.run(agent, task) for task in ("1", "2")]
         await eventually_listed(client, [report.turn_id for report in before])
         said = warnings_in(caplog)
-        with pytest.raises(errors.ConfigurationError, match=r"none of Perdure's is registered.*perdure setup --namespace default") as refused:
+        with pytest.raises(
+            errors.ConfigurationError,
+            match=r"none of Perdure's is registered.*perdure setup --namespace default",
+        ) as refused:
             await listed(client, agent=agent)
-        await namespace.set_up(client.temporal, lambda *_: None)
-        after = await AgentClient.from_temporal(client.temporal, task_queue=client._task_queue).run(agent, "3")
+        await setup_namespace.set_up(client.temporal, lambda *_: None)
+        after = await AgentClient.from_temporal(client.temporal, task_queue=client._task_queue).run(
+            agent, "3"
+        )
         await eventually_listed(client, [after.turn_id], agent=agent)
         for report in (*before, after):
-            await check_history(client.temporal, report.turn_id, (await client.get(report.turn_id)).run_id)
+            await check_history(
+                client.temporal, report.turn_id, (await client.get(report.turn_id)).run_id
+            )
 
         assert len(said) == 1
         assert "perdure setup --namespace default" in said[0]
-        assert refused.value.context["missing"] == list(search.TYPES)
+        assert refused.value.context["missing"] == list(search_attributes.TYPES)
         assert [entry.steps async for entry in client.list()] == [1, 1, 1]
 
 
-async def test_attribute_of_another_type_counts_as_missing(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
-    """The turn runs, and `perdure setup` names the attribute, changes nothing and says what can be done."""
-    taken = {**search.TYPES, "PerdureSteps": "Text"}
-    async with bare_server(search_attributes=taken) as address, local_runtime(agent, model=ScriptedModel("five"), address=address) as client:
+async def test_attribute_of_another_type_counts_as_missing(
+    agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The turn runs, and `perdure setup` names the attribute, changes nothing and says what can be
+    done.
+    """
+    taken = {**search_attributes.TYPES, "PerdureSteps": "Text"}
+    async with (
+        bare_server(search_attributes=taken) as address,
+        local_runtime(agent, model=ScriptedModel("five"), address=address) as client,
+    ):
         report = await client.run(agent, "2 + 3?")
-        with pytest.raises(errors.ConfigurationError, match=r"PerdureSteps is of type Text instead of Int.*nothing was registered"):
-            await namespace.set_up(client.temporal, lambda *_: None)
+        with pytest.raises(
+            errors.ConfigurationError,
+            match=r"PerdureSteps is of type Text instead of Int.*nothing was registered",
+        ):
+            await setup_namespace.set_up(client.temporal, lambda *_: None)
 
         assert report.output == "five"
         assert "PerdureSteps is of type Text instead of Int" in warnings_in(caplog)[0]
@@ -438,10 +626,13 @@ async def test_attribute_of_another_type_counts_as_missing(agent: Agent, caplog:
 
 async def test_attributes_that_are_removed_do_not_keep_turns_from_starting(agent: Agent) -> None:
     """A client that has seen them once starts without them when the server refuses."""
-    async with bare_server(search_attributes=search.TYPES) as address:
+    async with bare_server(search_attributes=search_attributes.TYPES) as address:
         client = AgentClient.from_temporal(await connect_local(address), task_queue="nobody")
         await client.start(agent, "1", id="before")
-        request = RemoveSearchAttributesRequest(namespace="default", search_attributes=[search.LABELS.name, search.AGENT.name])
+        request = RemoveSearchAttributesRequest(
+            namespace="default",
+            search_attributes=[search_attributes.LABELS.name, search_attributes.AGENT.name],
+        )
         await client.temporal.operator_service.remove_search_attributes(request)
         await client.start(agent, "2", id="after", labels={"region": "eu"})
 
@@ -456,7 +647,7 @@ async def test_index_is_asked_again_only_while_something_is_missing() -> None:
         patient, eager = Index(timedelta(hours=1)), Index(timedelta())
         missing = [await index.is_ready(client) for index in (patient, patient, eager, eager)]
         asked = counting.asked
-        await indexing.register(client, search.TYPES)
+        await namespace_check.register(client, search_attributes.TYPES)
         there = [await index.is_ready(client) for index in (patient, eager, eager, eager)]
 
         assert (missing, asked) == ([False] * 4, 3)
@@ -464,35 +655,54 @@ async def test_index_is_asked_again_only_while_something_is_missing() -> None:
 
 
 async def test_operator_service_need_not_be_allowed(perdure_server: str, agent: Agent) -> None:
-    """Behind an authorizer a count says whether the attributes are there, and what cannot be registered is said as commands for somebody else."""
+    """Behind an authorizer a count says whether the attributes are there, and what cannot be
+    registered is said as commands for somebody else.
+    """
     allowed = await connect_local(perdure_server)
-    client = AgentClient.from_temporal(Client(ForbiddenService(allowed.service_client)), task_queue="nobody")
+    client = AgentClient.from_temporal(
+        Client(ForbiddenService(allowed.service_client)), task_queue="nobody"
+    )
     turn = await client.start(agent, "2 + 3?")
     await eventually_listed(client, [turn.id], agent=agent)
     said: list[str] = []
-    await namespace.set_up(client.temporal, lambda _, found: said.append(found))
+    await setup_namespace.set_up(client.temporal, lambda _, found: said.append(found))
     async with bare_server() as address:
         lacking = Client(ForbiddenService((await connect_local(address)).service_client))
-        found = await indexing.look(lacking)
+        found = await namespace_check.look(lacking)
         with pytest.raises(errors.ConfigurationError) as refused:
-            await namespace.set_up(lacking, lambda *_: None)
+            await setup_namespace.set_up(lacking, lambda *_: None)
 
-    assert said[-7:] == [f"{name} ({kind}) is there" for name, kind in search.TYPES.items()]
-    assert found.missing == tuple(search.TYPES)
-    assert "temporal operator search-attribute create --namespace default --type Double --name PerdureSpent" in refused.value.message
-    assert "tcld namespace search-attributes add --namespace default --search-attribute PerdureAgent=Keyword" in refused.value.message
+    assert said[-7:] == [
+        f"{name} ({kind}) is there" for name, kind in search_attributes.TYPES.items()
+    ]
+    assert found.missing == tuple(search_attributes.TYPES)
+    assert (
+        "temporal operator search-attribute create --namespace default --type Double --name"
+        " PerdureSpent" in refused.value.message
+    )
+    assert (
+        "tcld namespace search-attributes add --namespace default --search-attribute"
+        " PerdureAgent=Keyword" in refused.value.message
+    )
 
 
-async def test_memo_of_a_codec_that_the_client_lacks_does_not_break_the_list(perdure_server: str, agent: Agent) -> None:
+async def test_memo_of_a_codec_that_the_client_lacks_does_not_break_the_list(
+    perdure_server: str, agent: Agent
+) -> None:
     """What search attributes say is shown, and the task is not."""
     plain = await connect_local(perdure_server)
-    coded = Client(plain.service_client, data_converter=replace(DataConverter.default, payload_codec=Reversing()))
+    coded = Client(
+        plain.service_client,
+        data_converter=replace(DataConverter.default, payload_codec=Reversing()),
+    )
     turn = await AgentClient.from_temporal(coded, task_queue="nobody").start(agent, "a secret")
     await eventually_listed(AgentClient.from_temporal(plain), [turn.id], agent=agent)
     seen = await entry_of(AgentClient.from_temporal(plain), turn.id, agent=agent)
 
     assert (seen.agent, seen.task) == (agent.name, "")
-    assert (await entry_of(AgentClient.from_temporal(coded), turn.id, agent=agent)).task == "a secret"
+    assert (
+        await entry_of(AgentClient.from_temporal(coded), turn.id, agent=agent)
+    ).task == "a secret"
 
 
 async def test_namespace_that_is_not_there_is_said(perdure_server: str) -> None:
@@ -539,7 +749,10 @@ class Reversing(PayloadCodec):
     """Payloads that only those read who have it."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [Payload(metadata={"encoding": b"reversed"}, data=payload.SerializeToString()[::-1]) for payload in payloads]
+        return [
+            Payload(metadata={"encoding": b"reversed"}, data=payload.SerializeToString()[::-1])
+            for payload in payloads
+        ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [Payload.FromString(payload.data[::-1]) for payload in payloads]

@@ -1,4 +1,6 @@
-"""Live text: what a model says is seen while it speaks, costs history nothing, and is in the end what was recorded."""
+"""Live text: what a model says is seen while it speaks, costs history nothing, and is in the end
+what was recorded.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
 
 from perdure import Agent, AssistantMessage, Budget, Outcome, Price, Text, errors, tool
-from perdure.activities.models import Heard, ModelRequest
+from perdure.activities.provider import Heard, ModelRequest
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
 from perdure.clients.feed import describe
 from perdure.clients.speech import Said
-from perdure.facts import CallFailed, ModelAnswered
 from perdure.testing import ScriptedModel, call, calls, fails, says, slowly
 from perdure.testing.stub_provider import Reply, StubProvider
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import CallFailed, ModelAnswered
+from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Runtime
@@ -57,7 +59,9 @@ class Speaker:
                 await gate.wait()
             heard(part)
         self.is_done = True
-        return ModelAnswer(message=AssistantMessage(parts=(Text(text="".join(self._parts)),)), model="speaker")
+        return ModelAnswer(
+            message=AssistantMessage(parts=(Text(text="".join(self._parts)),)), model="speaker"
+        )
 
     async def close(self) -> None: ...
 
@@ -68,7 +72,9 @@ class Speaker:
 
 
 @contextlib.asynccontextmanager
-async def speaking(runtime: Runtime, *parts: str, live: bool = True) -> AsyncIterator[tuple[Speaker, RecordingClient, Turn]]:
+async def speaking(
+    runtime: Runtime, *parts: str, live: bool = True
+) -> AsyncIterator[tuple[Speaker, RecordingClient, Turn]]:
     """A turn whose model speaks so; at the end it says the rest."""
     speaker = Speaker(*parts)
     async with runtime(ADDER, model=speaker) as client:
@@ -110,14 +116,19 @@ def kinds(history: WorkflowHistory) -> list[int]:
 
 def two_steps() -> ScriptedModel:
     return ScriptedModel(
-        slowly(calls(call("add", a=1, b=2), text="Let me add these two numbers before I answer."), pause=PAUSE),
+        slowly(
+            calls(call("add", a=1, b=2), text="Let me add these two numbers before I answer."),
+            pause=PAUSE,
+        ),
         slowly("It is three, as everybody knows, and the answer ends here.", pause=PAUSE),
     )
 
 
 @pytest.mark.accepts("E2")
 async def test_text_is_seen_before_the_answer_is_complete(runtime: Runtime) -> None:
-    """The model goes on only when its first words were seen, so they were; and in the end they are the beginning of the answer."""
+    """The model goes on only when its first words were seen, so they were; and in the end they are
+    the beginning of the answer.
+    """
     async with speaking(runtime, "The first half, ", "and the second.") as (speaker, _, turn):
         said = []
         async with asyncio.timeout(20):
@@ -145,7 +156,9 @@ async def test_live_text_adds_no_event_to_history(runtime: Runtime) -> None:
 
 
 async def test_text_of_each_step_is_told_whole_and_once(runtime: Runtime) -> None:
-    """To those who listen from the beginning, who come later, in another process's place, or when the turn is over."""
+    """To those who listen from the beginning, who come later, in another process's place, or when
+    the turn is over.
+    """
     async with runtime(ADDER, model=two_steps()) as client:
         turn = await client.start(ADDER, "go", live=True)
         other = AgentClient.from_temporal(client.temporal, task_queue=client.task_queue)
@@ -214,7 +227,9 @@ async def test_words_of_a_protocol_are_not_told_live(runtime: Runtime) -> None:
 
 
 async def test_long_text_is_told_to_its_end_when_it_is_recorded(runtime: Runtime) -> None:
-    """Only its end is carried while it is said: what is missing before it comes with the record, in order."""
+    """Only its end is carried while it is said: what is missing before it comes with the record, in
+    order.
+    """
     long = "".join(f"{number} äöü " for number in range(10_000))
     async with speaking(runtime, long, "and the end") as (speaker, _, turn):
         listening = asyncio.create_task(everything(turn))
@@ -228,7 +243,9 @@ async def test_long_text_is_told_to_its_end_when_it_is_recorded(runtime: Runtime
     assert said == [TextBegins(1), long + "and the end"]
 
 
-async def test_text_that_outgrows_what_is_carried_goes_on_for_those_who_kept_up(runtime: Runtime) -> None:
+async def test_text_that_outgrows_what_is_carried_goes_on_for_those_who_kept_up(
+    runtime: Runtime,
+) -> None:
     """Each part fits, all of them together do not."""
     parts = [f"{number} " * 3_000 for number in range(4)]
     async with speaking(runtime, *parts) as (speaker, _, turn):
@@ -260,32 +277,50 @@ class Breaks(StubProvider):
 @pytest.mark.slow
 @pytest.mark.accepts("M8", "E2")
 @pytest.mark.parametrize("vendor", VENDORS)
-async def test_stream_that_is_cut_in_a_turn_is_a_failure_that_is_tried_again(runtime: Runtime, vendor: Vendor) -> None:
-    """What was heard of the first attempt is void, it is charged at its reservation, and the answer is that of the second alone."""
+async def test_stream_that_is_cut_in_a_turn_is_a_failure_that_is_tried_again(
+    runtime: Runtime, vendor: Vendor
+) -> None:
+    """What was heard of the first attempt is void, it is charged at its reservation, and the answer
+    is that of the second alone.
+    """
     price = Price(input=1, output=10)
     with Breaks([]) as stub:
-        app = AgentWorker(ADDER, providers={"vendor": vendor.make(stub.anthropic_url, None)}, prices={"vendor:*": price})
+        app = AgentWorker(
+            ADDER,
+            providers={"vendor": vendor.make(stub.anthropic_url, None)},
+            prices={"vendor:*": price},
+        )
         async with runtime(app) as client:
             turn = await client.start(ADDER, "go", live=True, budget=Budget(usd=1))
             told = [one async for one in turn.live()]
             report = await turn.result()
 
     said = [one for one in told if isinstance(one, str | TextBegins | TextVoid)]
-    failed = [one.fact for one in told if isinstance(one, Event) and isinstance(one.fact, CallFailed)]
+    failed = [
+        one.fact for one in told if isinstance(one, Event) and isinstance(one.fact, CallFailed)
+    ]
     void = said.index(TextVoid(1))
     assert report.output == "The answer to your question is of course five, and has always been."
     assert "".join(one for one in said[:void] if isinstance(one, str)) in report.output
     assert len(said[:void]) > 1
     assert said[void + 1] == TextBegins(1, attempt=2)
     assert texts(said) == {1: report.output}
-    assert [(fact.error.code, fact.error.context["charged"]) for fact in failed] == [("LLM_UNAVAILABLE", True)]
+    assert [(fact.error.code, fact.error.context["charged"]) for fact in failed] == [
+        ("LLM_UNAVAILABLE", True)
+    ]
     assert report.cost is not None
-    assert report.cost > Decimal("0.08")  # the output limit of the attempt that was cut, and not what little it said
+    assert report.cost > Decimal(
+        "0.08"
+    )  # the output limit of the attempt that was cut, and not what little it said
 
 
 async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> None:
     """Both attempts broke off: nothing that was heard counts."""
-    broken = slowly(fails(errors.LLMUnavailableError("cut")), pieces=["I ", "think ", "it ", "is "], pause=timedelta(milliseconds=800))
+    broken = slowly(
+        fails(errors.LLMUnavailableError("cut")),
+        pieces=["I ", "think ", "it ", "is "],
+        pause=timedelta(milliseconds=800),
+    )
     async with runtime(ADDER, model=ScriptedModel(broken, broken)) as client:
         turn = await client.start(ADDER, "go", live=True)
         told = await everything(turn)
@@ -299,7 +334,9 @@ async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> No
     ]
 
 
-async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was_heard(runtime: Runtime) -> None:
+async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was_heard(
+    runtime: Runtime,
+) -> None:
     """The call has no answer, so the transcript has none of its words."""
     async with speaking(runtime, "The first half, ", "and the second.") as (_, _, turn):
         said = []
@@ -318,7 +355,9 @@ async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was
 
 async def test_heard_words_that_are_not_those_recorded_are_taken_back(runtime: Runtime) -> None:
     """A provider that says one thing and answers another: the answer counts."""
-    model = ScriptedModel(slowly("It is five.", pieces=["It is ", "six."], pause=timedelta(seconds=2)))
+    model = ScriptedModel(
+        slowly("It is five.", pieces=["It is ", "six."], pause=timedelta(seconds=2))
+    )
     async with runtime(ADDER, model=model) as client:
         told = await everything(await client.start(ADDER, "go", live=True))
 
@@ -337,10 +376,14 @@ async def test_text_stands_before_the_event_that_records_it(runtime: Runtime) ->
         events = [event async for event in turn.events()]
 
     assert [one for one in told if isinstance(one, Event)] == events
-    answers = [place for place, one in enumerate(told) if isinstance(one, Event) and isinstance(one.fact, ModelAnswered)]
-    assert texts(one for one in told[: answers[0]] if isinstance(one, str | TextBegins | TextVoid)) == {
-        1: "Let me add these two numbers before I answer."
-    }
+    answers = [
+        place
+        for place, one in enumerate(told)
+        if isinstance(one, Event) and isinstance(one.fact, ModelAnswered)
+    ]
+    assert texts(
+        one for one in told[: answers[0]] if isinstance(one, str | TextBegins | TextVoid)
+    ) == {1: "Let me add these two numbers before I answer."}
 
 
 async def test_same_turn_is_attached_to_whether_live_or_not(runtime: Runtime) -> None:
@@ -356,7 +399,9 @@ async def test_same_turn_is_attached_to_whether_live_or_not(runtime: Runtime) ->
 async def test_text_of_a_turn_that_is_not_there_is_an_error(runtime: Runtime) -> None:
     """As its events are: after its retention, or on another server."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
-        gone = AgentClient.from_temporal(client.temporal, task_queue=client.task_queue)._turn("not-there", "")
+        gone = AgentClient.from_temporal(client.temporal, task_queue=client.task_queue)._turn(
+            "not-there", ""
+        )
         with pytest.raises(errors.TurnNotFoundError):
             await everything(gone)
 
@@ -376,10 +421,18 @@ async def test_outcome_is_the_same_with_and_without(runtime: Runtime) -> None:
 
 async def test_live_text_goes_through_the_codec(perdure_server: str) -> None:
     """With encryption the heartbeats hold no readable word, and who has the key hears all of them."""
-    client = await Client.connect(perdure_server, data_converter=DataConverter(payload_codec=Reversing()))
-    app = AgentWorker(ADDER, providers={"vendor": Speaker("The first half, ", "and the second.")}, task_queue=queue())
+    client = await Client.connect(
+        perdure_server, data_converter=DataConverter(payload_codec=Reversing())
+    )
+    app = AgentWorker(
+        ADDER,
+        providers={"vendor": Speaker("The first half, ", "and the second.")},
+        task_queue=queue(),
+    )
     async with app.running(client):
-        turn = await AgentClient.from_temporal(client, task_queue=app.task_queue).start(ADDER, "go", live=True)
+        turn = await AgentClient.from_temporal(client, task_queue=app.task_queue).start(
+            ADDER, "go", live=True
+        )
         speaker = app.providers["vendor"]
         assert isinstance(speaker, Speaker)
         said, held = [], list[bytes]()
@@ -388,7 +441,11 @@ async def test_live_text_goes_through_the_codec(perdure_server: str) -> None:
                 said.append(one)
                 if one == "The first half, ":
                     pending = (await describe(client, turn.id)).pending_activities
-                    held = [payload.data for activity in pending for payload in activity.heartbeat_details.payloads]
+                    held = [
+                        payload.data
+                        for activity in pending
+                        for payload in activity.heartbeat_details.payloads
+                    ]
                     speaker.go_on()
 
     assert texts(said) == {1: "The first half, and the second."}
@@ -402,7 +459,9 @@ async def test_live_call_has_the_same_span(runtime: Runtime) -> None:
     spans = []
     for live in (False, True):
         traces = Traces()
-        async with runtime(traces.worker(Agent(name="adder", model="scripted:adder")), model=ScriptedModel("hi")) as client:
+        async with runtime(
+            traces.worker(Agent(name="adder", model="scripted:adder")), model=ScriptedModel("hi")
+        ) as client:
             await client.run("adder", "go", id=f"traced-{live}", live=live)
         spans.append((traces.tree(), sorted(traces.named("chat adder").attributes or {})))
 

@@ -1,4 +1,8 @@
-"""Turns of hundreds of steps. That the last step is as fast as the first is shown by `make bench` (`flatness_1000`), not by a timed test."""
+"""Turns of hundreds of steps.
+
+That the last step is as fast as the first is shown by `make bench` (`flatness_1000`), not by a
+timed test.
+"""
 
 import pytest
 
@@ -21,7 +25,9 @@ def fetch(number: int) -> str:
 async def test_turn_of_500_steps_with_5_kb_results_stays_under_5_mb(runtime: Runtime) -> None:
     """It completes, each request holds the whole transcript, and history holds each message once."""
     agent = Agent(name="reader", model="scripted:reader", tools=[fetch], max_iterations="unlimited")
-    model = ScriptedModel(*[calls(call("fetch", number=number)) for number in range(STEPS)], says("done"))
+    model = ScriptedModel(
+        *[calls(call("fetch", number=number)) for number in range(STEPS)], says("done")
+    )
 
     async with runtime(agent, model=model) as client:
         turn = await client.start(agent, "go")

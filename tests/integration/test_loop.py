@@ -6,9 +6,21 @@ from decimal import Decimal
 
 import pytest
 
-from perdure import Agent, AssistantMessage, Context, Outcome, Step, Text, ToolMessage, Usage, UserMessage, errors, tool
-from perdure.reports import StopReason
+from perdure import (
+    Agent,
+    AssistantMessage,
+    Context,
+    Outcome,
+    Step,
+    Text,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    errors,
+    tool,
+)
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.values.reports import StopReason
 
 from ..conftest import Run, Runtime, eventually
 
@@ -27,8 +39,21 @@ async def test_answer_without_calls_is_one_step(run: Run) -> None:
     report = await run(model)
 
     message = AssistantMessage(parts=(Text(text="five"),))
-    assert (report.outcome, report.output, report.model_calls, report.tool_calls) == (Outcome.COMPLETED, "five", 1, 0)
-    assert report.steps == (Step(number=1, model="scripted", message=message, usage=Usage(input_tokens=10, output_tokens=5), cost=Decimal(0)),)
+    assert (report.outcome, report.output, report.model_calls, report.tool_calls) == (
+        Outcome.COMPLETED,
+        "five",
+        1,
+        0,
+    )
+    assert report.steps == (
+        Step(
+            number=1,
+            model="scripted",
+            message=message,
+            usage=Usage(input_tokens=10, output_tokens=5),
+            cost=Decimal(0),
+        ),
+    )
     assert report.messages == (UserMessage.of("2 + 3?"), message)
     assert model.requests[0].system == "Add."
 
@@ -114,7 +139,9 @@ async def test_stop_by_stop_sequence_is_a_completion(run: Run) -> None:
 
 @pytest.mark.accepts("L9", "L12", "L19")
 async def test_report_messages_continue_in_another_turn(runtime: Runtime) -> None:
-    """The first request of turn 2 is the messages of turn 1 and the new input; the system prompt stands apart, once."""
+    """The first request of turn 2 is the messages of turn 1 and the new input; the system prompt
+    stands apart, once.
+    """
     agent = Agent(name="adder", model="scripted:adder", instructions="Add.", tools=[add])
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"), says("six"))
     context = Context(blocks={"memory": "numbers are small"})
@@ -136,14 +163,21 @@ async def test_report_messages_continue_in_another_turn(runtime: Runtime) -> Non
 async def test_model_error_keeps_what_was_done(run: Run) -> None:
     """Transcript, steps and usage so far are on the error."""
     used = Usage(input_tokens=10, output_tokens=5)
-    model = ScriptedModel(calls(call("add", a=2, b=3), usage=used), fails(errors.LLMInvalidRequestError("no")))
+    model = ScriptedModel(
+        calls(call("add", a=2, b=3), usage=used), fails(errors.LLMInvalidRequestError("no"))
+    )
 
     with pytest.raises(errors.LLMInvalidRequestError) as caught:
         await run(model, tools=[add])
 
     report = caught.value.report
     assert report is not None
-    assert (report.outcome, len(report.steps), len(report.messages), report.usage) == (Outcome.FAILED, 1, 3, used)
+    assert (report.outcome, len(report.steps), len(report.messages), report.usage) == (
+        Outcome.FAILED,
+        1,
+        3,
+        used,
+    )
     assert report.cost == 0
 
 
@@ -151,7 +185,11 @@ async def test_model_error_keeps_what_was_done(run: Run) -> None:
 async def test_usage_of_three_steps_is_added_up(run: Run) -> None:
     """10/5 three times is 30/15."""
     used = Usage(input_tokens=10, output_tokens=5)
-    model = ScriptedModel(calls(call("add", a=1, b=1), usage=used), calls(call("add", a=1, b=1), usage=used), says("2", usage=used))
+    model = ScriptedModel(
+        calls(call("add", a=1, b=1), usage=used),
+        calls(call("add", a=1, b=1), usage=used),
+        says("2", usage=used),
+    )
 
     report = await run(model, tools=[add])
 
@@ -170,7 +208,11 @@ async def test_transient_error_is_tried_once_more(run: Run) -> None:
 
 async def test_transient_error_ends_the_turn_when_its_policy_says_so(run: Run) -> None:
     """One repeat where there is no time for more; the class is the provider's error."""
-    model = ScriptedModel(fails(errors.LLMUnavailableError("down")), fails(errors.LLMUnavailableError("still down")), says("never"))
+    model = ScriptedModel(
+        fails(errors.LLMUnavailableError("down")),
+        fails(errors.LLMUnavailableError("still down")),
+        says("never"),
+    )
 
     with pytest.raises(errors.LLMUnavailableError, match="still down; it was tried 2 times in"):
         await run(model)
@@ -184,7 +226,12 @@ async def test_cut_off_answer_is_reported_with_its_risk_and_runs_no_tool(run: Ru
 
     report = await run(model, tools=[add])
 
-    assert (report.outcome, report.risk, report.output, report.tool_calls) == (Outcome.TRUNCATED, "truncated", "I will", 0)
+    assert (report.outcome, report.risk, report.output, report.tool_calls) == (
+        Outcome.TRUNCATED,
+        "truncated",
+        "I will",
+        0,
+    )
 
 
 @pytest.mark.accepts("L10", "L11", "L19")
@@ -199,7 +246,10 @@ async def test_cancel_between_two_tools_keeps_the_first_result(runtime: Runtime)
         return word
 
     agent = Agent(name="worker", model="scripted:worker", tools=[work])
-    model = ScriptedModel(calls(call("work", word="first"), call("work", word="second"), call("work", word="third")), says("continued"))
+    model = ScriptedModel(
+        calls(call("work", word="first"), call("work", word="second"), call("work", word="third")),
+        says("continued"),
+    )
 
     async with runtime(agent, model=model) as client:
         turn = await client.start(agent, "go")

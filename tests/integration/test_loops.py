@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from perdure import AgentReport, Allow, Deny, Outcome, ProposedCall, errors, tool
-from perdure.loops import WARNING
-from perdure.messages import ToolMessage
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
+from perdure.turn.loops import WARNING
+from perdure.values.messages import ToolMessage
 
 from ..conftest import Runtime
 from .spending import app, ended, look
@@ -45,7 +45,8 @@ def policy(proposed: ProposedCall) -> Allow | Deny:
 
 
 def steps(*batches: str) -> list[Reply]:
-    """A reply for each batch: letters are calls, `s` and `t` of tools that fail, `x` of one that is not there.
+    """A reply for each batch: letters are calls, `s` and `t` of tools that fail, `x` of one that is
+    not there.
 
     Each call of `p` has another result, and each of `d` is denied.
     """
@@ -82,9 +83,13 @@ NONE = {
 }
 
 
-async def play(runtime: Runtime, scripts: Mapping[str, ScriptedModel], on_loop: str) -> dict[str, AgentReport | errors.PerdureError]:
+async def play(
+    runtime: Runtime, scripts: Mapping[str, ScriptedModel], on_loop: str
+) -> dict[str, AgentReport | errors.PerdureError]:
     """How a turn of each script ends."""
-    async with runtime(app(tools=[look, stumble, poll, pay], policy=policy, on_loop=on_loop), model=ByTask(scripts)) as client:
+    async with runtime(
+        app(tools=[look, stumble, poll, pay], policy=policy, on_loop=on_loop), model=ByTask(scripts)
+    ) as client:
         turns = [await client.start("spender", name) for name in scripts]
         return dict(zip(scripts, await asyncio.gather(*map(ended, turns)), strict=True))
 
@@ -97,26 +102,46 @@ async def test_model_that_repeats_itself_is_stopped(runtime: Runtime) -> None:
     ends = await play(runtime, models, "fail")
 
     lengths = {name: len(replies) for name, replies in CIRCLES.items()}
-    assert {name: type(end) for name, end in ends.items()} == dict.fromkeys(CIRCLES, errors.LoopDetectedError)
+    assert {name: type(end) for name, end in ends.items()} == dict.fromkeys(
+        CIRCLES, errors.LoopDetectedError
+    )
     assert {name: model.call_count for name, model in models.items()} == lengths
-    reports = {name: end.report for name, end in ends.items() if isinstance(end, errors.LoopDetectedError) and end.report}
-    assert {name: len([step for step in report.steps if step.results]) for name, report in reports.items()} == lengths
+    reports = {
+        name: end.report
+        for name, end in ends.items()
+        if isinstance(end, errors.LoopDetectedError) and end.report
+    }
+    assert {
+        name: len([step for step in report.steps if step.results])
+        for name, report in reports.items()
+    } == lengths
     assert {report.outcome for report in reports.values()} == {Outcome.LOOP}
 
 
 @pytest.mark.accepts("L17")
 async def test_model_that_gets_somewhere_is_left_alone(runtime: Runtime) -> None:
     """However long it takes."""
-    ends = await play(runtime, {name: ScriptedModel(*replies, says("done")) for name, replies in NONE.items()}, "fail")
+    ends = await play(
+        runtime,
+        {name: ScriptedModel(*replies, says("done")) for name, replies in NONE.items()},
+        "fail",
+    )
 
     reports = {name: end for name, end in ends.items() if isinstance(end, AgentReport)}
-    assert {name: (report.output, report.risk) for name, report in reports.items()} == dict.fromkeys(NONE, ("done", None))
+    assert {
+        name: (report.output, report.risk) for name, report in reports.items()
+    } == dict.fromkeys(NONE, ("done", None))
 
 
 @pytest.mark.accepts("L17")
 async def test_model_can_be_warned_instead(runtime: Runtime) -> None:
-    """At the end of the last result of the step that made it a loop; the turn goes on, and its report says that there was one."""
-    models = {name: ScriptedModel(*replies, *steps("b"), says("done")) for name, replies in CIRCLES.items()}
+    """At the end of the last result of the step that made it a loop; the turn goes on, and its
+    report says that there was one.
+    """
+    models = {
+        name: ScriptedModel(*replies, *steps("b"), says("done"))
+        for name, replies in CIRCLES.items()
+    }
 
     ends = await play(runtime, models, "warn")
 
@@ -124,7 +149,9 @@ async def test_model_can_be_warned_instead(runtime: Runtime) -> None:
         report, heard = ends[name], models[name].requests[len(replies)].messages[-1]
         assert isinstance(report, AgentReport)
         assert (report.outcome, report.output, report.risk) == (Outcome.COMPLETED, "done", "loop")
-        told = [[result.content.endswith(TOLD) for result in step.results] for step in report.steps[:-1]]
+        told = [
+            [result.content.endswith(TOLD) for result in step.results] for step in report.steps[:-1]
+        ]
         quiet = [[False] * len(step.results) for step in report.steps[:-1]]
         assert told == [*quiet[: len(replies) - 1], [*quiet[len(replies) - 1][1:], True], [False]]
         assert isinstance(heard, ToolMessage)
@@ -134,12 +161,20 @@ async def test_model_can_be_warned_instead(runtime: Runtime) -> None:
 @pytest.mark.accepts("L17")
 async def test_model_that_does_not_listen_is_told_again(runtime: Runtime) -> None:
     """Until its iterations are used up."""
-    async with runtime(app(on_loop="warn", max_iterations=5), model=ScriptedModel(*steps(*"aaaaa"))) as client:
+    async with runtime(
+        app(on_loop="warn", max_iterations=5), model=ScriptedModel(*steps(*"aaaaa"))
+    ) as client:
         error = await ended(await client.start("spender", "go"))
 
     assert isinstance(error, errors.MaxIterationsError)
     assert error.report is not None
-    assert [step.results[0].content.endswith(TOLD) for step in error.report.steps] == [False, False, True, True, True]
+    assert [step.results[0].content.endswith(TOLD) for step in error.report.steps] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.accepts("L17")

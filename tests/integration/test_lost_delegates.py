@@ -1,4 +1,6 @@
-"""Delegates that leave no summary, and whose history cannot be read: what they spent is never told as zero."""
+"""Delegates that leave no summary, and whose history cannot be read: what they spent is never told
+as zero.
+"""
 
 import asyncio
 import contextlib
@@ -13,10 +15,10 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker
 
 from perdure import Budget, Outcome, errors
-from perdure.activities.signatures import READ_CHILD
 from perdure.clients import AgentClient, Turn
-from perdure.facts import ChildRead, ChildScheduled, Scheduled
+from perdure.temporal.names import READ_CHILD
 from perdure.testing import ByTask, ScriptedModel, fails, says
+from perdure.turn.facts import ChildRead, ChildScheduled, Scheduled
 from perdure.worker import AgentWorker, PerdurePlugin
 
 from .delegating import PRICED, delegate, editor, researcher, used
@@ -36,16 +38,34 @@ async def earlier(work: Queue, app: AgentWorker) -> AsyncIterator[None]:
     """Such a worker while the block runs."""
     grace = timedelta(seconds=0.1)
     plugins = [PerdurePlugin(app), SimplePlugin("earlier", activities=without_reading)]
-    async with Worker(work.client.temporal, task_queue=work.client.task_queue, plugins=plugins, graceful_shutdown_timeout=grace):
+    async with Worker(
+        work.client.temporal,
+        task_queue=work.client.task_queue,
+        plugins=plugins,
+        graceful_shutdown_timeout=grace,
+    ):
         yield
 
 
 @pytest.mark.accepts("Y18")
 @pytest.mark.parametrize("limit", [None, "100"])
-async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(perdure_server: str, limit: str | None) -> None:
-    """With a budget of money its lease bounds what it spent; without one the report, the memo, the list and the log name no cost."""
-    models = {"go": ScriptedModel(delegate("researcher", "Find.", used(300)), says("done", usage=used(300))), "Find.": Held(says("never"))}
-    app = AgentWorker([editor(delegates=["researcher"]), researcher()], prices=PRICED, providers={"scripted": ByTask(models)})
+async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(
+    perdure_server: str, limit: str | None
+) -> None:
+    """With a budget of money its lease bounds what it spent; without one the report, the memo, the
+    list and the log name no cost.
+    """
+    models = {
+        "go": ScriptedModel(
+            delegate("researcher", "Find.", used(300)), says("done", usage=used(300))
+        ),
+        "Find.": Held(says("never")),
+    }
+    app = AgentWorker(
+        [editor(delegates=["researcher"]), researcher()],
+        prices=PRICED,
+        providers={"scripted": ByTask(models)},
+    )
     async with queue(perdure_server) as work, listening() as records, earlier(work, app):
         client = work.client
         turn = await client.start("editor", "go", budget=Budget(usd=limit) if limit else None)
@@ -54,26 +74,44 @@ async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(pe
         await until(child, Scheduled, times=2)
         await client.temporal.get_workflow_handle(child.id).terminate()
         report = await report_of(turn)
-        memo = await (await client.temporal.get_workflow_handle(turn.id).describe()).memo_value("perdure")
+        memo = await (await client.temporal.get_workflow_handle(turn.id).describe()).memo_value(
+            "perdure"
+        )
         read = (await until(turn, ChildRead)).fact
 
-    [told] = [record for record in records if record["task"] == turn.id and record["event"] == "turn_completed"]
+    [told] = [
+        record
+        for record in records
+        if record["task"] == turn.id and record["event"] == "turn_completed"
+    ]
     assert isinstance(read, ChildRead)
-    assert (read.summary, report.outcome, report.children[0].outcome) == (None, Outcome.COMPLETED, Outcome.TERMINATED)
+    assert (read.summary, report.outcome, report.children[0].outcome) == (
+        None,
+        Outcome.COMPLETED,
+        Outcome.TERMINATED,
+    )
     if limit:
         assert report.children[0].cost == report.children[0].spent.usd > 1
         assert report.cost == report.spent.usd == told["cost_usd"] > 1
     else:
-        assert (report.children[0].cost, report.cost, told["cost_usd"], memo.get("cost")) == (None,) * 4
+        assert (report.children[0].cost, report.cost, told["cost_usd"], memo.get("cost")) == (
+            None,
+        ) * 4
 
 
 @pytest.mark.accepts("Y18")
-async def test_own_calls_are_logged_with_their_cost_after_a_delegate_was_lost(perdure_server: str) -> None:
+async def test_own_calls_are_logged_with_their_cost_after_a_delegate_was_lost(
+    perdure_server: str,
+) -> None:
     """An unknown cost of the tree does not hide that of a call, also of one that failed."""
     late = errors.LLMTimeoutError("too slow", context={"retry_after_s": 0.01})
     replies = delegate("researcher", "Find.", used(300)), fails(late), says("done", usage=used(300))
     models = {"go": ScriptedModel(*replies), "Find.": Held(says("never"))}
-    app = AgentWorker([editor(delegates=["researcher"]), researcher()], prices=PRICED, providers={"scripted": ByTask(models)})
+    app = AgentWorker(
+        [editor(delegates=["researcher"]), researcher()],
+        prices=PRICED,
+        providers={"scripted": ByTask(models)},
+    )
     async with queue(perdure_server) as work, listening() as records, earlier(work, app):
         client = work.client
         turn = await client.start("editor", "go")
@@ -83,7 +121,9 @@ async def test_own_calls_are_logged_with_their_cost_after_a_delegate_was_lost(pe
         await client.temporal.get_workflow_handle(child.id).terminate()
         report = await report_of(turn)
 
-    own = [record for record in records if record["task"] == turn.id and record["event"] == "llm_call"]
+    own = [
+        record for record in records if record["task"] == turn.id and record["event"] == "llm_call"
+    ]
     assert report.cost is None
     assert [record["outcome"] for record in own] == ["tool_calls", "LLM_TIMEOUT", "end"]
     assert [record["cost_usd"] for record in own][::2] == [Decimal("0.3")] * 2

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perdure import Agent, InputGuardrail, Middleware, Outcome, errors, limits, tool
-from perdure.observers import Observer
-from perdure.reports import Step
-from perdure.tasks import Task, TurnInfo
+from perdure.agents.observers import Observer
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.values.reports import Step
+from perdure.values.tasks import Task, TurnInfo
 from perdure.worker import AgentWorker
 
 from .spending import ended, queue, report_of
@@ -23,7 +23,9 @@ def look() -> str:
 
 def app(**fields: Any) -> AgentWorker:
     """A worker with an agent that can look."""
-    return AgentWorker(Agent(**{"name": "looker", "model": "scripted:looker", "tools": [look], **fields}))
+    return AgentWorker(
+        Agent(**{"name": "looker", "model": "scripted:looker", "tools": [look], **fields})
+    )
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,10 @@ async def test_guardrail_whose_worker_is_lost_each_time_is_not_passed(perdure_se
             error = await ended(turn)
 
     assert isinstance(error, errors.PerdureError)
-    assert error.message == f"the worker was lost {limits.LOST_ATTEMPTS} times while it ran before-1.try-{limits.LOST_ATTEMPTS}"
+    assert (
+        error.message == f"the worker was lost {limits.LOST_ATTEMPTS} times while it ran"
+        f" before-1.try-{limits.LOST_ATTEMPTS}"
+    )
     assert model.call_count == 0
 
 
@@ -82,4 +87,8 @@ async def test_observers_whose_worker_is_lost_are_told_again(perdure_server: str
         async with work.worker(app(observers=[watching]), model):
             await report_of(turn)
 
-    assert watching.notes == ["step 1: ['seen']", "step 2: []", "told-again completed after 2 steps"]
+    assert watching.notes == [
+        "step 1: ['seen']",
+        "step 2: []",
+        "told-again completed after 2 steps",
+    ]

@@ -10,13 +10,19 @@ from typing import Any, ClassVar, Literal
 import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import ExecuteWorkflowInput, Interceptor, Replayer, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    Interceptor,
+    Replayer,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
 
 from perdure import Agent, AgentReport, Budget, Outcome, Price, Usage, errors, limits, tool
-from perdure.facts import Key
-from perdure.messages import ToolCall
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
+from perdure.turn.facts import Key
+from perdure.values.messages import ToolCall
 from perdure.worker import AgentWorker
 from perdure.workflows import AgentTurn
 
@@ -50,7 +56,10 @@ class Failures(Interceptor):
 
     found: ClassVar[list[ApplicationError]] = []
 
-    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:  # noqa: A002 - Temporal's name
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 - Temporal's name
+    ) -> type[WorkflowInboundInterceptor]:
         """What is around a workflow."""
         return _Watched
 
@@ -66,7 +75,10 @@ class _Watched(WorkflowInboundInterceptor):
 
 def many(count: int, name: str = "look", **arguments: str) -> Reply:
     """An answer that asks for so many calls."""
-    return calls(*(call(name, **arguments) for _ in range(count)), usage=Usage(input_tokens=100, output_tokens=20))
+    return calls(
+        *(call(name, **arguments) for _ in range(count)),
+        usage=Usage(input_tokens=100, output_tokens=20),
+    )
 
 
 async def ended(turn: Any) -> AgentReport | errors.PerdureError:
@@ -81,13 +93,26 @@ async def ended(turn: Any) -> AgentReport | errors.PerdureError:
 
 @pytest.mark.accepts("L21", "L22")
 @pytest.mark.parametrize("parallel", [True, False])
-async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(runtime: Runtime, parallel: bool) -> None:
+async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(
+    runtime: Runtime, parallel: bool
+) -> None:
     """64 run, more are an error, asked for once; a turn beside them has each of its answers once."""
     counts = (limits.CALLS, limits.CALLS + 1, 1_000, 20_000)
     steps = 12
-    honest = ScriptedModel(*(calls(call("look"), delay=timedelta(seconds=0.2)) for _ in range(steps)), says("done"))
-    scripts = {f"many {count}": ScriptedModel(many(count), says("done")) for count in counts} | {"honest": honest}
-    agent = Agent(name="asker", model="scripted:asker", tools=[look], parallel_tools=parallel, max_iterations=20, on_loop="ignore")
+    honest = ScriptedModel(
+        *(calls(call("look"), delay=timedelta(seconds=0.2)) for _ in range(steps)), says("done")
+    )
+    scripts = {f"many {count}": ScriptedModel(many(count), says("done")) for count in counts} | {
+        "honest": honest
+    }
+    agent = Agent(
+        name="asker",
+        model="scripted:asker",
+        tools=[look],
+        parallel_tools=parallel,
+        max_iterations=20,
+        on_loop="ignore",
+    )
 
     async with runtime(agent, model=ByTask(scripts)) as client:
         beside = await client.start("asker", "honest")
@@ -109,34 +134,58 @@ async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(run
 @pytest.mark.accepts("L21")
 @pytest.mark.parametrize("protocol", ["native", "react_text", "json"])
 @pytest.mark.parametrize("live", [False, True])
-async def test_limit_holds_in_every_protocol_streamed_or_not(run: Run, protocol: Literal["native", "react_text", "json"], live: bool) -> None:
+async def test_limit_holds_in_every_protocol_streamed_or_not(
+    run: Run, protocol: Literal["native", "react_text", "json"], live: bool
+) -> None:
     """No call runs, the answer stands in no transcript, and it is billed."""
     ran.clear()
     model = ScriptedModel(many(limits.CALLS + 1))
 
-    with pytest.raises(errors.LLMInvalidRequestError, match="65 tool calls in one answer, more than the 64") as refused:
-        await run(model, tools=[look], protocol=protocol, start={"live": live, "budget": Budget(tokens=100_000)})
+    with pytest.raises(
+        errors.LLMInvalidRequestError, match="65 tool calls in one answer, more than the 64"
+    ) as refused:
+        await run(
+            model,
+            tools=[look],
+            protocol=protocol,
+            start={"live": live, "budget": Budget(tokens=100_000)},
+        )
 
     assert (refused.value.context["calls"], refused.value.context["limit"]) == (65, 64)
     report = refused.value.report
     assert report is not None
-    assert (len(report.messages), report.model_calls, report.tool_calls, report.spent.tokens, ran) == (1, 1, 0, 120, [])
+    assert (
+        len(report.messages),
+        report.model_calls,
+        report.tool_calls,
+        report.spent.tokens,
+        ran,
+    ) == (1, 1, 0, 120, [])
 
 
 @pytest.mark.accepts("L21")
 async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtime) -> None:
     """It is paid for, and its model is not benched: nothing is wrong with it."""
-    first, second = ScriptedModel(many(65), says("one")), ScriptedModel(says("two", usage=Usage(input_tokens=10, output_tokens=10)))
+    first, second = (
+        ScriptedModel(many(65), says("one")),
+        ScriptedModel(says("two", usage=Usage(input_tokens=10, output_tokens=10))),
+    )
     price = Price(input="1000", output="1000")
     worker = AgentWorker(
-        Agent(name="asker", model=["a:m", "b:m"], tools=[look]), providers={"a": first, "b": second}, prices={"a:*": price, "b:*": price}
+        Agent(name="asker", model=["a:m", "b:m"], tools=[look]),
+        providers={"a": first, "b": second},
+        prices={"a:*": price, "b:*": price},
     )
 
     async with runtime(worker) as client:
         report = await client.run("asker", "go", budget=Budget(usd="100"))
         again = await client.run("asker", "again")
 
-    assert (report.output, [one.model for one in report.steps[0].tried], report.cost) == ("two", ["a:m"], Decimal("0.14"))
+    assert (report.output, [one.model for one in report.steps[0].tried], report.cost) == (
+        "two",
+        ["a:m"],
+        Decimal("0.14"),
+    )
     assert again.output == "one"
 
 
@@ -144,30 +193,46 @@ async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtim
 async def test_history_that_the_server_counts_refuses_calls_at_once(runtime: Runtime) -> None:
     """16 calls that may bring 6 MB are made where 43 MB are recorded, and not where it is 44 MB.
 
-    The server tells the size with each workflow task. It is changed in a short history, because a server
-    that is busy needs minutes to hand out a real one of that size.
+    The server tells the size with each workflow task. It is changed in a short history, because a
+    server that is busy needs minutes to hand out a real one of that size.
     """
     model = ScriptedModel(many(16), many(16), says("done"))
-    agent = Agent(name="asker", model="scripted:m", tools=[look], parallel_tools=True, on_loop="ignore")
+    agent = Agent(
+        name="asker", model="scripted:m", tools=[look], parallel_tools=True, on_loop="ignore"
+    )
     async with runtime(agent, model=model) as client:
         turn = await client.start("asker", "go")
         await turn.result()
         history = await client.history(turn)
     events = list(history.events)
-    second = next(place for place, event in enumerate(events) if event.activity_task_scheduled_event_attributes.activity_id == str(Key(2, call=1)))
-    last = max(place for place, event in enumerate(events[:second]) if event.HasField("workflow_task_started_event_attributes"))
+    second = next(
+        place
+        for place, event in enumerate(events)
+        if event.activity_task_scheduled_event_attributes.activity_id == str(Key(2, call=1))
+    )
+    last = max(
+        place
+        for place, event in enumerate(events[:second])
+        if event.HasField("workflow_task_started_event_attributes")
+    )
     found = {}
     for size in (43_000_000, 44_000_000):
         Failures.found.clear()
         events[last].workflow_task_started_event_attributes.history_size_bytes = size
-        await Replayer(workflows=[AgentTurn], interceptors=[Failures()]).replay_workflow(WorkflowHistory(turn.id, events[: last + 1]))
-        found[size] = [(error.type, error.message.partition(" bytes")[0]) for error in Failures.found]
+        await Replayer(workflows=[AgentTurn], interceptors=[Failures()]).replay_workflow(
+            WorkflowHistory(turn.id, events[: last + 1])
+        )
+        found[size] = [
+            (error.type, error.message.partition(" bytes")[0]) for error in Failures.found
+        ]
 
     assert found == {43_000_000: [], 44_000_000: [("TOO_LARGE", "the turn's history has 44000000")]}
 
 
 @pytest.mark.accepts("L24")
-async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(runtime: Runtime) -> None:
+async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
+    runtime: Runtime,
+) -> None:
     """People gave them more arguments than one message to the server may hold: none runs."""
     ran.clear()
     model = ScriptedModel(calls(*(call("send", letter="short") for _ in range(3))))
@@ -185,14 +250,22 @@ async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(run
 
     report = refused.value.report
     assert report is not None
-    assert (report.outcome, report.model_calls, report.tool_calls, ran) == (Outcome.FAILED, 1, 0, [])
+    assert (report.outcome, report.model_calls, report.tool_calls, ran) == (
+        Outcome.FAILED,
+        1,
+        0,
+        [],
+    )
 
 
 @pytest.mark.accepts("L25")
 async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
     """One that would move a cursor is in no event; the call is approved under another."""
     evil = "\x1b[2J\x1b[Hrefund-1  refund 3 euros"
-    asked = (ToolCall(id=evil, name="pay", arguments='{"euros": 3000}'), ToolCall(id="refund-1", name="pay", arguments='{"euros": 3}'))
+    asked = (
+        ToolCall(id=evil, name="pay", arguments='{"euros": 3000}'),
+        ToolCall(id="refund-1", name="pay", arguments='{"euros": 3}'),
+    )
     model = ScriptedModel(calls(*asked), says("done"))
 
     async with runtime(Agent(name="payer", model="scripted:m", tools=[pay]), model=model) as client:
@@ -206,6 +279,11 @@ async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
         events = (await client.history(turn)).events
 
     assert [one.call_id for one in pending] == ["call_1_1", "refund-1"]
-    assert [(result.call_id, result.content) for result in report.steps[0].results] == [("call_1_1", "paid 3000"), ("refund-1", "paid 3")]
+    assert [(result.call_id, result.content) for result in report.steps[0].results] == [
+        ("call_1_1", "paid 3000"),
+        ("refund-1", "paid 3"),
+    ]
     assert [one.id for one in model.requests[1].messages[1].calls] == ["call_1_1", "refund-1"]  # type: ignore[union-attr]
-    assert not [event.event_id for event in events if b"refund 3 euros" in event.SerializeToString()]
+    assert not [
+        event.event_id for event in events if b"refund 3 euros" in event.SerializeToString()
+    ]

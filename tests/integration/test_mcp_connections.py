@@ -14,8 +14,8 @@ import pytest
 
 from perdure import Agent, MCPServer
 from perdure.errors import TurnCancelledError
-from perdure.facts import ModelAnswered, TurnStarted
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.turn.facts import ModelAnswered, TurnStarted
 
 from ..conftest import Run, Runtime, eventually
 from .mcp_processes import alive, pids
@@ -46,7 +46,10 @@ async def test_connection_that_nobody_uses_is_closed_and_opened_again(tmp_path: 
     assert not alive(pids(tmp_path))
 
 
-STUBBORN = 'trap "" TERM HUP INT; echo $$ >> {pids}; sleep 1000 & echo $! >> {pids}; echo "{{}}"; while true; do sleep 1000; done'
+STUBBORN = (
+    'trap "" TERM HUP INT; echo $$ >> {pids}; sleep 1000 & echo $! >> {pids}; echo "{{}}"; while'
+    " true; do sleep 1000; done"
+)
 
 
 @pytest.mark.accepts("T15")
@@ -59,7 +62,9 @@ STUBBORN = 'trap "" TERM HUP INT; echo $$ >> {pids}; sleep 1000 & echo $! >> {pi
     }.values(),
     ids=["cat", "exit", "stubborn"],
 )
-async def test_process_ends_with_its_context(tmp_path: Path, command: Sequence[str], code: int) -> None:
+async def test_process_ends_with_its_context(
+    tmp_path: Path, command: Sequence[str], code: int
+) -> None:
     """Within seconds, and its children with it."""
     filled = [word.format(pids=tmp_path / "pids") if word is STUBBORN else word for word in command]
     process = ServerProcess(filled, {"PATH": "/usr/bin:/bin"})
@@ -79,34 +84,52 @@ async def test_server_that_does_not_read_is_an_error_result(run: Run, tmp_path: 
     """Arguments larger than a pipe holds wait to be written; the timeout holds all the same."""
     asked = calls(call("notes__freeze"), call("notes__echo", text="x" * 500_000))
 
-    report = await run(ScriptedModel(asked, says("done")), toolboxes=[notes(tmp_path, timeout=timedelta(seconds=2))], parallel_tools=True)
+    report = await run(
+        ScriptedModel(asked, says("done")),
+        toolboxes=[notes(tmp_path, timeout=timedelta(seconds=2))],
+        parallel_tools=True,
+    )
 
     assert [result.is_error for result in report.steps[0].results] == [True, True]
     assert report.duration < timedelta(seconds=12)
 
 
 @pytest.mark.accepts("T15")
-async def test_worker_environment_is_not_in_the_history(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_environment_is_not_in_the_history(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a dying server says on standard error goes to the model without its keys."""
     monkeypatch.setenv("NOTES_KEY", "s3cret-k3y")
 
-    report = await run(ScriptedModel(calls(call("notes__die")), says("done")), toolboxes=[notes(tmp_path, env=["NOTES_KEY"])])
+    report = await run(
+        ScriptedModel(calls(call("notes__die")), says("done")),
+        toolboxes=[notes(tmp_path, env=["NOTES_KEY"])],
+    )
 
     assert report.steps[0].results[0].content.endswith("it said: fatal: key [NOTES_KEY] is broken")
     assert "s3cret" not in json.dumps(report.steps[0].results[0].content)
 
 
 @pytest.mark.accepts("T15")
-async def test_who_asks_a_frozen_server_is_not_stuck_with_it(runtime: Runtime, tmp_path: Path) -> None:
-    """When the call that froze it is stopped, a turn that waits for the same server goes on with a new one."""
+async def test_who_asks_a_frozen_server_is_not_stuck_with_it(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    """When the call that froze it is stopped, a turn that waits for the same server goes on with a
+    new one.
+    """
     clerk = Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path)])
-    scripts = {"freeze": ScriptedModel(calls(call("notes__freeze"))), "echo": ScriptedModel(calls(call("notes__echo", text="a")), says("done"))}
+    scripts = {
+        "freeze": ScriptedModel(calls(call("notes__freeze"))),
+        "echo": ScriptedModel(calls(call("notes__echo", text="a")), says("done")),
+    }
     async with runtime(clerk, model=ByTask(scripts)) as client:
         frozen = await client.start(clerk, "freeze")
         await until(frozen, ModelAnswered)
         other = await client.start(clerk, "echo")
         await until(other, TurnStarted)
-        await asyncio.sleep(1)  # by now it asks the server for its tools, most probably; nobody can see that from outside
+        await asyncio.sleep(
+            1
+        )  # by now it asks the server for its tools, most probably; nobody can see that from outside
         await frozen.cancel()
         report = await other.result()
         with contextlib.suppress(TurnCancelledError):

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from perdure import Agent, MCPServer, errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
 
 from ..conftest import Run, Runtime
 from .mcp_processes import accepts
@@ -36,7 +36,9 @@ class Served:
     async def start(self) -> None:
         """Until it listens."""
         command = (sys.executable, SERVER, "http", str(self.port))
-        self._process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stderr=asyncio.subprocess.DEVNULL
+        )
         await accepts(self.port)
 
     async def kill(self) -> None:
@@ -89,9 +91,19 @@ def stock(served: Served, **options: Any) -> MCPServer:
 async def test_tools_of_a_server_are_called(run: Run, way: str) -> None:
     """Texts, values and errors come back as text, by both ways."""
     async with contextlib.AsyncExitStack() as stack:
-        server = stock(await stack.enter_async_context(serving())) if way == "http" else MCPServer.stdio("stock", [sys.executable, SERVER, "stdio"])
+        server = (
+            stock(await stack.enter_async_context(serving()))
+            if way == "http"
+            else MCPServer.stdio("stock", [sys.executable, SERVER, "stdio"])
+        )
         model = ScriptedModel(
-            calls(call("stock__count", item="apples"), call("stock__prices"), call("stock__refuse"), call("stock__count")), says("done")
+            calls(
+                call("stock__count", item="apples"),
+                call("stock__prices"),
+                call("stock__refuse"),
+                call("stock__count"),
+            ),
+            says("done"),
         )
         report = await run(model, toolboxes=[server])
 
@@ -103,12 +115,22 @@ async def test_tools_of_a_server_are_called(run: Run, way: str) -> None:
     assert "item" in unfit.content
 
 
-async def test_key_of_the_environment_is_sent_and_stands_nowhere(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_of_the_environment_is_sent_and_stands_nowhere(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One word becomes a bearer token; history holds the name of the variable at most."""
     monkeypatch.setenv("STOCK_KEY", KEY)
     async with serving() as served:
-        agent = Agent(name="clerk", model="scripted:x", toolboxes=[stock(served, headers_env={"authorization": "STOCK_KEY"}, allowed=["count"])])
-        async with runtime(agent, model=ScriptedModel(calls(call("stock__count", item="apples")), says("done"))) as client:
+        agent = Agent(
+            name="clerk",
+            model="scripted:x",
+            toolboxes=[
+                stock(served, headers_env={"authorization": "STOCK_KEY"}, allowed=["count"])
+            ],
+        )
+        async with runtime(
+            agent, model=ScriptedModel(calls(call("stock__count", item="apples")), says("done"))
+        ) as client:
             turn = await client.start(agent, "go")
             await turn.result()
             history = await client.history(turn)
@@ -117,19 +139,24 @@ async def test_key_of_the_environment_is_sent_and_stands_nowhere(runtime: Runtim
     assert KEY not in history.to_json()
 
 
-async def test_key_reaches_the_server_and_is_cut_out_of_its_result(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_reaches_the_server_and_is_cut_out_of_its_result(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tool says what it was called with, and the result names the variable instead."""
     monkeypatch.setenv("STOCK_KEY", KEY)
     async with serving() as served:
         report = await run(
-            ScriptedModel(calls(call("stock__key")), says("done")), toolboxes=[stock(served, headers_env={"authorization": "STOCK_KEY"})]
+            ScriptedModel(calls(call("stock__key")), says("done")),
+            toolboxes=[stock(served, headers_env={"authorization": "STOCK_KEY"})],
         )
 
     assert report.steps[0].results[0].content == "Bearer [STOCK_KEY]"
 
 
 @pytest.mark.accepts("T15")
-async def test_server_that_is_gone_is_an_error_result_and_one_that_is_back_is_used(run: Run) -> None:
+async def test_server_that_is_gone_is_an_error_result_and_one_that_is_back_is_used(
+    run: Run,
+) -> None:
     """Between the steps of one turn."""
     ask = calls(call("stock__count", item="apples"))
     async with serving() as served:
@@ -143,11 +170,20 @@ async def test_server_that_is_gone_is_an_error_result_and_one_that_is_back_is_us
 
 
 @pytest.mark.accepts("T15")
-async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its_limit(run: Run) -> None:
+async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its_limit(
+    run: Run,
+) -> None:
     """Each an error result, and the connection goes on."""
-    asked = (call("stock__take_stock", seconds=60), call("stock__large"), call("stock__count", item="apples"))
+    asked = (
+        call("stock__take_stock", seconds=60),
+        call("stock__large"),
+        call("stock__count", item="apples"),
+    )
     async with serving() as served:
-        report = await run(ScriptedModel(calls(*asked), says("done")), toolboxes=[stock(served, timeout=timedelta(seconds=3))])
+        report = await run(
+            ScriptedModel(calls(*asked), says("done")),
+            toolboxes=[stock(served, timeout=timedelta(seconds=3))],
+        )
 
     late, large, count = report.steps[0].results
     assert late.content.startswith("stock__take_stock: stopped because it took longer than 3 s")
@@ -156,14 +192,26 @@ async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its
 
 
 @pytest.mark.accepts("T15")
-async def test_port_that_says_nothing_fails_the_turn_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_port_that_says_nothing_fails_the_turn_in_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Connections are made, and nobody answers."""
     monkeypatch.setenv("STOCK_KEY", KEY)
     silent = socket.create_server(("127.0.0.1", 0))
     port = silent.getsockname()[1]
-    server = MCPServer.http("stock", f"http://127.0.0.1:{port}/mcp", headers_env={"authorization": "STOCK_KEY"}, start_timeout=timedelta(seconds=1))
+    server = MCPServer.http(
+        "stock",
+        f"http://127.0.0.1:{port}/mcp",
+        headers_env={"authorization": "STOCK_KEY"},
+        start_timeout=timedelta(seconds=1),
+    )
     began = time.monotonic()
-    with silent, pytest.raises(errors.ConfigurationError, match="the MCP server 'stock': it did not start within 1 s"):
+    with (
+        silent,
+        pytest.raises(
+            errors.ConfigurationError, match="the MCP server 'stock': it did not start within 1 s"
+        ),
+    ):
         await run(ScriptedModel(), toolboxes=[server])
 
     assert time.monotonic() - began < 10
@@ -173,13 +221,19 @@ async def test_progress_of_a_server_is_a_heartbeat(runtime: Runtime) -> None:
     """The pending activity shows how far it is."""
     async with serving() as served:
         agent = Agent(name="clerk", model="scripted:x", toolboxes=[stock(served)])
-        async with runtime(agent, model=ScriptedModel(calls(call("stock__take_stock", seconds=6)), says("done"))) as client:
+        async with runtime(
+            agent, model=ScriptedModel(calls(call("stock__take_stock", seconds=6)), says("done"))
+        ) as client:
             turn = await client.start(agent, "go")
             handle = client.temporal.get_workflow_handle(turn.id)
             notes = ""
             while "counting" not in notes:
                 pending = (await handle.describe()).raw_description.pending_activities
-                notes = "".join(str(payload.data) for item in pending for payload in item.heartbeat_details.payloads)
+                notes = "".join(
+                    str(payload.data)
+                    for item in pending
+                    for payload in item.heartbeat_details.payloads
+                )
                 await asyncio.sleep(0.1)
             report = await turn.result()
 

@@ -1,4 +1,7 @@
-"""Servers that others have written. They are looked for beside this Python, on the path, and in the folder `PERDURE_NODE_MODULES`."""
+"""Servers that others have written.
+
+They are looked for beside this Python, on the path, and in the folder `PERDURE_NODE_MODULES`.
+"""
 
 import asyncio
 import os
@@ -32,10 +35,22 @@ def program(name: str) -> str:
 @pytest.mark.accepts("T15")
 async def test_server_of_time(run: Run) -> None:
     """In Python, with the newest protocol."""
-    server = MCPServer.stdio("time", [program("mcp-server-time"), "--local-timezone", "UTC"], trusted=True)
-    asked = call("time__convert_time", source_timezone="Europe/Berlin", time="12:00", target_timezone="Asia/Tokyo")
+    server = MCPServer.stdio(
+        "time", [program("mcp-server-time"), "--local-timezone", "UTC"], trusted=True
+    )
+    asked = call(
+        "time__convert_time",
+        source_timezone="Europe/Berlin",
+        time="12:00",
+        target_timezone="Asia/Tokyo",
+    )
 
-    report = await run(ScriptedModel(calls(asked, call("time__get_current_time", timezone="Nowhere")), says("done")), toolboxes=[server])
+    report = await run(
+        ScriptedModel(
+            calls(asked, call("time__get_current_time", timezone="Nowhere")), says("done")
+        ),
+        toolboxes=[server],
+    )
 
     converted, nowhere = report.steps[0].results
     assert not converted.is_error
@@ -72,16 +87,26 @@ async def test_server_of_everything_over_http(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = (program("mcp-server-everything"), "streamableHttp")
-    process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PORT": str(port)}, stdout=DEVNULL, stderr=DEVNULL)
+    process = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, "PORT": str(port)}, stdout=DEVNULL, stderr=DEVNULL
+    )
     try:
         await accepts(port)
         server = MCPServer.http("all", f"http://127.0.0.1:{port}/mcp")
-        report = await run(ScriptedModel(calls(call("all__get-sum", a=2, b=3), call("all__echo", message="hi")), says("done")), toolboxes=[server])
+        report = await run(
+            ScriptedModel(
+                calls(call("all__get-sum", a=2, b=3), call("all__echo", message="hi")), says("done")
+            ),
+            toolboxes=[server],
+        )
     finally:
         process.kill()
         await process.wait()
 
-    assert ["5" in report.steps[0].results[0].content, report.steps[0].results[1].content] == [True, "Echo: hi"]
+    assert ["5" in report.steps[0].results[0].content, report.steps[0].results[1].content] == [
+        True,
+        "Echo: hi",
+    ]
 
 
 @pytest.mark.accepts("T15")
@@ -89,9 +114,15 @@ async def test_server_of_files(run: Run, tmp_path: Path) -> None:
     """What it refuses is an error result."""
     (tmp_path / "note.txt").write_text("call Ada")
     server = MCPServer.stdio(
-        "files", [program("mcp-server-filesystem"), str(tmp_path)], allowed=["read_text_file", "write_file"], requires_approval=["write_file"]
+        "files",
+        [program("mcp-server-filesystem"), str(tmp_path)],
+        allowed=["read_text_file", "write_file"],
+        requires_approval=["write_file"],
     )
-    asked = [call("files__read_text_file", path=str(tmp_path / "note.txt")), call("files__read_text_file", path="/etc/hostname")]
+    asked = [
+        call("files__read_text_file", path=str(tmp_path / "note.txt")),
+        call("files__read_text_file", path="/etc/hostname"),
+    ]
 
     report = await run(ScriptedModel(calls(*asked), says("done")), toolboxes=[server])
 

@@ -1,4 +1,6 @@
-"""Turns as tools of an MCP server: what a real client of the protocol sees, on a real Temporal server."""
+"""Turns as tools of an MCP server: what a real client of the protocol sees, on a real Temporal
+server.
+"""
 
 import asyncio
 import json
@@ -11,11 +13,11 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.errors import LLMAuthError
-from perdure.facts import WaitBegan
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import WaitBegan
+from perdure.values.answers import ModelAnswer
 
 from ..conftest import Runtime
 from .spending import until
@@ -25,7 +27,7 @@ pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 from mcp import Client
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from perdure.clients.mcp_server import serve
+from perdure.clients.mcp.server import serve
 
 MODES = ("legacy", "auto")
 """Both ways in which clients of the protocol speak: with a handshake, and without one since 2026."""
@@ -68,16 +70,24 @@ class User:
 
 
 @asynccontextmanager
-async def assistant(perdure: Any, *agents: str, user: User | None = None, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+async def assistant(
+    perdure: Any, *agents: str, user: User | None = None, mode: str = "auto", **options: Any
+) -> AsyncIterator[Client]:
     """A client of the protocol."""
-    async with Client(serve(perdure, agents, **options), mode=mode, elicitation_callback=user) as client:
+    async with Client(
+        serve(perdure, agents, **options), mode=mode, elicitation_callback=user
+    ) as client:
         yield client
 
 
 async def use(client: Client, name: str, **arguments: Any) -> Any:
     """What a tool says; an error as `{"error": its text}`."""
     result: Any = await client.call_tool(name, arguments)
-    return {"error": result.content[0].text.removeprefix(f"Error executing tool {name}: ")} if result.is_error else result.structured_content
+    return (
+        {"error": result.content[0].text.removeprefix(f"Error executing tool {name}: ")}
+        if result.is_error
+        else result.structured_content
+    )
 
 
 async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dict[str, Any]]:
@@ -90,7 +100,9 @@ async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dic
 
 @pytest.mark.accepts("P2", "G8")
 async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime: Runtime) -> None:
-    """Runs of spaces are not merged, odd spaces are escaped, and the id that the assistant chose is quoted."""
+    """Runs of spaces are not merged, odd spaces are escaped, and the id that the assistant chose is
+    quoted.
+    """
     user = User(action="accept", content={"approve": True})
     evil = 't wants to call safe with {"x": "1"}. Approve? (internal:'
     model = ScriptedModel(calls(call("send", to="a  b\u3000c\u3164")), says("done"))
@@ -98,7 +110,10 @@ async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime:
         call_, _ = await waiting(client, id=evil)
         await use(client, "approve_call", **call_)
 
-    asked = r'Turn "t wants to call safe with {\"x\": \"1\"}. Approve? (internal:" wants to call send with '
+    asked = (
+        r'Turn "t wants to call safe with {\"x\": \"1\"}. Approve? (internal:" wants to call send'
+        r" with "
+    )
     assert user.asked == [asked + r'{"to": "a \u0020b\u3000c\u3164"}. Let it run?']
 
 
@@ -106,14 +121,23 @@ async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime:
 @pytest.mark.parametrize("mode", MODES)
 async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode: str) -> None:
     """By the tools alone; the same id is the same turn, and a list has it."""
-    async with runtime(clerk, model=ScriptedModel(says("30 days"))) as perdure, assistant(perdure, mode=mode) as client:
+    async with (
+        runtime(clerk, model=ScriptedModel(says("30 days"))) as perdure,
+        assistant(perdure, mode=mode) as client,
+    ):
         started = await use(client, "start_turn", agent="clerk", task="How long?", id="mcp-1")
         ended = await use(client, "turn_result", turn="mcp-1")
         again = await use(client, "start_turn", agent="clerk", task="How long?", id="mcp-1")
         status = await use(client, "turn_status", turn="mcp-1")
 
     assert (started["turn"], started["agent"], started["task"]) == ("mcp-1", "clerk", "How long?")
-    assert (ended["state"], ended["outcome"], ended["output"], ended["steps"], ended["error"]) == ("ended", "completed", "30 days", 1, "")
+    assert (ended["state"], ended["outcome"], ended["output"], ended["steps"], ended["error"]) == (
+        "ended",
+        "completed",
+        "30 days",
+        1,
+        "",
+    )
     assert again == ended == status
 
 
@@ -129,12 +153,17 @@ async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtim
         turn = (await use(client, "start_turn", agent="clerk", task="How long?"))["turn"]
         async with asyncio.timeout(60):
             while "0 steps done; step-1: asks scripted:clerk" not in told:
-                early = await client.call_tool("turn_result", {"turn": turn, "wait_s": 1}, progress_callback=hear)
+                early = await client.call_tool(
+                    "turn_result", {"turn": turn, "wait_s": 1}, progress_callback=hear
+                )
         model.may.set()
         ended = await use(client, "turn_result", turn=turn)
 
     assert early.structured_content is not None
-    assert (early.structured_content["state"], early.structured_content["doing"]) == ("running", "step-1: asks scripted:clerk")
+    assert (early.structured_content["state"], early.structured_content["doing"]) == (
+        "running",
+        "step-1: asks scripted:clerk",
+    )
     assert ended["output"] == "30 days"
 
 
@@ -145,7 +174,10 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
     sent.clear()
     user = User(action="accept", content={"approve": True})
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
-    async with runtime(clerk, model=model) as perdure, assistant(perdure, user=user, mode=mode) as client:
+    async with (
+        runtime(clerk, model=model) as perdure,
+        assistant(perdure, user=user, mode=mode) as client,
+    ):
         call_, seen = await waiting(client)
         await use(client, "approve_call", **call_)
         ended = await use(client, "turn_result", turn=call_["turn"])
@@ -153,18 +185,36 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
 
     assert [one.by for one in report.steps[0].decisions] == ["mcp (MCP)"]
     (one,) = seen["waiting_calls"]
-    assert (seen["state"], one["tool"], json.loads(one["arguments"])) == ("waiting", "send", {"to": "Ann"})
-    assert user.asked == [f'Turn "{call_["turn"]}" wants to call send with {{"to": "Ann"}}. Let it run?']
+    assert (seen["state"], one["tool"], json.loads(one["arguments"])) == (
+        "waiting",
+        "send",
+        {"to": "Ann"},
+    )
+    assert user.asked == [
+        f'Turn "{call_["turn"]}" wants to call send with {{"to": "Ann"}}. Let it run?'
+    ]
     assert (ended["output"], sent) == ("done", ["Ann"])
 
 
 @pytest.mark.accepts("P2")
-@pytest.mark.parametrize("answer", [{"action": "decline"}, {"action": "cancel"}, {"action": "accept", "content": {"approve": False}}])
-async def test_call_waits_on_when_the_user_does_not_say_yes(runtime: Runtime, answer: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": "decline"},
+        {"action": "cancel"},
+        {"action": "accept", "content": {"approve": False}},
+    ],
+)
+async def test_call_waits_on_when_the_user_does_not_say_yes(
+    runtime: Runtime, answer: dict[str, Any]
+) -> None:
     """A model that asks for it changes nothing; a no is what deny_call is for."""
     sent.clear()
     model = ScriptedModel(calls(call("send", to="Ann")), says("not sent"))
-    async with runtime(clerk, model=model) as perdure, assistant(perdure, user=User(**answer)) as client:
+    async with (
+        runtime(clerk, model=model) as perdure,
+        assistant(perdure, user=User(**answer)) as client,
+    ):
         call_, seen = await waiting(client)
         refused = await use(client, "approve_call", **call_)
         after = await use(client, "turn_status", turn=call_["turn"])
@@ -172,10 +222,14 @@ async def test_call_waits_on_when_the_user_does_not_say_yes(runtime: Runtime, an
         ended = await use(client, "turn_result", turn=call_["turn"])
         report = await (await perdure.get(call_["turn"])).result()
 
-    assert refused == {"error": "the user did not approve it; the call waits on. deny_call refuses it"}
+    assert refused == {
+        "error": "the user did not approve it; the call waits on. deny_call refuses it"
+    }
     assert after == seen
     assert (ended["output"], sent) == ("not sent", [])
-    assert report.steps[0].results[0].content == "This call was not run: it was denied: Ann has moved"
+    assert (
+        report.steps[0].results[0].content == "This call was not run: it was denied: Ann has moved"
+    )
 
 
 async def test_client_that_cannot_ask_its_user_approves_by_the_call(runtime: Runtime) -> None:
@@ -184,7 +238,11 @@ async def test_client_that_cannot_ask_its_user_approves_by_the_call(runtime: Run
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
         call_, _ = await waiting(client)
-        hints = {item.name: item.annotations.destructive_hint for item in (await client.list_tools()).tools if item.annotations}
+        hints = {
+            item.name: item.annotations.destructive_hint
+            for item in (await client.list_tools()).tools
+            if item.annotations
+        }
         await use(client, "approve_call", **call_)
         ended = await use(client, "turn_result", turn=call_["turn"])
 
@@ -207,9 +265,21 @@ async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: R
 
     id_ = call_["call"]
     turn = call_["turn"]
-    assert other["error"].startswith(f"APPROVAL_CONFLICT: call '{id_}' is not the one with digest '{'0' * 16}': ")
-    assert unknown == {"error": f"APPROVAL_CONFLICT: no call 'call-9' of turn '{turn}' waits for approval (waiting: {id_})"}
-    assert late == {"error": f"APPROVAL_CONFLICT: no call '{id_}' of turn '{turn}' waits for approval (waiting: none)"}
+    assert other["error"].startswith(
+        f"APPROVAL_CONFLICT: call '{id_}' is not the one with digest '{'0' * 16}': "
+    )
+    assert unknown == {
+        "error": (
+            f"APPROVAL_CONFLICT: no call 'call-9' of turn '{turn}' waits for approval (waiting:"
+            f" {id_})"
+        )
+    }
+    assert late == {
+        "error": (
+            f"APPROVAL_CONFLICT: no call '{id_}' of turn '{turn}' waits for approval (waiting:"
+            " none)"
+        )
+    }
 
 
 async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> None:
@@ -224,32 +294,50 @@ async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> 
 
 
 @pytest.mark.accepts("M13")
-async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(runtime: Runtime) -> None:
+async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
+    runtime: Runtime,
+) -> None:
     """It needs no person, so its result is waited for; a person may have the model asked at once."""
     later = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 600})
-    patient, user = replace(clerk, model_retry=ModelRetryPolicy()), User(action="accept", content={"approve": True})
-    async with runtime(patient, model=ScriptedModel(fails(later), says("30 days"))) as perdure, assistant(perdure, user=user) as client:
+    patient, user = (
+        replace(clerk, model_retry=ModelRetryPolicy()),
+        User(action="accept", content={"approve": True}),
+    )
+    async with (
+        runtime(patient, model=ScriptedModel(fails(later), says("30 days"))) as perdure,
+        assistant(perdure, user=user) as client,
+    ):
         turn = (await use(client, "start_turn", agent="clerk", task="How long?"))["turn"]
         await until(await perdure.get(turn), WaitBegan)
         seen = await use(client, "turn_result", turn=turn, wait_s=0)
         await use(client, "resume_turn", turn=turn)
         ended = await use(client, "turn_result", turn=turn)
 
-    assert (seen["state"], seen["doing"].partition(" at ")[0]) == ("waiting", "waits for provider, attempt 2")
+    assert (seen["state"], seen["doing"].partition(" at ")[0]) == (
+        "waiting",
+        "waits for provider, attempt 2",
+    )
     assert seen["doing"].endswith("UTC: slow down")
     assert user.asked == [f'Have turn "{turn}" ask its model again?']
     assert ended["output"] == "30 days"
 
 
 async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
-    """The turn names the one below it that waits; that belongs to the tree, so it is served although its agent is not named."""
+    """The turn names the one below it that waits; that belongs to the tree, so it is served
+    although its agent is not named.
+    """
     sent.clear()
     editor = Agent(name="editor", model="scripted:editor", delegates=["clerk"])
     model = {
-        "editor": ScriptedModel(calls(call("delegate_to_agent", agent="clerk", task="Send it.")), says("all done")),
+        "editor": ScriptedModel(
+            calls(call("delegate_to_agent", agent="clerk", task="Send it.")), says("all done")
+        ),
         "clerk": ScriptedModel(calls(call("send", to="Ann")), says("sent")),
     }
-    async with runtime([editor, clerk], model=model) as perdure, assistant(perdure, "editor") as client:
+    async with (
+        runtime([editor, clerk], model=model) as perdure,
+        assistant(perdure, "editor") as client,
+    ):
         turn = (await use(client, "start_turn", agent="editor", task="go"))["turn"]
         seen = await use(client, "turn_result", turn=turn)
         (below,) = seen["waiting_delegates"]
@@ -265,8 +353,16 @@ async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
 async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> None:
     """Others cannot be started, seen, decided about or stopped."""
     other = Agent(name="other", model="scripted:other")
-    model = ByTask({"go": ScriptedModel(calls(call("send", to="Ann")), says("done")), "hello": ScriptedModel(says("hi"))})
-    async with runtime([clerk, other], model=model) as perdure, assistant(perdure, "other") as client:
+    model = ByTask(
+        {
+            "go": ScriptedModel(calls(call("send", to="Ann")), says("done")),
+            "hello": ScriptedModel(says("hi")),
+        }
+    )
+    async with (
+        runtime([clerk, other], model=model) as perdure,
+        assistant(perdure, "other") as client,
+    ):
         turn = await perdure.start("clerk", "go")
         async with asyncio.timeout(30):
             while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
@@ -274,7 +370,13 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
         one = {"call": pending[0].call_id, "digest": pending[0].digest}
         said = [
             await use(client, name, turn=turn.id, **arguments)
-            for name, arguments in {"turn_status": {}, "turn_result": {}, "cancel_turn": {}, "approve_call": one, "deny_call": one}.items()
+            for name, arguments in {
+                "turn_status": {},
+                "turn_result": {},
+                "cancel_turn": {},
+                "approve_call": one,
+                "deny_call": one,
+            }.items()
         ]
         started = await use(client, "start_turn", agent="clerk", task="go")
         own = await use(client, "start_turn", agent="other", task="hello")
@@ -282,7 +384,18 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
         await turn.deny(pending[0])
         await turn.result()
 
-    assert said == [{"error": f"TURN_NOT_FOUND: turn '{turn.id}' is of no agent that this server offers: other"}] * 5
+    assert (
+        said
+        == [
+            {
+                "error": (
+                    f"TURN_NOT_FOUND: turn '{turn.id}' is of no agent that this server offers:"
+                    " other"
+                )
+            }
+        ]
+        * 5
+    )
     assert started == {"error": "UNKNOWN_AGENT: this server offers other, and no agent 'clerk'"}
 
 
@@ -316,7 +429,10 @@ async def test_approvals_can_be_left_out() -> None:
 
 async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
     """As a value, for the tool has done its work."""
-    async with runtime(clerk, model=ScriptedModel(fails(LLMAuthError("no key")))) as perdure, assistant(perdure) as client:
+    async with (
+        runtime(clerk, model=ScriptedModel(fails(LLMAuthError("no key")))) as perdure,
+        assistant(perdure) as client,
+    ):
         turn = (await use(client, "start_turn", agent="clerk", task="go"))["turn"]
         ended = await use(client, "turn_result", turn=turn)
 
@@ -326,7 +442,9 @@ async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
 
 
 async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
-    """A turn that is paused says so, and goes on with what is added; the user is asked, and sees how much it is."""
+    """A turn that is paused says so, and goes on with what is added; the user is asked, and sees
+    how much it is.
+    """
     paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause")
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     user = User(action="accept", content={"approve": True})
@@ -342,16 +460,30 @@ async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
     assert seen["state"] == "paused"
     assert seen["doing"].startswith("waits for budget: ")
     assert [said["error"].partition(":")[0] for said in (nothing, none)] == ["INVALID_REQUEST"] * 2
-    assert user.asked[1:] == [f'Add to the budget of turn "{call_["turn"]}", which has spent $0: minutes 5.0, model_calls 1?']
+    assert user.asked[1:] == [
+        (
+            f'Add to the budget of turn "{call_["turn"]}", which has spent $0: minutes 5.0,'
+            " model_calls 1?"
+        )
+    ]
     assert ended["output"] == "done"
 
 
 @pytest.mark.accepts("P2")
 async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> None:
     """Money is for a person to give: a model that asks for it gets none."""
-    paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause", budget=Budget(model_calls=1))
+    paused = Agent(
+        name="clerk",
+        model="scripted:clerk",
+        tools=[send],
+        on_exhausted="pause",
+        budget=Budget(model_calls=1),
+    )
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
-    async with runtime(paused, model=model) as perdure, assistant(perdure, user=User(action="decline")) as client:
+    async with (
+        runtime(paused, model=model) as perdure,
+        assistant(perdure, user=User(action="decline")) as client,
+    ):
         turn = (await use(client, "start_turn", agent="clerk", task="go"))["turn"]
         (one,) = (await use(client, "turn_result", turn=turn))["waiting_calls"]
         await use(client, "deny_call", turn=turn, call=one["call"], digest=one["digest"])
@@ -368,7 +500,10 @@ async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> 
 async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
     """With the reason in its error; lists find it by agent and state."""
     named = Agent(name="clerk-of-the-list", model="scripted:clerk", tools=[send])
-    async with runtime(named, model=ScriptedModel(calls(call("send", to="Ann")))) as perdure, assistant(perdure, "clerk-of-the-list") as client:
+    async with (
+        runtime(named, model=ScriptedModel(calls(call("send", to="Ann")))) as perdure,
+        assistant(perdure, "clerk-of-the-list") as client,
+    ):
         turn = (await use(client, "start_turn", agent="clerk-of-the-list", task="go"))["turn"]
         await use(client, "turn_result", turn=turn)
         async with asyncio.timeout(30):
@@ -378,7 +513,10 @@ async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
         ended = await use(client, "turn_result", turn=turn)
 
     assert [(entry["id"], entry["state"]) for entry in found] == [(turn, "waiting")]
-    assert (ended["outcome"], ended["error"]) == ("cancelled", "TURN_CANCELLED: the turn was cancelled: changed my mind")
+    assert (ended["outcome"], ended["error"]) == (
+        "cancelled",
+        "TURN_CANCELLED: the turn was cancelled: changed my mind",
+    )
 
 
 async def test_wrong_input_is_an_error_result() -> None:
@@ -388,7 +526,9 @@ async def test_wrong_input_is_an_error_result() -> None:
     async with assistant(perdure) as client:
         missing = await use(client, "start_turn", agent="clerk")
         forever = await use(client, "turn_result", turn="x", wait_s=10_000)
-        endless = await use(client, "start_turn", agent="clerk", task="go", budget={"minutes": 1e300})
+        endless = await use(
+            client, "start_turn", agent="clerk", task="go", budget={"minutes": 1e300}
+        )
         misspelt = await use(client, "start_turn", agent="clerk", task="go", budget={"dollars": 1})
 
     assert "task" in missing["error"]

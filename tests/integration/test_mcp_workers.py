@@ -1,4 +1,6 @@
-"""MCP servers and the worker around them: the dynamic activity, agents that factories make, delegates, policies, spans, several calls at once."""
+"""MCP servers and the worker around them: the dynamic activity, agents that factories make,
+delegates, policies, spans, several calls at once.
+"""
 
 import asyncio
 import secrets
@@ -50,43 +52,74 @@ class Ask:
     @workflow.run
     async def run(self, name: str) -> str:
         once = RetryPolicy(maximum_attempts=1)
-        return str(await workflow.execute_activity(name, start_to_close_timeout=timedelta(seconds=10), retry_policy=once))
+        return str(
+            await workflow.execute_activity(
+                name, start_to_close_timeout=timedelta(seconds=10), retry_policy=once
+            )
+        )
 
 
-async def test_worker_with_a_dynamic_activity_of_its_own_is_refused(perdure_server: str, tmp_path: Path) -> None:
+async def test_worker_with_a_dynamic_activity_of_its_own_is_refused(
+    perdure_server: str, tmp_path: Path
+) -> None:
     """There is one place; who has agents without MCP servers keeps it."""
     client = await Client.connect(perdure_server)
-    with_servers = AgentWorker(Agent(name="a", model="offline:librarian", toolboxes=[notes(tmp_path)]))
+    with_servers = AgentWorker(
+        Agent(name="a", model="offline:librarian", toolboxes=[notes(tmp_path)])
+    )
     without = AgentWorker(Agent(name="a", model="offline:librarian"))
 
-    with pytest.raises(errors.ConfigurationError, match="'anything' is that already; run the agents with MCP servers in a worker of their own"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=(
+            "'anything' is that already; run the agents with MCP servers in a worker of their own"
+        ),
+    ):
         Worker(client, task_queue="q", activities=[anything], plugins=[PerdurePlugin(with_servers)])
     Worker(client, task_queue="q", activities=[anything], plugins=[PerdurePlugin(without)])
 
 
 @pytest.mark.parametrize("name", ["ship", "notes__echo"])
-async def test_activity_of_other_people_that_is_not_deployed_is_not_swallowed(perdure_server: str, tmp_path: Path, name: str) -> None:
+async def test_activity_of_other_people_that_is_not_deployed_is_not_swallowed(
+    perdure_server: str, tmp_path: Path, name: str
+) -> None:
     """It fails as it would without Perdure, so that a worker that has it may take the next attempt."""
     client, queue = await Client.connect(perdure_server), f"mcp-{secrets.token_hex(4)}"
     app = AgentWorker(Agent(name="a", model="offline:librarian", toolboxes=[notes(tmp_path)]))
 
-    async with Worker(client, task_queue=queue, workflows=[Ask], plugins=[PerdurePlugin(app)], workflow_runner=UnsandboxedWorkflowRunner()):
+    async with Worker(
+        client,
+        task_queue=queue,
+        workflows=[Ask],
+        plugins=[PerdurePlugin(app)],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    ):
         with pytest.raises(WorkflowFailureError) as raised:
-            await client.execute_workflow(Ask.run, name, id=f"ask-{secrets.token_hex(4)}", task_queue=queue)
+            await client.execute_workflow(
+                Ask.run, name, id=f"ask-{secrets.token_hex(4)}", task_queue=queue
+            )
 
     assert isinstance(raised.value.cause, ActivityError)
     assert isinstance(raised.value.cause.cause, ApplicationError)
-    assert (raised.value.cause.cause.type, raised.value.cause.cause.non_retryable) == ("NotFoundError", False)
+    assert (raised.value.cause.cause.type, raised.value.cause.cause.non_retryable) == (
+        "NotFoundError",
+        False,
+    )
 
 
 @pytest.mark.accepts("T15")
-async def test_agent_that_a_factory_makes_has_its_servers_too(runtime: Runtime, tmp_path: Path) -> None:
+async def test_agent_that_a_factory_makes_has_its_servers_too(
+    runtime: Runtime, tmp_path: Path
+) -> None:
     """No dynamic activity was registered for it, so the general one runs its tools."""
 
     def clerk(info: TurnInfo) -> Agent[Any]:
         return Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path)])
 
-    async with runtime(Registry([clerk]), model=ScriptedModel(calls(call("notes__echo", text="hello")), says("done"))) as client:
+    async with runtime(
+        Registry([clerk]),
+        model=ScriptedModel(calls(call("notes__echo", text="hello")), says("done")),
+    ) as client:
         turn = await client.start("clerk", "go")
         report = await turn.result()
         history = (await client.history(turn)).to_json()
@@ -98,9 +131,13 @@ async def test_agent_that_a_factory_makes_has_its_servers_too(runtime: Runtime, 
 async def test_delegate_inherits_the_tools_of_a_server(runtime: Runtime, tmp_path: Path) -> None:
     """The child's turn is pinned to them by itself, and both use one process."""
     writer = Agent(name="writer", model="scripted:writer")
-    boss = Agent(name="boss", model="scripted:boss", toolboxes=[notes(tmp_path)], delegates=["writer"])
+    boss = Agent(
+        name="boss", model="scripted:boss", toolboxes=[notes(tmp_path)], delegates=["writer"]
+    )
     models = {
-        "boss": ScriptedModel(calls(call("delegate_to_agent", agent="writer", task="write")), says("done")),
+        "boss": ScriptedModel(
+            calls(call("delegate_to_agent", agent="writer", task="write")), says("done")
+        ),
         "writer": ScriptedModel(calls(call("notes__echo", text="inherited")), says("written")),
     }
 
@@ -120,7 +157,11 @@ async def test_policy_is_asked_about_a_tool_of_a_server(run: Run, tmp_path: Path
         asked.append(proposed)
         return Deny(reason="not today")
 
-    report = await run(ScriptedModel(calls(call("notes__echo", text="a")), says("done")), toolboxes=[notes(tmp_path)], policy=policy)
+    report = await run(
+        ScriptedModel(calls(call("notes__echo", text="a")), says("done")),
+        toolboxes=[notes(tmp_path)],
+        policy=policy,
+    )
 
     assert [(item.tool, item.read_only) for item in asked] == [("notes__echo", False)]
     assert "not today" in report.steps[0].results[0].content
@@ -128,8 +169,16 @@ async def test_policy_is_asked_about_a_tool_of_a_server(run: Run, tmp_path: Path
 
 async def test_turns_of_ten_agents_share_one_process(runtime: Runtime, tmp_path: Path) -> None:
     """Whoever comes first opens the connection; each gets the answers to its own calls."""
-    agents = [Agent(name=f"a{n}", model="scripted:x", toolboxes=[notes(tmp_path)], parallel_tools=True) for n in range(10)]
-    models = {agent.name: ScriptedModel(calls(*(call("notes__echo", text=f"{agent.name}-{n}") for n in range(5))), says("done")) for agent in agents}
+    agents = [
+        Agent(name=f"a{n}", model="scripted:x", toolboxes=[notes(tmp_path)], parallel_tools=True)
+        for n in range(10)
+    ]
+    models = {
+        agent.name: ScriptedModel(
+            calls(*(call("notes__echo", text=f"{agent.name}-{n}") for n in range(5))), says("done")
+        )
+        for agent in agents
+    }
 
     async with runtime(Registry(agents), model=models) as client:
         reports = await asyncio.gather(*(client.run(agent, "go") for agent in agents))
@@ -147,7 +196,8 @@ async def test_call_has_a_span(runtime: Runtime, tmp_path: Path) -> None:
     agent = Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path)])
 
     async with runtime(
-        AgentWorker(agent, telemetry=Telemetry(tracer_provider=provider)), model=ScriptedModel(calls(call("notes__echo", text="a")), says("done"))
+        AgentWorker(agent, telemetry=Telemetry(tracer_provider=provider)),
+        model=ScriptedModel(calls(call("notes__echo", text="a")), says("done")),
     ) as client:
         await client.run(agent, "go")
 
@@ -164,4 +214,7 @@ def test_missing_package_is_named() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "ConfigurationError MCP servers need the package mcp: pip install 'perdure[mcp]'\n"
+    assert (
+        done.stdout
+        == "ConfigurationError MCP servers need the package mcp: pip install 'perdure[mcp]'\n"
+    )

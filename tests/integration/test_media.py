@@ -27,7 +27,7 @@ from perdure.clients import AgentClient
 from perdure.testing import ScriptedModel, call, calls
 from perdure.worker import AgentWorker
 from perdure.workflows import AgentTurn
-from perdure.workflows.inputs import OneInput
+from perdure.workflows.single_input import OneInput
 
 from ..conftest import Runtime
 
@@ -53,7 +53,9 @@ class Folder(StorageDriver):
     def name(self) -> str:
         return "folder"
 
-    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+    async def store(
+        self, context: StorageDriverStoreContext, payloads: Sequence[Payload]
+    ) -> list[StorageDriverClaim]:
         claims = []
         for payload in payloads:
             data = payload.SerializeToString()
@@ -62,58 +64,90 @@ class Folder(StorageDriver):
             claims.append(StorageDriverClaim({"sha256": digest}))
         return claims
 
-    async def retrieve(self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]) -> list[Payload]:
-        return [Payload.FromString((self._folder / claim.claim_data["sha256"]).read_bytes()) for claim in claims]
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        return [
+            Payload.FromString((self._folder / claim.claim_data["sha256"]).read_bytes())
+            for claim in claims
+        ]
 
 
-async def test_large_image_goes_by_its_digest_through_external_storage(perdure_server: str, tmp_path: Path) -> None:
+async def test_large_image_goes_by_its_digest_through_external_storage(
+    perdure_server: str, tmp_path: Path
+) -> None:
     """Every request holds it whole, the report too; history holds a reference, and replays."""
-    converter = dataclasses.replace(DataConverter.default, external_storage=ExternalStorage(drivers=[Folder(tmp_path)]))
+    converter = dataclasses.replace(
+        DataConverter.default, external_storage=ExternalStorage(drivers=[Folder(tmp_path)])
+    )
     temporal = await Client.connect(perdure_server, data_converter=converter)
     model = ScriptedModel(calls(call("look")), "a cat")
     worker = AgentWorker(
-        Agent(name="seer", model="scripted:m", tools=[look]), task_queue=f"test-{secrets.token_hex(6)}", providers={"scripted": model}
+        Agent(name="seer", model="scripted:m", tools=[look]),
+        task_queue=f"test-{secrets.token_hex(6)}",
+        providers={"scripted": model},
     )
     client = AgentClient.from_temporal(temporal, task_queue=worker.task_queue)
     async with worker.running(temporal):
         turn = await client.start("seer", picture(LARGE))
         report = await turn.result()
     history = await temporal.get_workflow_handle(turn.id).fetch_history()
-    await Replayer(workflows=[AgentTurn], interceptors=[OneInput()], data_converter=converter).replay_workflow(history)
+    await Replayer(
+        workflows=[AgentTurn], interceptors=[OneInput()], data_converter=converter
+    ).replay_workflow(history)
 
     seen = UserMessage(parts=(Text(text="What is it?"), Media(media_type="image/png", data=LARGE)))
     assert report.output == "a cat"
-    assert report.messages[0] == seen == model.requests[0].messages[0] == model.requests[1].messages[0]
+    assert (
+        report.messages[0] == seen == model.requests[0].messages[0] == model.requests[1].messages[0]
+    )
     assert sum(event.ByteSize() for event in history.events) < 20_000
     assert len(list(tmp_path.iterdir())) == 1  # noqa: ASYNC240 - one file
 
 
-async def test_large_image_or_history_without_external_storage_is_refused_with_what_helps(runtime: Runtime) -> None:
+async def test_large_image_or_history_without_external_storage_is_refused_with_what_helps(
+    runtime: Runtime,
+) -> None:
     """At the client, before anything is started; of a history, how much of it there is."""
     history = [UserMessage(parts=(Text(text="x" * 2_000_000),))]
     async with runtime(Agent(name="seer", model="scripted:m"), model=ScriptedModel()) as client:
-        with pytest.raises(errors.TooLargeError, match="give images and files as addresses, or Temporal's client an external storage"):
+        with pytest.raises(
+            errors.TooLargeError,
+            match="give images and files as addresses, or Temporal's client an external storage",
+        ):
             await client.start("seer", picture(LARGE))
-        with pytest.raises(errors.TooLargeError, match=r"20\d{5} bytes of that are history: give fewer of its messages"):
+        with pytest.raises(
+            errors.TooLargeError,
+            match=r"20\d{5} bytes of that are history: give fewer of its messages",
+        ):
             await client.start("seer", "And now?", history=history)
 
 
 async def test_images_that_are_too_large_for_any_storage_are_refused(runtime: Runtime) -> None:
     """At the client as well."""
     async with runtime(Agent(name="seer", model="scripted:m"), model=ScriptedModel()) as client:
-        with pytest.raises(errors.TooLargeError, match="the images and files of the task are") as refused:
+        with pytest.raises(
+            errors.TooLargeError, match="the images and files of the task are"
+        ) as refused:
             await client.start("seer", picture("x" * (limits.MEDIA_BYTES + 1)))
 
     assert refused.value.context["limit"] == limits.MEDIA_BYTES
 
 
-async def test_image_that_a_vendor_does_not_take_is_refused_before_it_is_sent(runtime: Runtime) -> None:
-    """By the name of the provider: Anthropic's API takes no TIFF, and says how large a picture may be."""
+async def test_image_that_a_vendor_does_not_take_is_refused_before_it_is_sent(
+    runtime: Runtime,
+) -> None:
+    """By the name of the provider: Anthropic's API takes no TIFF, and says how large a picture may
+    be.
+    """
     model = ScriptedModel()
     agent = Agent(name="seer", model="anthropic:claude-sonnet-4-5")
     tiff = Task(content=(Media(media_type="image/tiff", data="aGk="),))
     async with runtime(AgentWorker(agent, providers={"anthropic": model})) as client:
-        with pytest.raises(errors.LLMInvalidRequestError, match="anthropic:claude-sonnet-4-5: it takes no image/tiff"):
+        with pytest.raises(
+            errors.LLMInvalidRequestError,
+            match="anthropic:claude-sonnet-4-5: it takes no image/tiff",
+        ):
             await client.run("seer", tiff)
 
     assert model.call_count == 0

@@ -7,13 +7,25 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import Agent, InputGuardrail, Logger, Middleware, Outcome, OutputGuardrail, Recovery, Registry, Timeout, errors, tool
-from perdure.clients.turn_view import view
-from perdure.facts import AgentResolved
-from perdure.observers import Observer
-from perdure.reports import AgentReport, Step
-from perdure.tasks import Task, TurnInfo
+from perdure import (
+    Agent,
+    InputGuardrail,
+    Logger,
+    Middleware,
+    Outcome,
+    OutputGuardrail,
+    Recovery,
+    Registry,
+    Timeout,
+    errors,
+    tool,
+)
+from perdure.agents.observers import Observer
+from perdure.clients.mcp.turn_view import view
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.turn.facts import AgentResolved
+from perdure.values.reports import AgentReport, Step
+from perdure.values.tasks import Task, TurnInfo
 from tests.conftest import Runtime
 
 from .spending import ended, until
@@ -67,7 +79,9 @@ async def test_first_in_the_list_is_the_outermost(runtime: Runtime) -> None:
     """Before in order, after in reverse, each once, whatever is replayed."""
     notes: list[str] = []
     stages = [Noting("a", notes), Recovery(), Timeout(timedelta(minutes=1)), Noting("b", notes)]
-    async with runtime(agent(middleware=stages), model=ScriptedModel(calls(call("look")), says("done"))) as client:
+    async with runtime(
+        agent(middleware=stages), model=ScriptedModel(calls(call("look")), says("done"))
+    ) as client:
         report = await client.run("looker", "go")
 
     assert report.outcome is Outcome.COMPLETED
@@ -77,7 +91,10 @@ async def test_first_in_the_list_is_the_outermost(runtime: Runtime) -> None:
 async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
     """Nothing to judge: there is no answer."""
     notes: list[str] = []
-    async with runtime(agent(middleware=[Noting("a", notes)]), model=ScriptedModel(fails(errors.LLMAuthError("no")))) as client:
+    async with runtime(
+        agent(middleware=[Noting("a", notes)]),
+        model=ScriptedModel(fails(errors.LLMAuthError("no"))),
+    ) as client:
         with pytest.raises(errors.LLMAuthError):
             await client.run("looker", "go")
 
@@ -85,9 +102,14 @@ async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
 
 
 async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
-    """A refused task costs nothing; a refused answer is in the messages of the report, and is not its output."""
+    """A refused task costs nothing; a refused answer is in the messages of the report, and is not
+    its output.
+    """
     model = ScriptedModel(says("rude"))
-    stages = [InputGuardrail(lambda task: "bad" not in task.text), OutputGuardrail(lambda report: "too rude" if report.output == "rude" else None)]
+    stages = [
+        InputGuardrail(lambda task: "bad" not in task.text),
+        OutputGuardrail(lambda report: "too rude" if report.output == "rude" else None),
+    ]
     async with runtime(agent(middleware=stages), model=model) as client:
         with pytest.raises(errors.GuardrailError, match="refused the task"):
             await client.run("looker", "bad")
@@ -102,15 +124,23 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("O14")
 @pytest.mark.parametrize("tool_name", ["delegate_to_agent", "spawn_agents"])
-async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(runtime: Runtime, tool_name: str) -> None:
-    """Neither the model of its parent, nor memo, result, report, events or observers of either turn have a word of it."""
+async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
+    runtime: Runtime, tool_name: str
+) -> None:
+    """Neither the model of its parent, nor memo, result, report, events or observers of either turn
+    have a word of it.
+    """
     seen: list[object] = []
 
     class Watches(Observer):
         async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
             seen.append(report.output)
 
-    kid = agent(name="kid", observers=[Watches()], middleware=[OutputGuardrail(lambda report: "hunter2" not in report.output)])
+    kid = agent(
+        name="kid",
+        observers=[Watches()],
+        middleware=[OutputGuardrail(lambda report: "hunter2" not in report.output)],
+    )
     boss = agent(name="boss", delegates=["kid"])
     given = {"agent": "kid", "task": "x"}
     asked = call(tool_name, **(given if tool_name == "delegate_to_agent" else {"tasks": [given]}))
@@ -124,19 +154,37 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(runtime: 
         memo = await (await client.temporal.get_workflow_handle(below.id).describe()).memo()
         viewed = view(await below.status())
         parent = (await client.history(turn)).events
-        child = [event for event in (await client.history(below)).events if not event.HasField("activity_task_completed_event_attributes")]
+        child = [
+            event
+            for event in (await client.history(below)).events
+            if not event.HasField("activity_task_completed_event_attributes")
+        ]
 
     assert "refused the answer" in str(models["boss"].requests[1].messages[-1])
     assert (viewed.output, seen) == ("", [""])
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", "it is hunter2")
-    told = [models["boss"].requests[1], memo, viewed, parent, child, caught.value, caught.value.report.children, report]
+    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == (
+        "",
+        "it is hunter2",
+    )
+    told = [
+        models["boss"].requests[1],
+        memo,
+        viewed,
+        parent,
+        child,
+        caught.value,
+        caught.value.report.children,
+        report,
+    ]
     assert [one for one in map(str, told) if "hunter2" in one] == []
 
 
 @pytest.mark.accepts("O14")
 @pytest.mark.parametrize("ends", ["cancel", "timeout"])
-async def test_answer_that_no_guardrail_has_let_pass_is_not_told(runtime: Runtime, ends: str) -> None:
+async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
+    runtime: Runtime, ends: str
+) -> None:
     """A turn that ends while its answer is checked keeps the answer to itself."""
     asked, free = asyncio.Event(), asyncio.Event()
 
@@ -167,7 +215,9 @@ async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:
         raise OSError("no database")
 
     async with runtime(agent(middleware=[InputGuardrail(check)]), model=ScriptedModel()) as client:
-        with pytest.raises(errors.PerdureError, match="InputGuardrail of agent looker failed: OSError: no database"):
+        with pytest.raises(
+            errors.PerdureError, match="InputGuardrail of agent looker failed: OSError: no database"
+        ):
             await client.run("looker", "go")
 
 
@@ -193,7 +243,10 @@ async def test_cancel_passes_into_a_timeout(runtime: Runtime) -> None:
         await asyncio.sleep(60)
         return "waited"
 
-    async with runtime(agent(tools=[wait], middleware=[Timeout(timedelta(minutes=1))]), model=ScriptedModel(calls(call("wait")))) as client:
+    async with runtime(
+        agent(tools=[wait], middleware=[Timeout(timedelta(minutes=1))]),
+        model=ScriptedModel(calls(call("wait"))),
+    ) as client:
         turn = await client.start("looker", "go")
         await asyncio.wait_for(began.wait(), 60)
         await turn.cancel("enough")
@@ -204,25 +257,40 @@ async def test_cancel_passes_into_a_timeout(runtime: Runtime) -> None:
     assert (error.report.outcome, error.report.unstopped) == (Outcome.CANCELLED, ())
 
 
-async def test_logger_writes_a_line_at_its_place(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logger_writes_a_line_at_its_place(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
     """One when the turn comes in, one when it goes out."""
     caplog.set_level(logging.DEBUG, "perdure")
-    async with runtime(agent(middleware=[Logger(logging.DEBUG)]), model=ScriptedModel(says("done"))) as client:
+    async with runtime(
+        agent(middleware=[Logger(logging.DEBUG)]), model=ScriptedModel(says("done"))
+    ) as client:
         await client.run("looker", "go")
 
-    lines = [record.getMessage().split()[0] for record in caplog.records if record.name == "perdure.turns"]
+    lines = [
+        record.getMessage().split()[0]
+        for record in caplog.records
+        if record.name == "perdure.turns"
+    ]
     assert lines == ["turn_started", "turn_in", "llm_call", "turn_out", "turn_completed"]
 
 
 @pytest.mark.accepts("O17")
-@pytest.mark.parametrize(("ends", "error"), [("timeout", "TURN_CANCELLED"), ("cancel", "TURN_CANCELLED"), ("fail", "LLM_AUTH")])
+@pytest.mark.parametrize(
+    ("ends", "error"),
+    [("timeout", "TURN_CANCELLED"), ("cancel", "TURN_CANCELLED"), ("fail", "LLM_AUTH")],
+)
 async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
     runtime: Runtime, caplog: pytest.LogCaptureFixture, ends: str, error: str
 ) -> None:
     """Also where a timeout outside of it, or a cancel, stops what it stands around."""
     caplog.set_level(logging.INFO, "perdure")
     stages = [Timeout(timedelta(seconds=1 if ends == "timeout" else 60)), Logger()]
-    reply = fails(errors.LLMAuthError("no")) if ends == "fail" else says("late", delay=timedelta(seconds=30))
+    reply = (
+        fails(errors.LLMAuthError("no"))
+        if ends == "fail"
+        else says("late", delay=timedelta(seconds=30))
+    )
     async with runtime(agent(middleware=stages), model=ScriptedModel(reply)) as client:
         turn = await client.start("looker", "go")
         if ends == "cancel":
@@ -230,12 +298,18 @@ async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
             await turn.cancel()
         await ended(turn)
 
-    [out] = [record.perdure for record in caplog.records if getattr(record, "perdure", {}).get("event") == "turn_out"]  # type: ignore[attr-defined]
+    [out] = [
+        record.perdure  # type: ignore[attr-defined]
+        for record in caplog.records
+        if getattr(record, "perdure", {}).get("event") == "turn_out"
+    ]
     assert (out["error"], out["duration_ms"] >= 0, out["steps"]) == (error, True, 0)
 
 
 @pytest.mark.accepts("O6")
-async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind_it(runtime: Runtime) -> None:
+async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind_it(
+    runtime: Runtime,
+) -> None:
     """What it raises is logged, whatever its base class is."""
 
     class Odd(BaseException):
@@ -252,15 +326,31 @@ async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind
     assert good.notes == ["step 1: []", "behind completed after 1 steps"]
 
 
-async def test_logger_writes_a_line_when_a_failed_turn_goes_out(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
     """The turn goes out of the middleware before its failure is told of."""
     caplog.set_level(logging.DEBUG, "perdure")
-    async with runtime(agent(middleware=[Logger(logging.DEBUG)]), model=ScriptedModel(fails(errors.LLMAuthError("no")))) as client:
+    async with runtime(
+        agent(middleware=[Logger(logging.DEBUG)]),
+        model=ScriptedModel(fails(errors.LLMAuthError("no"))),
+    ) as client:
         with pytest.raises(errors.LLMAuthError):
             await client.run("looker", "go")
 
-    lines = [record.getMessage().split()[0] for record in caplog.records if record.name == "perdure.turns"]
-    assert lines == ["turn_started", "turn_in", "llm_call", "turn_out", "turn_failed", "turn_completed"]
+    lines = [
+        record.getMessage().split()[0]
+        for record in caplog.records
+        if record.name == "perdure.turns"
+    ]
+    assert lines == [
+        "turn_started",
+        "turn_in",
+        "llm_call",
+        "turn_out",
+        "turn_failed",
+        "turn_completed",
+    ]
 
 
 async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
@@ -276,22 +366,34 @@ async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("O6")
 async def test_observers_see_every_step_and_the_end(runtime: Runtime) -> None:
-    """In order, after the results exist, the last included; one that raises changes nothing, and no replay calls them."""
+    """In order, after the results exist, the last included; one that raises changes nothing, and no
+    replay calls them.
+    """
     broken, good = Watching(fails=True), Watching()
     seen: list[int] = []
-    async with runtime(agent(observers=[broken, good]), model=ScriptedModel(calls(call("look")), says("done"))) as client:
-        report = await client.run("looker", "go", id="watched", on_step=lambda step: seen.append(step.number))
+    async with runtime(
+        agent(observers=[broken, good]), model=ScriptedModel(calls(call("look")), says("done"))
+    ) as client:
+        report = await client.run(
+            "looker", "go", id="watched", on_step=lambda step: seen.append(step.number)
+        )
 
     assert report.output == "done"
     assert seen == [1, 2]
-    assert good.notes == broken.notes == ["step 1: ['seen']", "step 2: []", "watched completed after 2 steps"]
+    assert (
+        good.notes
+        == broken.notes
+        == ["step 1: ['seen']", "step 2: []", "watched completed after 2 steps"]
+    )
 
 
 @pytest.mark.accepts("O6", "O12")
 async def test_observers_see_waits_and_a_cancel(runtime: Runtime) -> None:
     """Entering a wait, and an end that is none of the model's."""
     watching = Watching()
-    async with runtime(agent(observers=[watching], approval="all"), model=ScriptedModel(calls(call("look")))) as client:
+    async with runtime(
+        agent(observers=[watching], approval="all"), model=ScriptedModel(calls(call("look")))
+    ) as client:
         turn = await client.start("looker", "go", id="waits")
         async for event in turn.events():
             if type(event.fact).__name__ == "WaitBegan":

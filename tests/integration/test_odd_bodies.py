@@ -1,4 +1,5 @@
-"""Answers of a provider that hold what hardly is JSON: the turn goes on or fails typed, promptly, and no workflow task fails.
+"""Answers of a provider that hold what hardly is JSON: the turn goes on or fails typed, promptly,
+and no workflow task fails.
 
 The fixture `runtime` checks that last part. All turns of a test run at once.
 """
@@ -13,10 +14,10 @@ from typing import Any
 import pytest
 
 from perdure import Agent, AgentReport, ToolCall, tool
-from perdure.activities.providers.reading import MOST_TOKENS
+from perdure.activities.providers.lenient_json import MOST_TOKENS
 from perdure.errors import LLMInvalidRequestError, PerdureError
-from perdure.messages import Thinking
 from perdure.testing import ScriptedModel, calls, says
+from perdure.values.messages import Thinking
 from perdure.worker import AgentWorker
 
 from ..conftest import Run, Runtime, first_of
@@ -35,10 +36,15 @@ def weigh(grams: float = 0, note: Any = "") -> str:
     return f"{grams:g} {note}"
 
 
-async def ends(runtime: Runtime, vendor: Vendor, bodies: Mapping[str, bytes], status: int = 200) -> tuple[dict[str, End], Bodies]:
+async def ends(
+    runtime: Runtime, vendor: Vendor, bodies: Mapping[str, bytes], status: int = 200
+) -> tuple[dict[str, End], Bodies]:
     """How turns end whose first answer has these bodies, and what was asked."""
     with Bodies({task: {"raw": body, "status": status} for task, body in bodies.items()}) as stub:
-        worker = AgentWorker(Agent(name="scales", model="vendor:m", tools=[weigh]), providers={"vendor": vendor.make(stub.anthropic_url, None)})
+        worker = AgentWorker(
+            Agent(name="scales", model="vendor:m", tools=[weigh]),
+            providers={"vendor": vendor.make(stub.anthropic_url, None)},
+        )
         async with runtime(worker) as client:
 
             async def end(task: str) -> End:
@@ -60,13 +66,19 @@ def words(end: End) -> str:
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
 async def test_odd_text_is_cleaned_or_counts_as_missing(runtime: Runtime, vendor: Vendor) -> None:
-    """A lone surrogate is replaced, NUL stays; what is no text is none, and an answer without any is an error of the model."""
+    """A lone surrogate is replaced, NUL stays; what is no text is none, and an answer without any
+    is an error of the model.
+    """
     dialect = DIALECTS[vendor.name]
-    ended, stub = await ends(runtime, vendor, {name: dialect.answer(text=value) for name, value in ODD.items()})
+    ended, stub = await ends(
+        runtime, vendor, {name: dialect.answer(text=value) for name, value in ODD.items()}
+    )
 
     given = {name: words(end) for name, end in ended.items()}
     assert (given.pop("surrogate"), given.pop("nul")) == ("a?b", "a\0b")
-    assert set(given.values()) == {"LLMUnavailableError: vendor:m answered with nothing (stop reason: end)"}
+    assert set(given.values()) == {
+        "LLMUnavailableError: vendor:m answered with nothing (stop reason: end)"
+    }
     assert {len(stub.heard[name]) for name in given} == {2}
 
 
@@ -82,23 +94,43 @@ def in_place(dialect: Dialect, place: str, value: bytes) -> bytes:
 
 @pytest.mark.accepts("G3", "M9")
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_body_that_cannot_be_read_fails_the_turn_after_two_tries(runtime: Runtime, vendor: Vendor) -> None:
-    """Wherever in it an integer of 5,001 digits, nesting 100,000 deep or bytes that are no JSON stand."""
-    places = [*((place, name) for place in PLACES for name in ("huge", "deep list")), *(("text", name) for name in UNREADABLE)]
-    bodies = {f"{place}: {name}": in_place(DIALECTS[vendor.name], place, UNREADABLE[name]) for place, name in places}
+async def test_body_that_cannot_be_read_fails_the_turn_after_two_tries(
+    runtime: Runtime, vendor: Vendor
+) -> None:
+    """Wherever in it an integer of 5,001 digits, nesting 100,000 deep or bytes that are no JSON
+    stand.
+    """
+    places = [
+        *((place, name) for place in PLACES for name in ("huge", "deep list")),
+        *(("text", name) for name in UNREADABLE),
+    ]
+    bodies = {
+        f"{place}: {name}": in_place(DIALECTS[vendor.name], place, UNREADABLE[name])
+        for place, name in places
+    }
     ended, stub = await ends(runtime, vendor, bodies)
 
-    expected = {name: "is not UTF-8" if "UTF-8" in name else "is no JSON that can be read" for name in bodies}
-    assert {name: words(end).partition(" (")[0] for name, end in ended.items()} == {
-        name: f"LLMUnavailableError: {vendor.name}: the reply {reason}" for name, reason in expected.items()
+    expected = {
+        name: "is not UTF-8" if "UTF-8" in name else "is no JSON that can be read"
+        for name in bodies
     }
-    assert {name: len(requests) for name, requests in stub.heard.items()} == dict.fromkeys(bodies, 2)
+    assert {name: words(end).partition(" (")[0] for name, end in ended.items()} == {
+        name: f"LLMUnavailableError: {vendor.name}: the reply {reason}"
+        for name, reason in expected.items()
+    }
+    assert {name: len(requests) for name, requests in stub.heard.items()} == dict.fromkeys(
+        bodies, 2
+    )
 
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_oddness_beside_the_words_of_an_answer_does_not_matter(runtime: Runtime, vendor: Vendor) -> None:
-    """The output is what the model said, no number of tokens is below zero or beyond belief, and what else is text is cleaned."""
+async def test_oddness_beside_the_words_of_an_answer_does_not_matter(
+    runtime: Runtime, vendor: Vendor
+) -> None:
+    """The output is what the model said, no number of tokens is below zero or beyond belief, and
+    what else is text is cleaned.
+    """
     bodies = {
         f"{place}: {name}": in_place(DIALECTS[vendor.name], place, value)
         for place in ("thinking", "usage", "stop", "model")
@@ -108,47 +140,79 @@ async def test_oddness_beside_the_words_of_an_answer_does_not_matter(runtime: Ru
     reports = {name: end for name, end in ended.items() if isinstance(end, AgentReport)}
 
     assert {name: words(end) for name, end in ended.items()} == dict.fromkeys(bodies, "hi")
-    assert all(0 <= number <= MOST_TOKENS for report in reports.values() for number in report.usage.model_dump().values())
+    assert all(
+        0 <= number <= MOST_TOKENS
+        for report in reports.values()
+        for number in report.usage.model_dump().values()
+    )
     assert {name: thought(report) for name, report in reports.items() if thought(report)} == {
         "thinking: surrogate": "a?b",
         "thinking: nul": "a\0b",
     }
-    assert {name: report.steps[0].model for name, report in reports.items() if report.steps[0].model != "m"} == {
-        "model: surrogate": "a?b",
-        "model: nul": "a\0b",
-    }
+    assert {
+        name: report.steps[0].model
+        for name, report in reports.items()
+        if report.steps[0].model != "m"
+    } == {"model: surrogate": "a?b", "model: nul": "a\0b"}
 
 
 def thought(report: AgentReport) -> str:
     """What the model thought, as it stands in the transcript."""
-    return "".join(part.text for part in report.steps[0].message.parts if isinstance(part, Thinking))
+    return "".join(
+        part.text for part in report.steps[0].message.parts if isinstance(part, Thinking)
+    )
 
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_odd_name_of_a_call_is_an_unknown_tool_or_counts_as_missing(runtime: Runtime, vendor: Vendor) -> None:
+async def test_odd_name_of_a_call_is_an_unknown_tool_or_counts_as_missing(
+    runtime: Runtime, vendor: Vendor
+) -> None:
     """The model is told of a name that is text; a call without one is no answer."""
     dialect = DIALECTS[vendor.name]
-    ended, stub = await ends(runtime, vendor, {name: dialect.answer(calls=dialect.call(name=value)) for name, value in ODD.items()})
+    ended, stub = await ends(
+        runtime,
+        vendor,
+        {name: dialect.answer(calls=dialect.call(name=value)) for name, value in ODD.items()},
+    )
 
     given = {name: words(end) for name, end in ended.items()}
     assert (given.pop("surrogate"), given.pop("nul")) == ("done", "done")
-    assert set(given.values()) == {"LLMUnavailableError: m: the reply holds a tool call without a name"}
-    told = [result for name in ("surrogate", "nul") for _, _, _, result in dialect.heard(stub.heard[name][1])]
-    assert told == ["There is no tool named 'a?b'. The tools are: weigh.", "There is no tool named 'a\\x00b'. The tools are: weigh."]
+    assert set(given.values()) == {
+        "LLMUnavailableError: m: the reply holds a tool call without a name"
+    }
+    told = [
+        result
+        for name in ("surrogate", "nul")
+        for _, _, _, result in dialect.heard(stub.heard[name][1])
+    ]
+    assert told == [
+        "There is no tool named 'a?b'. The tools are: weigh.",
+        "There is no tool named 'a\\x00b'. The tools are: weigh.",
+    ]
 
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_call_with_an_odd_id_runs_and_its_result_has_the_same_id(runtime: Runtime, vendor: Vendor) -> None:
+async def test_call_with_an_odd_id_runs_and_its_result_has_the_same_id(
+    runtime: Runtime, vendor: Vendor
+) -> None:
     """An id that is not plain is replaced, in the next request too."""
     dialect = DIALECTS[vendor.name]
-    ended, stub = await ends(runtime, vendor, {name: dialect.answer(calls=dialect.call(id=value)) for name, value in ODD.items()})
+    ended, stub = await ends(
+        runtime,
+        vendor,
+        {name: dialect.answer(calls=dialect.call(id=value)) for name, value in ODD.items()},
+    )
 
     assert {name: words(end) for name, end in ended.items()} == dict.fromkeys(ODD, "done")
     heard = {name: dialect.heard(requests[1]) for name, requests in stub.heard.items()}
-    assert {(name, arguments, result) for ((_, name, arguments, result),) in heard.values()} == {("weigh", "{}", "0 ")}
-    assert {name: call_id for name, ((call_id, *_),) in heard.items()} == dict.fromkeys(ODD, "call_1_1")
+    assert {(name, arguments, result) for ((_, name, arguments, result),) in heard.values()} == {
+        ("weigh", "{}", "0 ")
+    }
+    assert {name: call_id for name, ((call_id, *_),) in heard.items()} == dict.fromkeys(
+        ODD, "call_1_1"
+    )
 
 
 WRITTEN = {
@@ -171,34 +235,54 @@ TAKEN = {
     "nan": "1 nan",
     "big": f"1 {10**30}",
     "negative": "1 -5",
-    "nested": "weigh was not called, its arguments are not valid: arguments: Invalid JSON: recursion limit exceeded",
+    "nested": (
+        "weigh was not called, its arguments are not valid: arguments: Invalid JSON: recursion"
+        " limit exceeded"
+    ),
 }
 """What the model is told of a call with them."""
 
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_odd_arguments_reach_the_tool_or_the_model_is_told(runtime: Runtime, vendor: Vendor) -> None:
+async def test_odd_arguments_reach_the_tool_or_the_model_is_told(
+    runtime: Runtime, vendor: Vendor
+) -> None:
     """The next request has them as they were written, and what became of the call."""
     dialect = DIALECTS[vendor.name]
     arguments = {name: b'{"grams": 1, "note": ' + value + b"}" for name, value in ODD.items()}
-    ended, stub = await ends(runtime, vendor, {name: dialect.answer(calls=dialect.call(arguments=value)) for name, value in arguments.items()})
+    ended, stub = await ends(
+        runtime,
+        vendor,
+        {
+            name: dialect.answer(calls=dialect.call(arguments=value))
+            for name, value in arguments.items()
+        },
+    )
 
     assert {name: words(end) for name, end in ended.items()} == dict.fromkeys(ODD, "done")
     heard = {name: dialect.heard(requests[1]) for name, requests in stub.heard.items()}
-    assert {name: [(asked, result.partition(" at line ")[0]) for _, _, asked, result in calls] for name, calls in heard.items()} == {
-        name: [(f'{{"grams": 1, "note": {WRITTEN[name]}}}', TAKEN[name])] for name in ODD
-    }
+    assert {
+        name: [(asked, result.partition(" at line ")[0]) for _, _, asked, result in calls]
+        for name, calls in heard.items()
+    } == {name: [(f'{{"grams": 1, "note": {WRITTEN[name]}}}', TAKEN[name])] for name in ODD}
 
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some([OPENAI, RESPONSES]), ids=lambda vendor: vendor.name)
-async def test_odd_arguments_in_text_are_told_to_the_model_as_it_wrote_them(runtime: Runtime, vendor: Vendor) -> None:
+async def test_odd_arguments_in_text_are_told_to_the_model_as_it_wrote_them(
+    runtime: Runtime, vendor: Vendor
+) -> None:
     """Where an API has the arguments as text, a body with whatever they hold can be read."""
-    written = {name: value.decode() for name, value in (ODD | UNREADABLE).items() if "UTF-8" not in name}
+    written = {
+        name: value.decode() for name, value in (ODD | UNREADABLE).items() if "UTF-8" not in name
+    }
     texts = {name: f'{{"grams": 1, "note": {value}}}' for name, value in written.items()}
     dialect = DIALECTS[vendor.name]
-    bodies = {name: dialect.answer(calls=dialect.call(arguments=json.dumps(text).encode())) for name, text in texts.items()}
+    bodies = {
+        name: dialect.answer(calls=dialect.call(arguments=json.dumps(text).encode()))
+        for name, text in texts.items()
+    }
     ended, stub = await ends(runtime, vendor, bodies)
 
     assert {name: words(end) for name, end in ended.items()} == dict.fromkeys(texts, "done")
@@ -206,32 +290,56 @@ async def test_odd_arguments_in_text_are_told_to_the_model_as_it_wrote_them(runt
     taken = {name: result for name, result in TAKEN.items() if name not in ("surrogate", "nested")}
     heard = {name: dialect.heard(requests[1]) for name, requests in stub.heard.items()}
     assert {name: text for name, ((_, _, text, _),) in heard.items()} == texts
-    assert {name: result.partition(": Invalid JSON")[0] for name, ((*_, result),) in heard.items()} == refused | taken
+    assert {
+        name: result.partition(": Invalid JSON")[0] for name, ((*_, result),) in heard.items()
+    } == refused | taken
 
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
 async def test_odd_words_of_an_error_leave_it_typed(runtime: Runtime, vendor: Vendor) -> None:
-    """The class follows from the status, and the text can be stored, whatever the body holds; the request is not repeated."""
-    bodies = {name: b'{"error": {"message": %b, "type": %b, "code": %b}}' % (value, value, value) for name, value in (ODD | UNREADABLE).items()}
+    """The class follows from the status, and the text can be stored, whatever the body holds; the
+    request is not repeated.
+    """
+    bodies = {
+        name: b'{"error": {"message": %b, "type": %b, "code": %b}}' % (value, value, value)
+        for name, value in (ODD | UNREADABLE).items()
+    }
     ended, stub = await ends(runtime, vendor, bodies, status=400)
 
-    assert {name: type(end) for name, end in ended.items()} == dict.fromkeys(bodies, LLMInvalidRequestError)
+    assert {name: type(end) for name, end in ended.items()} == dict.fromkeys(
+        bodies, LLMInvalidRequestError
+    )
     assert (words(ended["surrogate"]), words(ended["nan"])) == (
         "LLMInvalidRequestError: m: a?b (status 400)",
         "LLMInvalidRequestError: m: NaN (status 400)",
     )
     assert all(words(end).encode() for end in ended.values())
-    assert {name: len(requests) for name, requests in stub.heard.items()} == dict.fromkeys(bodies, 1)
+    assert {name: len(requests) for name, requests in stub.heard.items()} == dict.fromkeys(
+        bodies, 1
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("G3")
-async def test_arguments_nested_about_as_deep_as_python_goes_are_told_to_be_too_deep(run: Run) -> None:
-    """What reads and shows them on the way meets its limit at one depth or another, and the turn goes on."""
+async def test_arguments_nested_about_as_deep_as_python_goes_are_told_to_be_too_deep(
+    run: Run,
+) -> None:
+    """What reads and shows them on the way meets its limit at one depth or another, and the turn
+    goes on.
+    """
     depths = range(900, 990)
-    asked = [ToolCall(id=f"{depth}", name="weigh", arguments='{"note":' + "[" * depth + "]" * depth + "}") for depth in depths]
-    report = await run(ScriptedModel(calls(*asked[:45]), calls(*asked[45:]), says("done")), tools=[weigh])
+    asked = [
+        ToolCall(
+            id=f"{depth}", name="weigh", arguments='{"note":' + "[" * depth + "]" * depth + "}"
+        )
+        for depth in depths
+    ]
+    report = await run(
+        ScriptedModel(calls(*asked[:45]), calls(*asked[45:]), says("done")), tools=[weigh]
+    )
 
     assert report.output == "done"
-    assert {result.content.partition(" at line ")[0] for step in report.steps for result in step.results} == {TAKEN["nested"]}
+    assert {
+        result.content.partition(" at line ")[0] for step in report.steps for result in step.results
+    } == {TAKEN["nested"]}

@@ -1,4 +1,6 @@
-"""Tools that return or raise what hardly can be written: the model is told something of each, in both vendors' APIs, and the turn goes on."""
+"""Tools that return or raise what hardly can be written: the model is told something of each, in
+both vendors' APIs, and the turn goes on.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Weight:
 
 
 class Model(BaseModel):
-    """The same by pydantic, which writes numbers that are not finite as null unless a model says otherwise."""
+    """The same by pydantic, which writes numbers that are not finite as null unless a model says
+    otherwise.
+    """
 
     grams: Any
 
@@ -67,7 +71,10 @@ def endless() -> Any:
 WRITTEN: dict[str, tuple[object, str]] = {
     "text": ("a\ud800b\0", "a?b\0"),
     "bytes": (b"a\0b", '"a\\u0000b"'),
-    "numbers": ([float("nan"), float("inf"), -float("inf"), 10**30], f"[NaN,Infinity,-Infinity,{10**30}]"),
+    "numbers": (
+        [float("nan"), float("inf"), -float("inf"), 10**30],
+        f"[NaN,Infinity,-Infinity,{10**30}]",
+    ),
     "huge": (Weight(10**5000), '{"grams":1' + "0" * 5000 + ',"note":null}'),
     "object": (Weight(float("nan"), "a\0b"), '{"grams":NaN,"note":"a\\u0000b"}'),
     "model": (Model(grams=-float("inf")), '{"grams":null}'),
@@ -100,7 +107,10 @@ RAISED: dict[str, tuple[Exception, str]] = {
     "raised surrogate": (ValueError("a\ud800b\0"), "ValueError: a?b\0"),
     "raised number": (ValueError(10**5000), "ValueError: no message"),
     "raised without words": (SpeechlessError(), "SpeechlessError: no message"),
-    "raised group": (ExceptionGroup("\ud800", [ValueError("\0")]), "ExceptionGroup: ? (1 sub-exception)"),
+    "raised group": (
+        ExceptionGroup("\ud800", [ValueError("\0")]),
+        "ExceptionGroup: ? (1 sub-exception)",
+    ),
     "raised depth": (RecursionError("too deep"), "RecursionError: too deep"),
 }
 """What is raised, and what the model is told of it."""
@@ -128,21 +138,38 @@ async def fetch_async(what: str) -> Any:
 @pytest.mark.accepts("G3", "T1", "T8")
 @pytest.mark.parametrize("name", ["fetch", "fetch_async"])
 @pytest.mark.parametrize("vendor", some(VENDORS))
-async def test_model_is_told_something_of_whatever_a_tool_returns_or_raises(runtime: Runtime, vendor: Vendor, name: str) -> None:
-    """All of them in one step: every call has its result, and the next request has it as the report has it."""
+async def test_model_is_told_something_of_whatever_a_tool_returns_or_raises(
+    runtime: Runtime, vendor: Vendor, name: str
+) -> None:
+    """All of them in one step: every call has its result, and the next request has it as the report
+    has it.
+    """
     asked = [*WRITTEN, *REFUSED, *RAISED]
-    with StubProvider([{"calls": [{"name": name, "arguments": {"what": what}} for what in asked]}, {"text": "done"}]) as stub:
+    with StubProvider(
+        [
+            {"calls": [{"name": name, "arguments": {"what": what}} for what in asked]},
+            {"text": "done"},
+        ]
+    ) as stub:
         agent = Agent(name="clerk", model="vendor:m", tools=[fetch, fetch_async])
-        async with runtime(AgentWorker(agent, providers={"vendor": vendor.make(stub.anthropic_url, None)})) as client:
+        async with runtime(
+            AgentWorker(agent, providers={"vendor": vendor.make(stub.anthropic_url, None)})
+        ) as client:
             report = await client.run("clerk", "go")
     results = dict(zip(asked, report.steps[0].results, strict=True))
     heard = [result for _, _, _, result in DIALECTS[vendor.name].heard(said_in(stub.requests[1]))]
 
     assert (report.output, heard) == ("done", [result.content for result in results.values()])
-    assert {what: (results[what].content, results[what].is_error) for what in WRITTEN} == {what: (text, False) for what, (_, text) in WRITTEN.items()}
+    assert {what: (results[what].content, results[what].is_error) for what in WRITTEN} == {
+        what: (text, False) for what, (_, text) in WRITTEN.items()
+    }
     assert {what: (results[what].content, results[what].is_error) for what in RAISED} == {
         what: (f"{name} failed: {text}", True) for what, (_, text) in RAISED.items()
     }
-    assert {what: (NOTE in results[what].content, results[what].is_error) for what in REFUSED} == dict.fromkeys(REFUSED, (True, False))
+    assert {
+        what: (NOTE in results[what].content, results[what].is_error) for what in REFUSED
+    } == dict.fromkeys(REFUSED, (True, False))
     assert "object object at" in results["no data"].content.partition(NOTE)[0]
-    assert {what for what in REFUSED if size(results[what].content) > limits.TOOL_RESULT_BYTES} == set()
+    assert {
+        what for what in REFUSED if size(results[what].content) > limits.TOOL_RESULT_BYTES
+    } == set()

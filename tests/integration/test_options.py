@@ -10,20 +10,36 @@ from perdure.testing import ScriptedModel, call, calls, fails, says
 from ..conftest import Runtime
 from .spending import app, ended, spender, usage
 
-OF_THE_AGENT = RequestOptions(temperature=0, max_output_tokens=50, stop_sequences=("STOP",), extra={"seed": 1, "user": "agent"})
+OF_THE_AGENT = RequestOptions(
+    temperature=0,
+    max_output_tokens=50,
+    stop_sequences=("STOP",),
+    extra={"seed": 1, "user": "agent"},
+)
 
 
 @pytest.mark.accepts("L8")
 async def test_options_reach_the_request_of_every_step(runtime: Runtime) -> None:
-    """Those of the turn go before those of the agent, one by one; `extra` of both is sent. Repeated attempts have them as well."""
+    """Those of the turn go before those of the agent, one by one; `extra` of both is sent.
+
+    Repeated attempts have them as well.
+    """
     busy = errors.LLMRateLimitError(context={"status": 429, "retry_after_s": 0.01})
-    model = ScriptedModel(calls(call("look")), fails(busy), calls(call("look", number=2)), says("done"))
-    of_the_turn = RequestOptions(temperature=0.7, stop_sequences=(), tool_choice="look", extra={"user": "turn", "top_p": 0.5})
+    model = ScriptedModel(
+        calls(call("look")), fails(busy), calls(call("look", number=2)), says("done")
+    )
+    of_the_turn = RequestOptions(
+        temperature=0.7, stop_sequences=(), tool_choice="look", extra={"user": "turn", "top_p": 0.5}
+    )
     async with runtime(app(options=OF_THE_AGENT), model=model) as client:
         await client.run("spender", "go", options=of_the_turn)
 
     both = RequestOptions(
-        temperature=0.7, max_output_tokens=50, stop_sequences=(), tool_choice="look", extra={"seed": 1, "user": "turn", "top_p": 0.5}
+        temperature=0.7,
+        max_output_tokens=50,
+        stop_sequences=(),
+        tool_choice="look",
+        extra={"seed": 1, "user": "turn", "top_p": 0.5},
     )
     assert [request.options for request in model.requests] == [both] * 4
 
@@ -61,7 +77,15 @@ async def test_last_answer_has_the_options_but_no_tool_choice(runtime: Runtime) 
     assert [request.options for request in model.requests] == [options, OF_THE_AGENT]
 
 
-NO_OPTIONS: list[Any] = [{"temperature": "hot"}, {"temperature": -1}, {"max_output_tokens": 0}, {"stop_sequences": [""]}, {"extra": 1}, [], 5]
+NO_OPTIONS: list[Any] = [
+    {"temperature": "hot"},
+    {"temperature": -1},
+    {"max_output_tokens": 0},
+    {"stop_sequences": [""]},
+    {"extra": 1},
+    [],
+    5,
+]
 
 
 @pytest.mark.accepts("U10")
@@ -72,7 +96,9 @@ async def test_options_that_cannot_be_end_the_turn_typed(runtime: Runtime) -> No
         for number, options in enumerate(NO_OPTIONS):
             given = {"agent": "spender", "task": "go", "options": options}
             turn_id = f"{client.task_queue}-{number}"
-            await client.temporal.start_workflow("AgentTurn", given, id=turn_id, task_queue=client.task_queue)
+            await client.temporal.start_workflow(
+                "AgentTurn", given, id=turn_id, task_queue=client.task_queue
+            )
             ends.append(await ended(await client.get(turn_id)))
 
     assert [type(end) for end in ends] == [errors.InvalidRequestError] * len(NO_OPTIONS)

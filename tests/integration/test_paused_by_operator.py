@@ -1,4 +1,6 @@
-"""A turn that an operator paused in Temporal itself: a status that Temporal's client (1.35) cannot read, and that ends every long poll at once."""
+"""A turn that an operator paused in Temporal itself: a status that Temporal's client (1.35) cannot
+read, and that ends every long poll at once.
+"""
 
 import asyncio
 import subprocess
@@ -7,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from perdure import AgentReport, Outcome, errors
-from perdure.activities import search
 from perdure.clients import AgentClient, Turn
-from perdure.facts import Scheduled
+from perdure.temporal import search_attributes
 from perdure.testing import ByTask, calls, says
 from perdure.testing.scripted import call
+from perdure.turn.facts import Scheduled
 from perdure.worker import server_binary
 from perdure.worker.dev_server import DevServer
 
@@ -23,7 +25,9 @@ from .test_listing import eventually_listed, listed
 async def pausable() -> AsyncIterator[str]:
     """The address of a server that lets an operator pause workflows."""
     switch = ["--dynamic-config-value=frontend.WorkflowPauseEnabled=true"]
-    async with DevServer(folder=None, port=0, ui=False, search_attributes=search.TYPES, extra_args=switch) as server:
+    async with DevServer(
+        folder=None, port=0, ui=False, search_attributes=search_attributes.TYPES, extra_args=switch
+    ) as server:
         yield server.address.address
 
 
@@ -36,7 +40,9 @@ async def operator(address: str, word: str, turn_id: str) -> None:
 
 async def test_turn_that_an_operator_paused_is_listed(pausable: str) -> None:
     """Temporal's client would not list any of the page."""
-    client = AgentClient.from_temporal((await AgentClient.connect(pausable)).temporal, task_queue="nobody")
+    client = AgentClient.from_temporal(
+        (await AgentClient.connect(pausable)).temporal, task_queue="nobody"
+    )
     await client.start("listed", "1", id="runs")
     await client.start("listed", "2", id="rests")
     await operator(pausable, "pause", "rests")
@@ -46,7 +52,9 @@ async def test_turn_that_an_operator_paused_is_listed(pausable: str) -> None:
     assert await listed(client, agent="listed") == ["rests", "runs"]
 
 
-async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(pausable: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(
+    pausable: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its followers wait, are told why, and get the end when it goes on."""
     models = {"go": Held(calls(call("look")), says("done")), "stop": Held(says("never"))}
     later = await AgentClient.connect(pausable)
@@ -65,10 +73,17 @@ async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(paus
 
     assert isinstance(done, AgentReport)
     assert isinstance(stopped, errors.TurnCancelledError)
-    assert (done.outcome, done.output, stopped.report and stopped.report.outcome) == (Outcome.COMPLETED, "done", Outcome.CANCELLED)
+    assert (done.outcome, done.output, stopped.report and stopped.report.outcome) == (
+        Outcome.COMPLETED,
+        "done",
+        Outcome.CANCELLED,
+    )
     assert (heard, waited, {told(caplog, turn) for turn in turns}) == (True, [True, True], {1})
 
 
 def told(caplog: pytest.LogCaptureFixture, turn: Turn) -> int:
     """How often a follower was told that a turn is paused."""
-    return sum(record.getMessage().startswith(f"turn {turn.id} is paused in Temporal") for record in caplog.records)
+    return sum(
+        record.getMessage().startswith(f"turn {turn.id} is paused in Temporal")
+        for record in caplog.records
+    )

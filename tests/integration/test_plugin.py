@@ -55,7 +55,10 @@ class PlaceOrder:
         """Reserve and charge."""
         limit = timedelta(seconds=10)
         reserved = await workflow.execute_activity(reserve, order, start_to_close_timeout=limit)
-        return [reserved, await workflow.execute_activity(charge, order, start_to_close_timeout=limit)]
+        return [
+            reserved,
+            await workflow.execute_activity(charge, order, start_to_close_timeout=limit),
+        ]
 
 
 @tool
@@ -87,7 +90,9 @@ async def run_both(client: Client, worker: Worker, queue: str) -> tuple[list[str
     """An order and a turn at the same time, on this worker."""
     turns = RecordingClient(client, queue)
     async with worker:
-        order = client.execute_workflow(PlaceOrder.run, Order("bicycle", 2), id=f"order-{queue}", task_queue=queue)
+        order = client.execute_workflow(
+            PlaceOrder.run, Order("bicycle", 2), id=f"order-{queue}", task_queue=queue
+        )
         placed, report = await asyncio.gather(order, turns.run("adder", "2 + 3 and 2 * 3?"))
         for turn_id, run_id in turns.turns:
             await check_history(client, turn_id, run_id)
@@ -116,8 +121,12 @@ async def test_both_run_on_a_worker_without_an_executor(perdure_server: str, que
 
 
 @pytest.mark.accepts("E10")
-async def test_both_run_on_a_worker_with_an_executor_of_its_own(perdure_server: str, queue: str) -> None:
-    """It stays the worker's: their activities and the sync tools run in it, and it can be used when the worker has stopped."""
+async def test_both_run_on_a_worker_with_an_executor_of_its_own(
+    perdure_server: str, queue: str
+) -> None:
+    """It stays the worker's: their activities and the sync tools run in it, and it can be used when
+    the worker has stopped.
+    """
     client = await Client.connect(perdure_server)
     with ThreadPoolExecutor(4, thread_name_prefix="theirs") as threads:
         worker = Worker(
@@ -157,8 +166,12 @@ class Sandboxed:
 
 
 @pytest.mark.accepts("E10")
-async def test_workflow_of_theirs_stays_in_the_sandbox(perdure_server: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn runs outside of it, which is not imposed on others; there they may use the values of Perdure."""
+async def test_workflow_of_theirs_stays_in_the_sandbox(
+    perdure_server: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn runs outside of it, which is not imposed on others; there they may use the values of
+    Perdure.
+    """
     name = f"their_{secrets.token_hex(4)}"
     (tmp_path / f"{name}.py").write_text(THEIR_MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -167,7 +180,9 @@ async def test_workflow_of_theirs_stays_in_the_sandbox(perdure_server: str, queu
     plugin = PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
 
     async with Worker(client, task_queue=queue, workflows=[theirs], plugins=[plugin]):
-        where = await client.execute_workflow("Sandboxed", id=f"theirs-{queue}", task_queue=queue, result_type=str)
+        where = await client.execute_workflow(
+            "Sandboxed", id=f"theirs-{queue}", task_queue=queue, result_type=str
+        )
         report = await RecordingClient(client, queue).run("adder", "2 + 3?")
 
     assert where == "sandboxed: knows perdure"
@@ -194,7 +209,11 @@ async def test_plugin_teaches_a_replayer_the_turn(perdure_server: str, queue: st
         turn = await turns.start("adder", "2 + 3?")
         await turn.result()
 
-    replayer = Replayer(workflows=[PlaceOrder], plugins=[PerdurePlugin(app)], workflow_runner=UnsandboxedWorkflowRunner())
+    replayer = Replayer(
+        workflows=[PlaceOrder],
+        plugins=[PerdurePlugin(app)],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    )
     replayed = await replayer.replay_workflow(await turns.history(turn))
 
     assert replayed.replay_failure is None
@@ -221,7 +240,9 @@ class AgentTurn:
 
 @pytest.mark.accepts("E10")
 @pytest.mark.parametrize("theirs", [workflows.AgentTurn, TheirTurn], ids=["ours", "theirs"])
-async def test_workflow_of_theirs_with_the_name_of_the_turn_is_refused(perdure_server: str, queue: str, theirs: type) -> None:
+async def test_workflow_of_theirs_with_the_name_of_the_turn_is_refused(
+    perdure_server: str, queue: str, theirs: type
+) -> None:
     """When the worker is made, naming both: what counts is the name it is registered under."""
     client = await Client.connect(perdure_server)
     plugin = PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
@@ -234,20 +255,26 @@ async def test_workflow_of_theirs_with_the_name_of_the_turn_is_refused(perdure_s
 
 
 @pytest.mark.accepts("E10")
-async def test_class_of_theirs_may_be_called_like_the_turn_if_it_is_registered_otherwise(perdure_server: str, queue: str) -> None:
+async def test_class_of_theirs_may_be_called_like_the_turn_if_it_is_registered_otherwise(
+    perdure_server: str, queue: str
+) -> None:
     """There is no clash of names in Temporal, so both run."""
     client = await Client.connect(perdure_server)
     plugin = PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
 
     async with Worker(client, task_queue=queue, workflows=[AgentTurn], plugins=[plugin]):
-        said = await client.execute_workflow("Negotiation", id=f"theirs-{queue}", task_queue=queue, result_type=str)
+        said = await client.execute_workflow(
+            "Negotiation", id=f"theirs-{queue}", task_queue=queue, result_type=str
+        )
         report = await RecordingClient(client, queue).run("adder", "2 + 3?")
 
     assert (said, report.output) == ("theirs", "done")
 
 
 @pytest.mark.accepts("E10")
-async def test_activity_of_theirs_with_a_name_of_perdure_is_refused(perdure_server: str, queue: str) -> None:
+async def test_activity_of_theirs_with_a_name_of_perdure_is_refused(
+    perdure_server: str, queue: str
+) -> None:
     """When the worker is made, naming both."""
 
     @activity.defn(name="perdure.call_model")
@@ -256,14 +283,23 @@ async def test_activity_of_theirs_with_a_name_of_perdure_is_refused(perdure_serv
     client = await Client.connect(perdure_server)
 
     with pytest.raises(errors.ConfigurationError, match=r"perdure\.call_model") as caught:
-        Worker(client, task_queue=queue, activities=[ask_somebody], plugins=[PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))])
+        Worker(
+            client,
+            task_queue=queue,
+            activities=[ask_somebody],
+            plugins=[PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))],
+        )
 
     assert "ask_somebody" in caught.value.message
 
 
 @pytest.mark.accepts("E10")
-async def test_activities_of_theirs_get_no_heartbeats_from_perdure(perdure_server: str, queue: str) -> None:
-    """One with a heartbeat timeout that does not heartbeat is timed out, as it would be without Perdure."""
+async def test_activities_of_theirs_get_no_heartbeats_from_perdure(
+    perdure_server: str, queue: str
+) -> None:
+    """One with a heartbeat timeout that does not heartbeat is timed out, as it would be without
+    Perdure.
+    """
     client = await Client.connect(perdure_server)
     plugin = PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
 
@@ -275,7 +311,9 @@ async def test_activities_of_theirs_get_no_heartbeats_from_perdure(perdure_serve
         plugins=[plugin],
         graceful_shutdown_timeout=timedelta(seconds=1),
     ):
-        kind = await client.execute_workflow("Watched", id=f"watched-{queue}", task_queue=queue, result_type=str)
+        kind = await client.execute_workflow(
+            "Watched", id=f"watched-{queue}", task_queue=queue, result_type=str
+        )
 
     assert kind == "HEARTBEAT"
 
@@ -296,7 +334,10 @@ class Watched:
         second = timedelta(seconds=1)
         try:
             await workflow.execute_activity(
-                silent, start_to_close_timeout=10 * second, heartbeat_timeout=second, retry_policy=RetryPolicy(maximum_attempts=1)
+                silent,
+                start_to_close_timeout=10 * second,
+                heartbeat_timeout=second,
+                retry_policy=RetryPolicy(maximum_attempts=1),
             )
         except exceptions.ActivityError as error:
             if isinstance(error.cause, exceptions.TimeoutError) and error.cause.type is not None:

@@ -1,4 +1,6 @@
-"""Policies that have no word to say: one that is gone, one that says nothing that counts, one whose worker is lost. None of them lets a call run."""
+"""Policies that have no word to say: one that is gone, one that says nothing that counts, one whose
+worker is lost. None of them lets a call run.
+"""
 
 import asyncio
 from typing import Any
@@ -39,11 +41,15 @@ async def test_policy_that_returns_no_verdict_denies(runtime: Runtime, said: Any
         report = await client.run("clerk", "go")
 
     reason = f"the policy returned {type(said).__name__}, which is no verdict"
-    assert [result.content for result in report.steps[0].results] == [f"This call was not run: it was denied: {reason}"]
+    assert [result.content for result in report.steps[0].results] == [
+        f"This call was not run: it was denied: {reason}"
+    ]
 
 
 async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_server: str) -> None:
-    """A turn that was started with a policy asks for it, also when the next release has none: nobody allows the call, so it does not run."""
+    """A turn that was started with a policy asks for it, also when the next release has none:
+    nobody allows the call, so it does not run.
+    """
     async with queue(perdure_server) as work:
         model = ScriptedModel(calls(call("send", to="Ann")), calls(call("look")), says("done"))
         async with work.worker(AgentWorker(agent(policy=lambda _: Allow())), model):
@@ -54,7 +60,10 @@ async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_se
             report = await report_of(turn)
 
     contents = [step.results[0].content for step in report.steps[:2]]
-    assert contents == ["sent to Ann", "This call was not run: it was denied: the deployed agent has no policy any more"]
+    assert contents == [
+        "sent to Ann",
+        "This call was not run: it was denied: the deployed agent has no policy any more",
+    ]
 
 
 async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -> None:
@@ -71,11 +80,15 @@ async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -
         async with work.worker(AgentWorker(agent(policy=silent)), model):
             turn = await work.client.start("clerk", "go")
             await asyncio.wait_for(asked.wait(), 60)
-        async with work.worker(AgentWorker(agent(policy=lambda _: Deny(reason="no looking"))), model):
+        async with work.worker(
+            AgentWorker(agent(policy=lambda _: Deny(reason="no looking"))), model
+        ):
             report = await report_of(turn)
 
     assert report.outcome is Outcome.COMPLETED
-    assert [result.content for result in report.steps[0].results] == ["This call was not run: it was denied: no looking"]
+    assert [result.content for result in report.steps[0].results] == [
+        "This call was not run: it was denied: no looking"
+    ]
 
 
 async def test_reason_of_a_denial_needs_no_name(runtime: Runtime) -> None:
@@ -84,4 +97,6 @@ async def test_reason_of_a_denial_needs_no_name(runtime: Runtime) -> None:
     async with runtime(agent(policy=lambda _: Deny("no looking")), model=model) as client:
         report = await client.run("clerk", "go")
 
-    assert [result.content for result in report.steps[0].results] == ["This call was not run: it was denied: no looking"]
+    assert [result.content for result in report.steps[0].results] == [
+        "This call was not run: it was denied: no looking"
+    ]

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Allow, Deny, ProposedCall, Registry, RequireApproval, errors, tool
-from perdure.approvals import PolicyCall, policies_of, strictest
+from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.policy import policies_of, strictest
 from perdure.clients import AgentClient
-from perdure.definitions import AgentDefinition, ToolDefinition
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.approvals import PolicyCall
 
 from ..conftest import Runtime
 from .delegating import delegate
@@ -67,7 +68,10 @@ async def test_any_policy_on_the_way_down_denies(runtime: Runtime, who: str) -> 
     """Of the owner, of an agent in between, and of the one that calls; all of them are asked."""
     ran.clear()
     asked: list[str] = []
-    given = {name: rules(Deny(reason=f"{who} says no") if name == who else Allow(), asked) for name in ("top", "middle", "low")}
+    given = {
+        name: rules(Deny(reason=f"{who} says no") if name == who else Allow(), asked)
+        for name in ("top", "middle", "low")
+    }
     model = models()
     async with runtime(agents(**given), model=model) as client:
         await client.run("top", "go")
@@ -82,7 +86,9 @@ async def test_policy_in_the_middle_denies_where_it_is_the_only_one(runtime: Run
     """What its own model may not call does not run below it either."""
     ran.clear()
     model = models()
-    async with runtime(agents(middle=rules(Deny(reason="not below me"), [])), model=model) as client:
+    async with runtime(
+        agents(middle=rules(Deny(reason="not below me"), [])), model=model
+    ) as client:
         await client.run("top", "go")
 
     [result] = model["low"].requests[-1].messages[-1].results  # type: ignore[union-attr]
@@ -103,7 +109,9 @@ async def test_tool_runs_below_where_all_policies_allow_it(runtime: Runtime) -> 
 
 @pytest.mark.accepts("A7")
 @pytest.mark.parametrize("wants", ["all", "changes"])
-async def test_approval_that_an_agent_in_between_wants_is_asked_below(runtime: Runtime, wants: Any) -> None:
+async def test_approval_that_an_agent_in_between_wants_is_asked_below(
+    runtime: Runtime, wants: Any
+) -> None:
     """Also where the policies above and below allow the call."""
     ran.clear()
     allowing = rules(Allow(), [])
@@ -138,7 +146,10 @@ HOUR, DAYS = timedelta(hours=1), timedelta(days=2)
     [
         ([Allow(), Allow()], Allow()),
         ([Allow(), RequireApproval(), Deny(reason="a"), Deny(reason="b")], Deny(reason="a")),
-        ([RequireApproval(expires=DAYS), Allow(), RequireApproval(expires=HOUR)], RequireApproval(expires=HOUR)),
+        (
+            [RequireApproval(expires=DAYS), Allow(), RequireApproval(expires=HOUR)],
+            RequireApproval(expires=HOUR),
+        ),
         ([RequireApproval(expires=DAYS), RequireApproval()], RequireApproval()),
     ],
 )
@@ -149,10 +160,23 @@ def test_strictest_answer_counts(said: list[Said], together: Said) -> None:
 
 def test_definition_of_an_earlier_release_names_the_owner_alone() -> None:
     """Its policy is asked, and that of the agent that calls."""
-    data = {"name": "t", "description": "", "parameters": {}, "activity": "t", "is_idempotent": False, "timeout_s": 1, "schema_digest": ""}
+    data = {
+        "name": "t",
+        "description": "",
+        "parameters": {},
+        "activity": "t",
+        "is_idempotent": False,
+        "timeout_s": 1,
+        "schema_digest": "",
+    }
     inherited = ToolDefinition.model_validate({**data, "owner": "top", "has_policy": True})
     agent = AgentDefinition(name="low", instructions="", model="m:m", tools=(inherited,))
 
     assert policies_of(agent, inherited) == ("top",)
     assert policies_of(agent.model_copy(update={"has_policy": True}), inherited) == ("top", "low")
-    assert PolicyCall.model_validate_json('{"turn_id":"t","agent":"top","tool":"t","call_id":"c","arguments":"{}"}').policies == ()
+    assert (
+        PolicyCall.model_validate_json(
+            '{"turn_id":"t","agent":"top","tool":"t","call_id":"c","arguments":"{}"}'
+        ).policies
+        == ()
+    )

@@ -43,7 +43,9 @@ def policy(proposed: ProposedCall) -> Allow | RequireApproval:
 
 def agent(**fields: Any) -> Agent:
     """An agent that pays."""
-    return Agent(**{"name": "clerk", "model": "s:m", "tools": [pay, book], "policy": policy, **fields})
+    return Agent(
+        **{"name": "clerk", "model": "s:m", "tools": [pay, book], "policy": policy, **fields}
+    )
 
 
 @pytest.mark.accepts("A8")
@@ -58,8 +60,12 @@ def agent(**fields: Any) -> Agent:
         ('{"euros": 5000}', '{"euros": 5000}', (5000, False)),
     ],
 )
-async def test_what_waits_is_what_the_policy_saw_and_what_runs(runtime: Runtime, written: str, normal: str, values: tuple[int, bool]) -> None:
-    """What is converted for the tool is converted before anybody looks; text that needs no conversion stays as it is."""
+async def test_what_waits_is_what_the_policy_saw_and_what_runs(
+    runtime: Runtime, written: str, normal: str, values: tuple[int, bool]
+) -> None:
+    """What is converted for the tool is converted before anybody looks; text that needs no
+    conversion stays as it is.
+    """
     paid.clear()
     seen.clear()
     model = ScriptedModel(calls(ToolCall(id="c", name="pay", arguments=written)), says("done"))
@@ -71,12 +77,18 @@ async def test_what_waits_is_what_the_policy_saw_and_what_runs(runtime: Runtime,
         report = await turn.result()
 
     [proposed] = seen
-    assert (proposed.arguments, one.arguments, report.steps[0].message.calls[0].arguments) == (normal, normal, normal)
+    assert (proposed.arguments, one.arguments, report.steps[0].message.calls[0].arguments) == (
+        normal,
+        normal,
+        normal,
+    )
     assert (proposed.values, paid) == ({"euros": values[0], "force": values[1]}, [values])
 
 
 @pytest.mark.accepts("A8")
-async def test_call_that_the_tool_would_refuse_is_denied_before_the_policy_is_asked(runtime: Runtime) -> None:
+async def test_call_that_the_tool_would_refuse_is_denied_before_the_policy_is_asked(
+    runtime: Runtime,
+) -> None:
     """The model is told what is wrong with its arguments."""
     seen.clear()
     wrong = ToolCall(id="c", name="pay", arguments='{"euros": "many"}')
@@ -84,7 +96,10 @@ async def test_call_that_the_tool_would_refuse_is_denied_before_the_policy_is_as
         report = await client.run("clerk", "go")
 
     [result] = report.steps[0].results
-    assert result.content.startswith("This call was not run: it was denied: its arguments are not valid: euros: Input should be a valid integer")
+    assert result.content.startswith(
+        "This call was not run: it was denied: its arguments are not valid: euros: Input should be"
+        " a valid integer"
+    )
     assert seen == []
 
 
@@ -100,7 +115,10 @@ async def test_money_is_a_number_to_a_policy(runtime: Runtime, written: str) -> 
         await turn.deny(one)
         await turn.result()
 
-    assert (json.loads(seen[0].arguments), seen[0].values) == ({"euros": 5000}, {"euros": Decimal(5000)})
+    assert (json.loads(seen[0].arguments), seen[0].values) == (
+        {"euros": 5000},
+        {"euros": Decimal(5000)},
+    )
 
 
 @pytest.mark.accepts("A8")
@@ -108,7 +126,9 @@ async def test_call_without_a_policy_is_converted_before_a_person_sees_it(runtim
     """Approvals that an agent wants show what will run, too."""
     paid.clear()
     asks = Agent(name="clerk", model="s:m", tools=[pay], approval="all")
-    model = ScriptedModel(calls(ToolCall(id="c", name="pay", arguments='{"euros":"7","force":"t"}')), says("done"))
+    model = ScriptedModel(
+        calls(ToolCall(id="c", name="pay", arguments='{"euros":"7","force":"t"}')), says("done")
+    )
     async with runtime(asks, model=model) as client:
         turn = await client.start("clerk", "go")
         [one] = await pending(turn)
@@ -153,7 +173,15 @@ def together(count: int) -> Any:
 @pytest.mark.accepts("A10")
 async def test_arguments_of_many_calls_are_converted_at_once(runtime: Runtime) -> None:
     """The validators of one answer's calls take no longer together than the slowest."""
-    model = ScriptedModel(calls(*(ToolCall(id=f"c{number}", name="slow", arguments='{"euros":"7"}') for number in range(4))), says("done"))
+    model = ScriptedModel(
+        calls(
+            *(
+                ToolCall(id=f"c{number}", name="slow", arguments='{"euros":"7"}')
+                for number in range(4)
+            )
+        ),
+        says("done"),
+    )
 
     all_of_them = together(4)
 
@@ -168,8 +196,12 @@ async def test_arguments_of_many_calls_are_converted_at_once(runtime: Runtime) -
 
 
 @pytest.mark.accepts("A10")
-async def test_call_that_takes_too_long_to_be_converted_is_recorded_as_it_is(runtime: Runtime) -> None:
-    """The answer is not kept back for a validator that hangs, and the policy still sees what the tool gets."""
+async def test_call_that_takes_too_long_to_be_converted_is_recorded_as_it_is(
+    runtime: Runtime,
+) -> None:
+    """The answer is not kept back for a validator that hangs, and the policy still sees what the
+    tool gets.
+    """
     seen.clear()
     is_first, goes_on = [True], threading.Event()
 
@@ -182,7 +214,9 @@ async def test_call_that_takes_too_long_to_be_converted_is_recorded_as_it_is(run
         """Pay slowly."""
         return f"paid {euros}"
 
-    model = ScriptedModel(calls(ToolCall(id="c", name="slow", arguments='{"euros":"7"}')), says("done"))
+    model = ScriptedModel(
+        calls(ToolCall(id="c", name="slow", arguments='{"euros":"7"}')), says("done")
+    )
     async with runtime(agent(tools=[tool(slow)]), model=model) as client:
         report = await client.run("clerk", "go")
         goes_on.set()

@@ -9,11 +9,24 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from perdure import Agent, Budget, Message, Outcome, Registry, Text, Thinking, ToolCall, ToolMessage, UserMessage, errors, tool
-from perdure.activities.models import ModelRequest
-from perdure.messages import AssistantMessage
-from perdure.reservations import LAST_WORDS
+from perdure import (
+    Agent,
+    Budget,
+    Message,
+    Outcome,
+    Registry,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    errors,
+    tool,
+)
+from perdure.activities.provider import ModelRequest
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.turn.reservations import LAST_WORDS
+from perdure.values.messages import AssistantMessage
 
 from ..conftest import Run, Runtime
 
@@ -41,7 +54,16 @@ TWO_PAGES = 'Action: look_up\nAction Input: {"words":\n "two\\npages"}'
 
 def speaker(name: str = "speaker", **fields: Any) -> Agent[Any]:
     """An agent whose model has no tool calls."""
-    return Agent(**{"name": name, "model": "scripted:m", "instructions": "Be brief.", "tools": [add, look_up], "protocol": "react_text", **fields})
+    return Agent(
+        **{
+            "name": name,
+            "model": "scripted:m",
+            "instructions": "Be brief.",
+            "tools": [add, look_up],
+            "protocol": "react_text",
+            **fields,
+        }
+    )
 
 
 def text(words: str) -> AssistantMessage:
@@ -59,16 +81,23 @@ def last(request: ModelRequest) -> Message:
     return request.messages[-1]
 
 
-async def run_each(runtime: Runtime, agents: dict[str, Agent[Any]], models: dict[str, ScriptedModel], **start: Any) -> dict[str, Any]:
+async def run_each(
+    runtime: Runtime, agents: dict[str, Agent[Any]], models: dict[str, ScriptedModel], **start: Any
+) -> dict[str, Any]:
     """One turn of each agent at once: reports, or the errors that the turns ended in."""
     async with runtime(Registry(agents.values()), model=models) as client:
-        ends = await asyncio.gather(*(client.run(name, "What is 7 + 8?", **start) for name in models), return_exceptions=True)
+        ends = await asyncio.gather(
+            *(client.run(name, "What is 7 + 8?", **start) for name in models),
+            return_exceptions=True,
+        )
     return dict(zip(models, ends, strict=True))
 
 
 @pytest.mark.accepts("R1", "R6", "O7")
 async def test_action_runs_its_tool_and_the_observation_comes_back(run: Run) -> None:
-    """The loop in words; the step has the thought, and the transcript the messages that every protocol has."""
+    """The loop in words; the step has the thought, and the transcript the messages that every
+    protocol has.
+    """
     model = ScriptedModel(ADD, "Thought: I know it.\nFinal Answer: 15")
 
     report = await run(model, "What is 7 + 8?", tools=[add, look_up], protocol="react_text")
@@ -83,20 +112,33 @@ async def test_action_runs_its_tool_and_the_observation_comes_back(run: Run) -> 
     assert second.messages == (ASKED, text(ADD), UserMessage.of("Observation: 15"))
     assert (first.tools, first.options.stop_sequences) == ((), ("\nObservation:",))
     assert first.system == second.system
-    assert all(line in first.system for line in ("Add.", "add: Add two numbers.", "look_up: Look something up."))
+    assert all(
+        line in first.system
+        for line in ("Add.", "add: Add two numbers.", "look_up: Look something up.")
+    )
 
 
 @pytest.mark.accepts("R2")
 async def test_unknown_action_and_failing_tool_are_observed(run: Run) -> None:
     """Each is told as an Observation, and the loop goes on."""
-    model = ScriptedModel("Action: divide\nAction Input: 7, 8", "Action: look_up\nAction Input: nothing", ADD, "Final Answer: 15")
+    model = ScriptedModel(
+        "Action: divide\nAction Input: 7, 8",
+        "Action: look_up\nAction Input: nothing",
+        ADD,
+        "Final Answer: 15",
+    )
 
     report = await run(model, tools=[add, look_up], protocol="react_text")
 
     told = [last(request) for request in model.requests[1:]]
-    assert (report.output, [result.is_error for step in report.steps for result in step.results]) == ("15", [True, True, False])
+    assert (
+        report.output,
+        [result.is_error for step in report.steps for result in step.results],
+    ) == ("15", [True, True, False])
     assert told == [
-        UserMessage.of("Observation: There is no tool named 'divide'. The tools are: add, look_up."),
+        UserMessage.of(
+            "Observation: There is no tool named 'divide'. The tools are: add, look_up."
+        ),
         UserMessage.of("Observation: look_up failed: ValueError: no such page"),
         UserMessage.of("Observation: 15"),
     ]
@@ -104,9 +146,17 @@ async def test_unknown_action_and_failing_tool_are_observed(run: Run) -> None:
 
 @pytest.mark.accepts("R3")
 async def test_text_with_neither_marker_is_corrected_or_the_answer(runtime: Runtime) -> None:
-    """As configured. The correction is a new request, at most twice in a row; then the turn ends typed."""
-    agents = {name: speaker(name) for name in ("corrected", "stubborn", "late")} | {"taken": speaker("taken", unmarked="answer")}
-    agents |= {"object": speaker("object", protocol="json"), "spoken": speaker("spoken", protocol="json", unmarked="answer")}
+    """As configured.
+
+    The correction is a new request, at most twice in a row; then the turn ends typed.
+    """
+    agents = {name: speaker(name) for name in ("corrected", "stubborn", "late")} | {
+        "taken": speaker("taken", unmarked="answer")
+    }
+    agents |= {
+        "object": speaker("object", protocol="json"),
+        "spoken": speaker("spoken", protocol="json", unmarked="answer"),
+    }
     models = {
         "corrected": ScriptedModel("It is 15.", "Final Answer: 15"),
         "stubborn": ScriptedModel("It is 15.", "It is 15!", "15!"),
@@ -134,20 +184,36 @@ async def test_text_with_neither_marker_is_corrected_or_the_answer(runtime: Runt
     assert "neither an Action nor a Final Answer" in words(second.messages[2])
     for model in models.values():
         model.assert_finished()
-        assert all(before.messages != after.messages for before, after in zip(model.requests, model.requests[1:], strict=False))
+        assert all(
+            before.messages != after.messages
+            for before, after in zip(model.requests, model.requests[1:], strict=False)
+        )
 
 
 @pytest.mark.accepts("R4", "R5")
-async def test_action_runs_as_it_was_meant_and_what_is_invented_is_dropped(runtime: Runtime) -> None:
-    """Whatever the model writes around it; the next request does not hold what it made up, and the answer is whole."""
+async def test_action_runs_as_it_was_meant_and_what_is_invented_is_dropped(
+    runtime: Runtime,
+) -> None:
+    """Whatever the model writes around it; the next request does not hold what it made up, and the
+    answer is whole.
+    """
     invented = "\nObservation: 99\nThought: I know it.\nFinal Answer: 99"
     written = {
         "eager": ADD + invented,
         "hasty": f"{ADD}\nFinal Answer: 99",
-        "fenced": 'Thought: I have to add them.\nAction: add\nAction Input:\n```json\n{\n  "a": 7,\n  "b": 8\n}\n```' + invented,
-        "bold": '**Thought:** I have to add them.\n**Action:** `Add`\n**Action Input:**\n\n{"a": 7,\n "b": 8}' + invented,
+        "fenced": (
+            'Thought: I have to add them.\nAction: add\nAction Input:\n```json\n{\n  "a": 7,\n '
+            ' "b": 8\n}\n```' + invented
+        ),
+        "bold": (
+            '**Thought:** I have to add them.\n**Action:** `Add`\n**Action Input:**\n\n{"a": 7,\n'
+            ' "b": 8}' + invented
+        ),
     }
-    models = {name: ScriptedModel(words, 'Final Answer: 15.\nNot "Final Answer: 99".') for name, words in written.items()}
+    models = {
+        name: ScriptedModel(words, 'Final Answer: 15.\nNot "Final Answer: 99".')
+        for name, words in written.items()
+    }
     models["pages"] = ScriptedModel(TWO_PAGES, "Final Answer: two")
 
     ends = await run_each(runtime, {name: speaker(name) for name in models}, models)
@@ -159,38 +225,81 @@ async def test_action_runs_as_it_was_meant_and_what_is_invented_is_dropped(runti
         assert (report.output, report.model_calls) == ('15.\nNot "Final Answer: 99".', 2)
         assert [result.content for result in report.steps[0].results] == ["15"]
         assert "99" not in str(sent.messages)
-        assert (words(sent.messages[1])[:45], last(sent)) == (ADD[:45], UserMessage.of("Observation: 15"))
+        assert (words(sent.messages[1])[:45], last(sent)) == (
+            ADD[:45],
+            UserMessage.of("Observation: 15"),
+        )
 
 
 @pytest.mark.accepts("R8")
 async def test_schema_drives_the_same_loop(runtime: Runtime) -> None:
     """Every request forces a call or an answer; the transcript is that of the other protocols."""
-    model = ScriptedModel('{"name": "add", "arguments": {"a": 7, "b": 8}}', '{"name": "divide", "arguments": {}}', '{"name": "a', '{"answer": "15"}')
+    model = ScriptedModel(
+        '{"name": "add", "arguments": {"a": 7, "b": 8}}',
+        '{"name": "divide", "arguments": {}}',
+        '{"name": "a',
+        '{"answer": "15"}',
+    )
     async with runtime(speaker(protocol="json"), model=model) as client:
         report = await client.run("speaker", "What is 7 + 8?")
 
-    branches: Any = [request.response_schema["anyOf"] for request in model.requests if request.response_schema]
+    branches: Any = [
+        request.response_schema["anyOf"] for request in model.requests if request.response_schema
+    ]
     asked = ToolCall(id="call_1_1", name="add", arguments='{"a": 7, "b": 8}')
     assert (report.output, report.model_calls, report.tool_calls) == ("15", 4, 2)
-    assert report.messages[:3] == (ASKED, AssistantMessage(parts=(asked,)), ToolMessage.of(asked, "15"))
-    assert [list(branch["properties"]) for branch in branches[0]] == [["name", "arguments"], ["name", "arguments"], ["answer"]]
+    assert report.messages[:3] == (
+        ASKED,
+        AssistantMessage(parts=(asked,)),
+        ToolMessage.of(asked, "15"),
+    )
+    assert [list(branch["properties"]) for branch in branches[0]] == [
+        ["name", "arguments"],
+        ["name", "arguments"],
+        ["answer"],
+    ]
     assert branches == [branches[0]] * 4
     assert [request.tools for request in model.requests] == [()] * 4
-    assert model.requests[1].messages[1:] == (text('{"name": "add", "arguments": {"a": 7, "b": 8}}'), UserMessage.of("Result of add:\n15"))
-    assert last(model.requests[2]) == UserMessage.of("Result of divide:\nThere is no tool named 'divide'. The tools are: add, look_up.")
+    assert model.requests[1].messages[1:] == (
+        text('{"name": "add", "arguments": {"a": 7, "b": 8}}'),
+        UserMessage.of("Result of add:\n15"),
+    )
+    assert last(model.requests[2]) == UserMessage.of(
+        "Result of divide:\nThere is no tool named 'divide'. The tools are: add, look_up."
+    )
 
 
-@pytest.mark.parametrize(("protocol", "action", "answer"), [("react_text", ADD, "Final Answer: 15"), ("json", '{"name": "add"}', '{"answer": "15"}')])
-async def test_last_answer_is_asked_for_without_tools(run: Run, protocol: str, action: str, answer: str) -> None:
-    """When the budget is spent, nothing but an answer is asked for, and an action in its place is not run."""
-    finishing = {"tools": [add, look_up], "protocol": protocol, "on_exhausted": "finish", "start": {"budget": Budget(model_calls=2)}}
+@pytest.mark.parametrize(
+    ("protocol", "action", "answer"),
+    [("react_text", ADD, "Final Answer: 15"), ("json", '{"name": "add"}', '{"answer": "15"}')],
+)
+async def test_last_answer_is_asked_for_without_tools(
+    run: Run, protocol: str, action: str, answer: str
+) -> None:
+    """When the budget is spent, nothing but an answer is asked for, and an action in its place is
+    not run.
+    """
+    finishing = {
+        "tools": [add, look_up],
+        "protocol": protocol,
+        "on_exhausted": "finish",
+        "start": {"budget": Budget(model_calls=2)},
+    }
     good, bad = ScriptedModel(action, answer), ScriptedModel(action, action)
 
     finished, refused = await run(good, **finishing), await run(bad, **finishing)
 
     final = good.requests[1]
-    assert (finished.outcome, finished.output, finished.tool_calls) == (Outcome.BUDGET_EXHAUSTED, "15", 1)
-    assert (refused.outcome, refused.output, refused.tool_calls) == (Outcome.BUDGET_EXHAUSTED, action, 1)
+    assert (finished.outcome, finished.output, finished.tool_calls) == (
+        Outcome.BUDGET_EXHAUSTED,
+        "15",
+        1,
+    )
+    assert (refused.outcome, refused.output, refused.tool_calls) == (
+        Outcome.BUDGET_EXHAUSTED,
+        action,
+        1,
+    )
     assert "You have no tools now." in final.system
     assert "look_up" not in final.system
     assert str(final.response_schema).count("anyOf") == 0
@@ -198,11 +307,17 @@ async def test_last_answer_is_asked_for_without_tools(run: Run, protocol: str, a
 
 
 async def test_protocols_continue_each_others_turns(runtime: Runtime) -> None:
-    """One transcript: what a native model did is told in words, and what was said in words is called natively."""
+    """One transcript: what a native model did is told in words, and what was said in words is
+    called natively.
+    """
     agents = {"words": speaker("words"), "native": speaker("native", protocol="native")}
     models = {
         "words": ScriptedModel("Final Answer: still 15", ADD, "Final Answer: 15"),
-        "native": ScriptedModel(calls(call("add", a=7, b=8), call("look_up", words="it"), text="Both."), says("15"), says("still 15")),
+        "native": ScriptedModel(
+            calls(call("add", a=7, b=8), call("look_up", words="it"), text="Both."),
+            says("15"),
+            says("still 15"),
+        ),
     }
     async with runtime(Registry(agents.values()), model=models) as client:
         first = await client.run("native", "What is 7 + 8?")
@@ -231,12 +346,23 @@ class Sum(BaseModel):
     [
         ("react_text", [ADD, "Final Answer: fifteen", 'Final Answer: {"total": 15}']),
         ("react_text", [ADD, "Final Answer: fifteen", '{"total": 15}']),
-        ("json", ['{"name": "add", "arguments": {"a": 7, "b": 8}}', '{"answer": {"total": "x"}}', '{"answer": {"total": 15}}']),
+        (
+            "json",
+            [
+                '{"name": "add", "arguments": {"a": 7, "b": 8}}',
+                '{"answer": {"total": "x"}}',
+                '{"answer": {"total": 15}}',
+            ],
+        ),
     ],
 )
-async def test_answer_in_words_is_held_to_a_type(run: Run, protocol: str, script: list[str]) -> None:
+async def test_answer_in_words_is_held_to_a_type(
+    run: Run, protocol: str, script: list[str]
+) -> None:
     """The protocol finds the answer, and the type is checked after that."""
-    report = await run(ScriptedModel(*script), "What is 7 + 8?", tools=[add], protocol=protocol, output=Sum)
+    report = await run(
+        ScriptedModel(*script), "What is 7 + 8?", tools=[add], protocol=protocol, output=Sum
+    )
 
     assert (report.output, report.model_calls, report.tool_calls) == (Sum(total=15), 3, 1)
 
@@ -244,9 +370,14 @@ async def test_answer_in_words_is_held_to_a_type(run: Run, protocol: str, script
 @pytest.mark.accepts("R7")
 async def test_a_script_that_is_over_ends_the_turn_clearly(run: Run) -> None:
     """What was said before stands in the report, and the request that came too many is kept."""
-    model = ScriptedModel(fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 0.1})), ADD)
+    model = ScriptedModel(
+        fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 0.1})), ADD
+    )
 
-    with pytest.raises(errors.ConfigurationError, match="the script has 2 replies, and the model was asked once more") as caught:
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="the script has 2 replies, and the model was asked once more",
+    ) as caught:
         await run(model, tools=[add], protocol="react_text")
 
     assert caught.value.report is not None
@@ -256,9 +387,14 @@ async def test_a_script_that_is_over_ends_the_turn_clearly(run: Run) -> None:
 
 def test_example_runs() -> None:
     """`examples/react.py` prints what the model was told and what came of it."""
-    done = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=False, timeout=100
+    )
 
     assert (done.returncode, done.stdout) == (
         0,
-        "The model was told: Observation: 30 days\nIt thought: The handbook will say. Now I know.\nIt answered: 30 days\n",
+        (
+            "The model was told: Observation: 30 days\nIt thought: The handbook will say. Now I"
+            " know.\nIt answered: 30 days\n"
+        ),
     ), done.stderr

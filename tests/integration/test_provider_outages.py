@@ -12,16 +12,26 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from temporalio import activity
 
-from perdure import Agent, Budget, ModelRetryPolicy, Observer, Outcome, Price, RequestOptions, TurnInfo, errors
+from perdure import (
+    Agent,
+    Budget,
+    ModelRetryPolicy,
+    Observer,
+    Outcome,
+    Price,
+    RequestOptions,
+    TurnInfo,
+    errors,
+)
 from perdure.__main__ import run
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import OpenAIChat
-from perdure.activities.search import State
 from perdure.clients import Turn
-from perdure.facts import CallFailed, Resumed, WaitBegan, WaitEnded
+from perdure.temporal.search_attributes import State
 from perdure.testing import FunctionModel, ScriptedModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
 from perdure.testing.stub_provider import StubProvider
+from perdure.turn.facts import CallFailed, Resumed, WaitBegan, WaitEnded
 from perdure.worker import AgentWorker
 from perdure.worker.telemetry import Telemetry
 
@@ -30,8 +40,14 @@ from .spending import SOON_S, Queue, app, ended, look, queue, report_of, skippin
 
 BUSY = fails(errors.LLMUnavailableError("overloaded", context={"status": 503}))
 LATER = fails(errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 3600}))
-QUICK = ModelRetryPolicy(initial_interval=timedelta(milliseconds=20), maximum_interval=timedelta(milliseconds=200))
-PATIENT = ModelRetryPolicy(initial_interval=timedelta(hours=1), maximum_interval=timedelta(hours=1), maximum_elapsed=timedelta(days=1))
+QUICK = ModelRetryPolicy(
+    initial_interval=timedelta(milliseconds=20), maximum_interval=timedelta(milliseconds=200)
+)
+PATIENT = ModelRetryPolicy(
+    initial_interval=timedelta(hours=1),
+    maximum_interval=timedelta(hours=1),
+    maximum_elapsed=timedelta(days=1),
+)
 """A test does not sit such a pause out."""
 GIVES_UP = ONCE_MORE.model_copy(update={"on_exhausted": "pause"})
 
@@ -74,32 +90,56 @@ class Sees(Observer):
 
 @pytest.mark.accepts("M10", "M15", "M16")
 async def test_turn_outlasts_a_provider_that_refuses_connections(runtime: Runtime) -> None:
-    """The wait is seen everywhere while it lasts, each pause is told, and nothing is charged for what reached no server."""
+    """The wait is seen everywhere while it lasts, each pause is told, and nothing is charged for
+    what reached no server.
+    """
     port, seen, metrics = free_port(), Sees(), InMemoryMetricReader()
-    agent = Agent(name="asker", model="stub:m", tools=[look], model_retry=QUICK, observers=[seen], budget=Budget(model_calls=2, usd="5"))
+    agent = Agent(
+        name="asker",
+        model="stub:m",
+        tools=[look],
+        model_retry=QUICK,
+        observers=[seen],
+        budget=Budget(model_calls=2, usd="5"),
+    )
     stub = OpenAIChat(base_url=f"http://127.0.0.1:{port}/v1", api_key_env=None, name="stub")
     telemetry = Telemetry(meter_provider=MeterProvider([metrics], shutdown_on_exit=False))
-    made = AgentWorker(agent, providers={"stub": stub}, prices={"stub:*": Price(input="1", output="1")}, telemetry=telemetry)
+    made = AgentWorker(
+        agent,
+        providers={"stub": stub},
+        prices={"stub:*": Price(input="1", output="1")},
+        telemetry=telemetry,
+    )
     async with runtime(made) as client:
         turn = await client.start("asker", "go")
         began = await until(turn, WaitBegan)
         await listed(client, turn, State.WAITING, "provider")
         waiting = (await memo_of(client, turn))["perdure_waits_for"]
-        card = await client.temporal.get_workflow_handle(turn.id).query("__temporal_workflow_metadata")
+        card = await client.temporal.get_workflow_handle(turn.id).query(
+            "__temporal_workflow_metadata"
+        )
         with StubProvider([{"text": "here"}], port=port) as server:
             report = await turn.result()
         memo, facts = await memo_of(client, turn), await facts_of(turn)
 
     wait = began.fact
     assert isinstance(wait, WaitBegan)
-    assert wait.reason == f"stub: the server at 127.0.0.1:{port} cannot be reached: the connection was refused"
+    assert (
+        wait.reason
+        == f"stub: the server at 127.0.0.1:{port} cannot be reached: the connection was refused"
+    )
     assert wait.since is not None
     assert wait.until is not None
     assert wait.since < began.at < wait.until
     assert (wait.kind, wait.attempt) == ("provider", 4)
     assert (waiting["kind"], "since" in waiting, "until" in waiting) == ("provider", True, True)
     assert "Asked again at" in str(card)
-    assert (report.output, report.spent.model_calls, report.model_calls, len(server.requests)) == ("here", 1, 1, 1)
+    assert (report.output, report.spent.model_calls, report.model_calls, len(server.requests)) == (
+        "here",
+        1,
+        1,
+        1,
+    )
     assert "perdure_waits_for" not in memo
     assert [type(fact) for fact in facts].count(WaitEnded) == 1
     assert len([fact for fact in facts if isinstance(fact, CallFailed)]) >= 3
@@ -110,8 +150,18 @@ async def test_turn_outlasts_a_provider_that_refuses_connections(runtime: Runtim
 def counted(metrics: InMemoryMetricReader, name: str) -> list[tuple[Any, int]]:
     """What a counter says: what was waited for, and how often."""
     data: Any = metrics.get_metrics_data()
-    found = [one for by in data.resource_metrics for scope in by.scope_metrics for one in scope.metrics if one.name == name]
-    return [(point.attributes["perdure.waits_for"], point.value) for one in found for point in one.data.data_points]
+    found = [
+        one
+        for by in data.resource_metrics
+        for scope in by.scope_metrics
+        for one in scope.metrics
+        if one.name == name
+    ]
+    return [
+        (point.attributes["perdure.waits_for"], point.value)
+        for one in found
+        for point in one.data.data_points
+    ]
 
 
 @pytest.mark.accepts("M11", "M17")
@@ -132,13 +182,17 @@ async def test_cancel_ends_a_wait_for_a_provider(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("M13", "M17")
-async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(perdure_server: str) -> None:
+async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(
+    perdure_server: str,
+) -> None:
     """The worker that began it is gone; the one after it asks at once when a person says so."""
     model = ScriptedModel(calls(call("look")), BUSY, says("done"))
     by = app(model_retry=PATIENT, options=RequestOptions(max_output_tokens=100))
     async with queue(perdure_server) as work:
         async with work.worker(by, model):
-            turn = await work.client.start("spender", "go", budget=Budget(usd="8", time=timedelta(hours=3)))
+            turn = await work.client.start(
+                "spender", "go", budget=Budget(usd="8", time=timedelta(hours=3))
+            )
             await until(turn, WaitBegan)
         async with work.worker(app(), model):
             left = await turn.add_budget(Budget(usd="1"))
@@ -152,12 +206,21 @@ async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(p
     assert left.usd is not None
     assert left.usd > Decimal("6")
     assert (before, report.output, report.outcome) == (2, "done", Outcome.COMPLETED)
-    assert [type(fact) for fact in facts if isinstance(fact, WaitBegan | Resumed | WaitEnded)] == [WaitBegan, Resumed, WaitEnded]
+    assert [type(fact) for fact in facts if isinstance(fact, WaitBegan | Resumed | WaitEnded)] == [
+        WaitBegan,
+        Resumed,
+        WaitEnded,
+    ]
 
 
 @pytest.mark.accepts("M12", "M13")
-async def test_turn_that_pauses_waits_until_it_is_resumed(runtime: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the client, or by the command line. It is paused in the list, its error is the reason, and the model is asked again."""
+async def test_turn_that_pauses_waits_until_it_is_resumed(
+    runtime: Runtime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the client, or by the command line.
+
+    It is paused in the list, its error is the reason, and the model is asked again.
+    """
     model = ScriptedModel(BUSY, BUSY, BUSY, BUSY, says("done"))
     async with runtime(app(model_retry=GIVES_UP), model=model) as client:
         turn = await client.start("spender", "go")
@@ -165,7 +228,16 @@ async def test_turn_that_pauses_waits_until_it_is_resumed(runtime: Runtime, caps
         await listed(client, turn, State.PAUSED, "resume")
         await turn.resume()
         await until(turn, WaitBegan, times=2)
-        asked = await asyncio.to_thread(run, ["resume", turn.id, "--json", "--address", client.temporal.service_client.config.target_host])
+        asked = await asyncio.to_thread(
+            run,
+            [
+                "resume",
+                turn.id,
+                "--json",
+                "--address",
+                client.temporal.service_client.config.target_host,
+            ],
+        )
         report = await turn.result()
 
     assert isinstance(began.fact, WaitBegan)
@@ -178,7 +250,9 @@ async def test_turn_that_pauses_waits_until_it_is_resumed(runtime: Runtime, caps
 async def test_turn_that_pauses_goes_on_when_time_is_added(runtime: Runtime) -> None:
     """Where its time is what the next attempt would come after, it waits for budget."""
     model = ScriptedModel(LATER, says("done"))
-    async with runtime(app(model_retry=ModelRetryPolicy(on_exhausted="pause")), model=model) as client:
+    async with runtime(
+        app(model_retry=ModelRetryPolicy(on_exhausted="pause")), model=model
+    ) as client:
         turn = await client.start("spender", "go", budget=Budget(time=timedelta(minutes=5)))
         began = await until(turn, WaitBegan)
         with pytest.raises(errors.InvalidRequestError, match="it waits for budget"):
@@ -194,8 +268,14 @@ async def test_turn_that_pauses_goes_on_when_time_is_added(runtime: Runtime) -> 
 
 async def test_policy_of_an_agent_overrides_that_of_its_worker(runtime: Runtime) -> None:
     """Each turn is pinned to its own."""
-    agents = [Agent(name="own", model="scripted:own", model_retry=ONCE_MORE), Agent(name="none", model="scripted:none")]
-    model = {"own": ScriptedModel(BUSY, BUSY), "none": ScriptedModel(BUSY, BUSY, BUSY, says("done"))}
+    agents = [
+        Agent(name="own", model="scripted:own", model_retry=ONCE_MORE),
+        Agent(name="none", model="scripted:none"),
+    ]
+    model = {
+        "own": ScriptedModel(BUSY, BUSY),
+        "none": ScriptedModel(BUSY, BUSY, BUSY, says("done")),
+    }
     async with runtime(AgentWorker(agents, model_retry=QUICK), model=model) as client:
         own, other = await asyncio.gather(client.start("own", "go"), client.start("none", "go"))
 
@@ -220,7 +300,9 @@ def down_for(time: timedelta) -> Callable[[ModelRequest], Reply]:
 @pytest.mark.parametrize("time", [timedelta(minutes=10), timedelta(hours=6)], ids=["10 min", "6 h"])
 async def test_long_outage_on_a_real_server(time: timedelta) -> None:
     """Its clock skips the pauses, which takes it a second each; the history stays small."""
-    policy = ModelRetryPolicy(maximum_interval=timedelta(minutes=10), maximum_elapsed=timedelta(hours=8))
+    policy = ModelRetryPolicy(
+        maximum_interval=timedelta(minutes=10), maximum_elapsed=timedelta(hours=8)
+    )
     async with skipping(by_hand=False) as environment:
         work = Queue(environment.client)
         async with work.worker(app(model_retry=policy), FunctionModel(down_for(time))):

@@ -11,9 +11,9 @@ import pytest
 from temporalio.client import Client
 
 from perdure import Agent, errors, tool
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.testing import ScriptedModel, call, calls, fails
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker, ModelQueue
 
 from ..conftest import RecordingClient, Runtime
@@ -31,13 +31,17 @@ def app(**fields: Any) -> AgentWorker:
 
 
 async def queues(client: RecordingClient, turn_id: str) -> dict[str, set[str]]:
-    """On which task queues each kind of activity of a turn was scheduled, the turn's own left out of the name."""
+    """On which task queues each kind of activity of a turn was scheduled, the turn's own left out
+    of the name.
+    """
     events = (await client.temporal.get_workflow_handle(turn_id).fetch_history()).events
     found: dict[str, set[str]] = {}
     for event in events:
         if event.HasField("activity_task_scheduled_event_attributes"):
             scheduled = event.activity_task_scheduled_event_attributes
-            found.setdefault(scheduled.activity_type.name, set()).add(scheduled.task_queue.name.removeprefix(client.task_queue))
+            found.setdefault(scheduled.activity_type.name, set()).add(
+                scheduled.task_queue.name.removeprefix(client.task_queue)
+            )
     return found
 
 
@@ -46,13 +50,19 @@ async def test_model_calls_of_a_provider_go_through_its_own_queue(runtime: Runti
     busy = fails(errors.LLMInvalidRequestError("no such model"))
     providers = {"slow": ScriptedModel(calls(call("look")), busy), "quick": ScriptedModel("done")}
     agent = Agent(name="asker", model=["slow:m", "quick:m"], tools=[look])
-    async with runtime(AgentWorker(agent, providers=providers, queues={"slow": ModelQueue()})) as client:
+    async with runtime(
+        AgentWorker(agent, providers=providers, queues={"slow": ModelQueue()})
+    ) as client:
         turn = await client.start("asker", "go")
         report = await turn.result()
         found = await queues(client, turn.id)
 
     assert report.output == "done"
-    assert found == {"perdure.resolve_agent": {""}, "perdure.call_model": {".slow", ""}, "look": {""}}
+    assert found == {
+        "perdure.resolve_agent": {""},
+        "perdure.call_model": {".slow", ""},
+        "look": {""},
+    }
 
 
 class Punctual:
@@ -76,17 +86,23 @@ class Punctual:
 
 @pytest.mark.slow
 async def test_rate_of_a_queue_is_kept_over_all_its_workers(perdure_server: str) -> None:
-    """Two workers, and nine turns at once: no faster than two a second, and no more at once than each worker may."""
+    """Two workers, and nine turns at once: no faster than two a second, and no more at once than
+    each worker may.
+    """
     model = Punctual()
     limited = app(providers={"slow": model}, queues={"slow": ModelQueue(per_second=2, at_once=1)})
     async with queue(perdure_server) as work:
-        second = replace(limited, task_queue=work.client.task_queue).running(await Client.connect(perdure_server))
+        second = replace(limited, task_queue=work.client.task_queue).running(
+            await Client.connect(perdure_server)
+        )
         async with work.worker(limited), second:
             turns = [await work.client.start("asker", f"go {number}") for number in range(9)]
             reports = await asyncio.gather(*(turn.result() for turn in turns))
 
     assert [report.output for report in reports] == ["done"] * 9
-    assert model.moments[-1] - model.moments[0] > 2, "nine at two a second, of which some may come at once"
+    assert model.moments[-1] - model.moments[0] > 2, (
+        "nine at two a second, of which some may come at once"
+    )
     assert model.most_at_once <= 2
 
 
@@ -104,7 +120,10 @@ async def test_worker_that_stops_leaves_the_calls_to_another(perdure_server: str
     assert (report.output, model.call_count) == ("done", 2)
 
 
-@pytest.mark.parametrize("fields", [{"per_second": 0}, {"per_second": float("inf")}, {"per_second": float("nan")}, {"at_once": 0}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"per_second": 0}, {"per_second": float("inf")}, {"per_second": float("nan")}, {"at_once": 0}],
+)
 def test_queue_that_cannot_work_is_refused(fields: dict[str, Any]) -> None:
     """When it is made."""
     with pytest.raises(errors.ConfigurationError):
@@ -120,16 +139,25 @@ async def test_queue_for_a_provider_that_is_not_there_is_refused(runtime: Runtim
 
 async def test_priority_of_a_turn_is_that_of_its_delegates(runtime: Runtime) -> None:
     """Temporal knows it of the turn and hands it down; without one there is none."""
-    parent, child = Agent(name="asker", model="slow:m", delegates=["helper"]), Agent(name="helper", model="quick:m")
+    parent, child = (
+        Agent(name="asker", model="slow:m", delegates=["helper"]),
+        Agent(name="helper", model="quick:m"),
+    )
     asked = calls(call("delegate_to_agent", agent="helper", task="help"))
-    providers = {"slow": ScriptedModel(asked, "done", asked, "done"), "quick": ScriptedModel("helped", "helped")}
+    providers = {
+        "slow": ScriptedModel(asked, "done", asked, "done"),
+        "quick": ScriptedModel("helped", "helped"),
+    }
     async with runtime(AgentWorker([parent, child], providers=providers)) as client:
         turns = []
         for priority in (1, None):
             turns.append(await client.start("asker", "go", priority=priority))
             await turns[-1].result()
         ids = [turn_id for turn in turns for turn_id in (turn.id, f"{turn.id}/helper-1")]
-        found = [(await client.temporal.get_workflow_handle(one).describe()).raw_description for one in ids]
+        found = [
+            (await client.temporal.get_workflow_handle(one).describe()).raw_description
+            for one in ids
+        ]
 
     assert [one.workflow_execution_info.priority.priority_key for one in found] == [1, 1, 0, 0]
 

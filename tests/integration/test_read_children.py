@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from perdure import AgentReport, Budget, Outcome
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Turn
-from perdure.facts import ChildRead, ChildScheduled, Scheduled
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import ChildRead, ChildScheduled, Scheduled
+from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime
@@ -90,11 +90,21 @@ def own(report: AgentReport) -> tuple[object, ...]:
 
 @pytest.mark.accepts("Y22")
 @pytest.mark.parametrize("budget", BUDGETS, ids=["none", "time", "usd", "calls"])
-async def test_parent_is_charged_what_a_terminated_delegate_spent(runtime: Runtime, budget: Budget | None) -> None:
-    """Report, memo, log and `children` say its calls, the one in flight at its upper bound, whatever limits the tree has."""
-    models = {"editor": editing(delegate("researcher", "Find.", used(300))), "researcher": Stuck(LOOKS, LOOKS)}
+async def test_parent_is_charged_what_a_terminated_delegate_spent(
+    runtime: Runtime, budget: Budget | None
+) -> None:
+    """Report, memo, log and `children` say its calls, the one in flight at its upper bound,
+    whatever limits the tree has.
+    """
+    models = {
+        "editor": editing(delegate("researcher", "Find.", used(300))),
+        "researcher": Stuck(LOOKS, LOOKS),
+    }
     agents = [editor(delegates=["researcher"]), researcher(tools=[look])]
-    async with listening() as records, runtime(AgentWorker(agents, prices=PRICED), model=models) as client:
+    async with (
+        listening() as records,
+        runtime(AgentWorker(agents, prices=PRICED), model=models) as client,
+    ):
         turn = await client.start("editor", "go", budget=budget)
         await until(turn, ChildScheduled)
         await terminate(client, f"{turn.id}/researcher-1", calls=3)
@@ -102,8 +112,16 @@ async def test_parent_is_charged_what_a_terminated_delegate_spent(runtime: Runti
         memo = await memo_of(client, turn)
         again = await report_of(await client.get(turn.id))
     [child] = report.children
-    [told] = [record for record in records if record["task"] == turn.id and record["event"] == "turn_completed"]
-    assert (report.outcome, child.outcome, child.steps) == (Outcome.COMPLETED, Outcome.TERMINATED, 2)
+    [told] = [
+        record
+        for record in records
+        if record["task"] == turn.id and record["event"] == "turn_completed"
+    ]
+    assert (report.outcome, child.outcome, child.steps) == (
+        Outcome.COMPLETED,
+        Outcome.TERMINATED,
+        2,
+    )
     assert (child.spent.model_calls, child.spent.tool_calls) == (3, 2)
     assert report.spent.model_calls == counted(list(models.values())) == 5
     assert report.spent.tokens >= 600 + 600
@@ -115,17 +133,25 @@ async def test_parent_is_charged_what_a_terminated_delegate_spent(runtime: Runti
 
 @pytest.mark.accepts("Y22")
 async def test_delegates_of_a_terminated_delegate_are_read_too(runtime: Runtime) -> None:
-    """Those that were terminated with it, those that stop because of it, and those that had ended before are all in the bill."""
+    """Those that were terminated with it, those that stop because of it, and those that had ended
+    before are all in the bill.
+    """
     models = {
         "editor": editing(delegate("writer", "Write.", used(300))),
         "writer": ScriptedModel(
-            delegate("researcher", "First.", used(300)), spawn(("researcher", "Second."), ("checker", "Third."), usage=used(300))
+            delegate("researcher", "First.", used(300)),
+            spawn(("researcher", "Second."), ("checker", "Third."), usage=used(300)),
         ),
         "researcher": Stuck(says("found", usage=used(300)), LOOKS),
         "checker": Stuck(LOOKS),
     }
     checker = researcher(name="checker", model="scripted:checker", tools=[look])
-    agents = [editor(delegates=["writer"]), writer(delegates=["researcher", "checker"]), researcher(tools=[look]), checker]
+    agents = [
+        editor(delegates=["writer"]),
+        writer(delegates=["researcher", "checker"]),
+        researcher(tools=[look]),
+        checker,
+    ]
     async with runtime(AgentWorker(agents, prices=PRICED), model=models) as client:
         turn = await client.start("editor", "go", budget=Budget(time=timedelta(minutes=5)))
         above = f"{turn.id}/writer-1"
@@ -145,8 +171,12 @@ async def test_delegates_of_a_terminated_delegate_are_read_too(runtime: Runtime)
 
 
 @pytest.mark.accepts("Y22")
-async def test_one_of_several_is_terminated_and_the_model_is_told_the_same(runtime: Runtime) -> None:
-    """What its history says is for the bill: the result that the model reads is that of a delegate of which nothing is known."""
+async def test_one_of_several_is_terminated_and_the_model_is_told_the_same(
+    runtime: Runtime,
+) -> None:
+    """What its history says is for the bill: the result that the model reads is that of a delegate
+    of which nothing is known.
+    """
     model = editing(spawn(("researcher", "Find."), ("writer", "Write."), usage=used(300)))
     models = {"editor": model, "researcher": Stuck(LOOKS), "writer": Stuck()}
     agents = [editor(on_child_error="cancel"), researcher(tools=[look]), writer()]
@@ -168,8 +198,15 @@ async def test_one_of_several_is_terminated_and_the_model_is_told_the_same(runti
 @pytest.mark.slow
 @pytest.mark.accepts("Y22")
 async def test_delegate_that_outlives_the_grace_of_a_cancel_is_read(pausable: str) -> None:
-    """It still runs when its parent has ended: the calls that it made until then are in the parent's bill."""
-    models = ByName({"editor": editing(delegate("researcher", "Find.", used(300))), "researcher": Stuck(LOOKS, LOOKS)})
+    """It still runs when its parent has ended: the calls that it made until then are in the
+    parent's bill.
+    """
+    models = ByName(
+        {
+            "editor": editing(delegate("researcher", "Find.", used(300))),
+            "researcher": Stuck(LOOKS, LOOKS),
+        }
+    )
     given = AgentWorker([editor(delegates=["researcher"]), researcher(tools=[look])], prices=PRICED)
     async with queue(pausable) as work, work.worker(given, models):
         turn = await work.client.start("editor", "go")

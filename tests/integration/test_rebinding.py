@@ -1,4 +1,6 @@
-"""A page on the internet whose name was resolved to this machine a moment after it was loaded, before the embedded server."""
+"""A page on the internet whose name was resolved to this machine a moment after it was loaded,
+before the embedded server.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ import pytest
 
 from perdure import Agent, tool
 from perdure.clients import Turn
-from perdure.facts import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, local_runtime, says
+from perdure.turn.facts import WaitBegan
 from perdure.worker.dev_server import DevServer
 
 RAN: list[int] = []
@@ -59,16 +61,27 @@ async def waiting(server: DevServer) -> AsyncIterator[Turn]:
 
 
 async def approve(base: str, host: str, turn: Turn) -> int:
-    """What a page does: fetch a token, then approve what waits by Temporal's own API. Returns the status."""
+    """What a page does: fetch a token, then approve what waits by Temporal's own API.
+
+    Returns the status.
+    """
     (pending,) = await turn.pending_approvals()
     decision = {"call_id": pending.call_id, "digest": pending.digest, "approve": True}
-    payload = {"metadata": {"encoding": encoded("json/plain")}, "data": encoded(json.dumps(decision))}
+    payload = {
+        "metadata": {"encoding": encoded("json/plain")},
+        "data": encoded(json.dumps(decision)),
+    }
     async with httpx.AsyncClient(base_url=base, trust_env=False, headers={"Host": host}) as page:
         token = (await page.get("/api/v1/namespaces")).cookies.get("_csrf") or ""
         answer = await page.post(
             f"/api/v1/namespaces/default/workflows/{turn.id}/update/decide",
             headers={"X-CSRF-TOKEN": token, "Cookie": f"_csrf={token}"},
-            json={"request": {"meta": {"update_id": secrets.token_hex(8)}, "input": {"args": {"payloads": [payload]}}}},
+            json={
+                "request": {
+                    "meta": {"update_id": secrets.token_hex(8)},
+                    "input": {"args": {"payloads": [payload]}},
+                }
+            },
         )
     return answer.status_code
 
@@ -119,7 +132,9 @@ async def test_web_ui_behind_the_door_is_where_no_page_can_guess(server: DevServ
 
 
 async def serves_pages(port: int) -> bool:
-    async with httpx.AsyncClient(trust_env=False, headers={"Host": f"{EVIL}:{port}"}, timeout=5) as page:
+    async with httpx.AsyncClient(
+        trust_env=False, headers={"Host": f"{EVIL}:{port}"}, timeout=5
+    ) as page:
         try:
             answer = await page.get(f"http://127.0.0.1:{port}/api/v1/namespaces")
         except httpx.HTTPError:
@@ -131,7 +146,9 @@ def listening(pid: int) -> list[tuple[str, int]]:
     """Address and port of each socket on which a process listens."""
     sockets = {str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-    listed = [row[1].split(":") for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    listed = [
+        row[1].split(":") for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets
+    ]
     return [(socket.inet_ntoa(bytes.fromhex(ip)[::-1]), int(port, 16)) for ip, port in listed]
 
 

@@ -1,4 +1,6 @@
-"""Turns that an operator resets: updates and signals are delivered again, and a reader sees what the workflow sees."""
+"""Turns that an operator resets: updates and signals are delivered again, and a reader sees what
+the workflow sees.
+"""
 
 import asyncio
 import contextlib
@@ -8,12 +10,12 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from perdure import Agent, AgentReport, Budget, errors, tool
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Turn
-from perdure.messages import AssistantMessage, Text
-from perdure.state import TurnState
 from perdure.testing import ScriptedModel, call
-from perdure.wire import ModelAnswer
+from perdure.turn.state import TurnState
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text
 
 from ..conftest import Runtime, fold_history
 from .resets import reset, task_ends
@@ -27,7 +29,9 @@ def send(to: str) -> str:
 
 
 class Office(ScriptedModel):
-    """Two models that know from their requests how far they are: a clerk sends letters and delegates, its helper sends one."""
+    """Two models that know from their requests how far they are: a clerk sends letters and
+    delegates, its helper sends one.
+    """
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         self.requests.append(request)
@@ -48,7 +52,11 @@ async def serve(client: AgentClient, turn: Turn) -> AgentReport:
                 with contextlib.suppress(errors.PerdureError):
                     one = await client.get(name)
                     for pending in await one.pending_approvals():
-                        await (one.deny(pending, "moved") if "Bob" in pending.arguments else one.approve(pending))
+                        await (
+                            one.deny(pending, "moved")
+                            if "Bob" in pending.arguments
+                            else one.approve(pending)
+                        )
             await asyncio.sleep(0.1)
 
     answering = asyncio.create_task(answer())
@@ -60,9 +68,19 @@ async def serve(client: AgentClient, turn: Turn) -> AgentReport:
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y14")
-async def test_reader_agrees_with_a_turn_that_was_reset_to_any_of_its_workflow_tasks(runtime: Runtime) -> None:
-    """The runtime compares each run's fold with its own summary; the budget that was added is there where it was delivered again."""
-    clerk = Agent(name="clerk", model="scripted:clerk", tools=[send], delegates=["helper"], budget=Budget(model_calls=20))
+async def test_reader_agrees_with_a_turn_that_was_reset_to_any_of_its_workflow_tasks(
+    runtime: Runtime,
+) -> None:
+    """The runtime compares each run's fold with its own summary; the budget that was added is there
+    where it was delivered again.
+    """
+    clerk = Agent(
+        name="clerk",
+        model="scripted:clerk",
+        tools=[send],
+        delegates=["helper"],
+        budget=Budget(model_calls=20),
+    )
     helper = Agent(name="helper", model="scripted:helper", description="Helps.", tools=[send])
 
     async with runtime([clerk, helper], model=Office()) as client:
@@ -76,7 +94,12 @@ async def test_reader_agrees_with_a_turn_that_was_reset_to_any_of_its_workflow_t
                 again = await reset(client, turn, event_id)
                 await serve(client, again)
             recorded = await client.history(again)
-            added.append(any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED for event in recorded.events))
+            added.append(
+                any(
+                    event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED
+                    for event in recorded.events
+                )
+            )
             state: TurnState = await fold_history(client.temporal, recorded)
             assert state.ledger.budget
             limits.append(state.ledger.budget.model_calls)

@@ -1,4 +1,6 @@
-"""A cancel and the end of a call that reach the turn in the same workflow task: what history has of the call is booked all the same."""
+"""A cancel and the end of a call that reach the turn in the same workflow task: what history has of
+the call is booked all the same.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -16,19 +18,29 @@ from .spending import Held, queue, usage
 
 CANCEL = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 TASK = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
-STARTED, COMPLETED = EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+STARTED, COMPLETED = (
+    EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED,
+    EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
+)
 
 
 @pytest.mark.accepts("O1")
 async def test_answer_that_comes_with_the_cancel_is_kept_and_paid(perdure_server: str) -> None:
-    """Nobody takes workflow tasks while the model answers and somebody cancels; then a worker sees both at once."""
+    """Nobody takes workflow tasks while the model answers and somebody cancels; then a worker sees
+    both at once.
+    """
     model = Held(calls(call("look"), text="thinking", usage=usage(900)))
     agent = Agent(name="slow", model="scripted:slow")
     async with queue(perdure_server) as work:
         app = AgentWorker(
-            agent, task_queue=work.client.task_queue, providers={"scripted": model}, prices={"scripted:*": Price(input="1000", output="1000")}
+            agent,
+            task_queue=work.client.task_queue,
+            providers={"scripted": model},
+            prices={"scripted:*": Price(input="1000", output="1000")},
         )
-        running = app.running(work.client.temporal, settings=WorkerSettings(grace=timedelta(seconds=20)))
+        running = app.running(
+            work.client.temporal, settings=WorkerSettings(grace=timedelta(seconds=20))
+        )
         await running.__aenter__()
         turn = await work.client.start("slow", "go")
         await eventually(lambda: model.call_count == 1, "the model is asked")

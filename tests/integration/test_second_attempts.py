@@ -1,4 +1,6 @@
-"""Attempts that the server hands out though the turn asked for one: an operator paused, unpaused or reset an activity."""
+"""Attempts that the server hands out though the turn asked for one: an operator paused, unpaused or
+reset an activity.
+"""
 
 import asyncio
 import time
@@ -7,11 +9,11 @@ import pytest
 from temporalio.api.enums.v1 import PendingActivityState
 
 from perdure import Agent, Budget, InputGuardrail, Outcome, Task, ToolContext, tool
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.clients.feed import describe
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
 
 from ..conftest import RecordingClient, Runtime, eventually
 from .operating import on_activity
@@ -69,12 +71,16 @@ async def check(task: Task) -> None:
 
 
 async def run_again(client: RecordingClient, turn: Turn, key: str, word: str) -> None:
-    """Pause an activity that has begun, wait until it is stopped, and let the server hand it out again."""
+    """Pause an activity that has begun, wait until it is stopped, and let the server hand it out
+    again.
+    """
     address = client.temporal.service_client.config.target_host
     await eventually(lambda: bool(begun), f"{key} begins")
     await on_activity(address, "pause", turn.id, key)
     async with asyncio.timeout(SOON_S):
-        while [one.state for one in (await describe(client.temporal, turn.id)).pending_activities] != [PAUSED]:  # noqa: ASYNC110 - a status is polled
+        while [  # noqa: ASYNC110 - a status is polled
+            one.state for one in (await describe(client.temporal, turn.id)).pending_activities
+        ] != [PAUSED]:
             await asyncio.sleep(0.05)
     await on_activity(address, word, turn.id, key)
 
@@ -82,25 +88,42 @@ async def run_again(client: RecordingClient, turn: Turn, key: str, word: str) ->
 @pytest.mark.accepts("Y15")
 @pytest.mark.parametrize("word", ["unpause", "reset"])
 @pytest.mark.parametrize("name", ["pay", "transfer", "put"])
-async def test_tool_that_was_paused_is_not_run_a_second_time_unless_it_may_be(runtime: Runtime, name: str, word: str) -> None:
-    """The model is told that the outcome is unknown; an idempotent tool runs again, with the next attempt's number."""
+async def test_tool_that_was_paused_is_not_run_a_second_time_unless_it_may_be(
+    runtime: Runtime, name: str, word: str
+) -> None:
+    """The model is told that the outcome is unknown; an idempotent tool runs again, with the next
+    attempt's number.
+    """
     begun.clear()
-    agent = Agent(name="payer", model="scripted:payer", tools=[pay, transfer, put], budget=Budget(tool_calls=2))
-    async with runtime(agent, model=ScriptedModel(calls(call(name, to="Ann")), says("done"))) as client:
+    agent = Agent(
+        name="payer",
+        model="scripted:payer",
+        tools=[pay, transfer, put],
+        budget=Budget(tool_calls=2),
+    )
+    async with runtime(
+        agent, model=ScriptedModel(calls(call(name, to="Ann")), says("done"))
+    ) as client:
         turn = await client.start("payer", "go")
         await run_again(client, turn, "step-1.call-1", word)
         report = await report_of(turn)
 
     [result] = report.steps[0].results
     if name == "put":
-        assert (begun, result.content, report.spent.tool_calls) == (["put, attempt 1", "put, attempt 2"], "put Ann", 2)
+        assert (begun, result.content, report.spent.tool_calls) == (
+            ["put, attempt 1", "put, attempt 2"],
+            "put Ann",
+            2,
+        )
     else:
         assert (begun, result.content, report.spent.tool_calls) == ([name], f"{name}: {UNKNOWN}", 1)
 
 
 @pytest.mark.accepts("Y15")
 @pytest.mark.parametrize("word", ["unpause", "reset"])
-async def test_model_call_that_was_paused_is_charged_and_made_again_with_a_reservation_of_its_own(runtime: Runtime, word: str) -> None:
+async def test_model_call_that_was_paused_is_charged_and_made_again_with_a_reservation_of_its_own(
+    runtime: Runtime, word: str
+) -> None:
     """The model is asked as often as the report says, and the bill is within the budget."""
     begun.clear()
     model = Slow(says("done"))
@@ -109,7 +132,12 @@ async def test_model_call_that_was_paused_is_charged_and_made_again_with_a_reser
         await run_again(client, turn, "step-1", word)
         report = await report_of(turn)
 
-    assert (report.outcome, report.model_calls, report.spent.model_calls, begun) == (Outcome.COMPLETED, 2, 2, ["ask", "ask"])
+    assert (report.outcome, report.model_calls, report.spent.model_calls, begun) == (
+        Outcome.COMPLETED,
+        2,
+        2,
+        ["ask", "ask"],
+    )
     assert report.spent.usd > 1
 
 
@@ -125,7 +153,11 @@ async def test_check_that_was_paused_is_made_again_as_a_lost_one_is(runtime: Run
         history = await client.history(turn)
 
     ids = [event.activity_task_scheduled_event_attributes.activity_id for event in history.events]
-    assert (report.output, begun, [one for one in ids if one.startswith("before")]) == ("done", ["check", "check"], ["before-1", "before-1.try-2"])
+    assert (report.output, begun, [one for one in ids if one.startswith("before")]) == (
+        "done",
+        ["check", "check"],
+        ["before-1", "before-1.try-2"],
+    )
 
 
 @pytest.mark.accepts("Y15")
@@ -134,11 +166,17 @@ async def test_running_tool_that_is_reset_counts_as_lost(runtime: Runtime, name:
     """`temporal activity reset` stops the attempt; what cannot be repeated is not."""
     begun.clear()
     agent = Agent(name="payer", model="scripted:payer", tools=[pay, put])
-    async with runtime(agent, model=ScriptedModel(calls(call(name, to="Ann")), says("done"))) as client:
+    async with runtime(
+        agent, model=ScriptedModel(calls(call(name, to="Ann")), says("done"))
+    ) as client:
         turn = await client.start("payer", "go")
         await eventually(lambda: bool(begun), "the tool begins")
-        await on_activity(client.temporal.service_client.config.target_host, "reset", turn.id, "step-1.call-1")
+        await on_activity(
+            client.temporal.service_client.config.target_host, "reset", turn.id, "step-1.call-1"
+        )
         report = await report_of(turn)
 
     [result] = report.steps[0].results
-    assert (len(begun), result.content) == ((2, "put Ann") if name == "put" else (1, f"pay: {UNKNOWN}"))
+    assert (len(begun), result.content) == (
+        (2, "put Ann") if name == "put" else (1, f"pay: {UNKNOWN}")
+    )

@@ -9,12 +9,14 @@ import pytest
 from pydantic import BaseModel
 
 from perdure import Agent, tool
-from perdure.clients.follow import follow
+from perdure.clients.cli.follow import follow
 from perdure.testing import ScriptedModel, call, calls, says
 
 from ..conftest import Runtime
 
-LETTER = "\n".join(f"Line {number} of a letter that is longer than a terminal is wide." for number in range(10))
+LETTER = "\n".join(
+    f"Line {number} of a letter that is longer than a terminal is wide." for number in range(10)
+)
 
 
 class Verdict(BaseModel):
@@ -30,16 +32,22 @@ def read_letter(number: str) -> str:
 
 
 @pytest.mark.accepts("P28")
-async def test_full_show_cuts_nothing_and_json_has_the_values_of_an_answer(runtime: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_full_show_cuts_nothing_and_json_has_the_values_of_an_answer(
+    runtime: Runtime, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The task, the arguments and the result line by line; the output as an object."""
     agent = Agent(name="judge", model="scripted:judge", tools=[read_letter], output=Verdict)
     model = ScriptedModel(calls(call("read_letter", number="4711 " * 40)), says('{"euros": 40}'))
     async with runtime(agent, model=model) as client:
         turn = await client.start("judge", "Read the letter.\n\nThen decide. " * 20)
         await turn.result()
-        codes = [await follow(client, turn, Namespace(json=False, full=True, stream=False, address=None))]
+        codes = [
+            await follow(client, turn, Namespace(json=False, full=True, stream=False, address=None))
+        ]
         printed = capsys.readouterr().out
-        codes.append(await follow(client, turn, Namespace(json=True, full=False, stream=False, address=None)))
+        codes.append(
+            await follow(client, turn, Namespace(json=True, full=False, stream=False, address=None))
+        )
         told = json.loads(capsys.readouterr().out.splitlines()[-1])
     lines = [line.strip() for line in printed.splitlines()]
 

@@ -1,4 +1,6 @@
-"""A server that refuses the token of its own page: whoever follows a turn goes on, and neither loses nor repeats an event."""
+"""A server that refuses the token of its own page: whoever follows a turn goes on, and neither
+loses nor repeats an event.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -16,30 +18,48 @@ from ..counting import FORWARD, CountingService
 from .spending import ended, look, spender
 from .test_events import kind
 
-WORDS = "Current and request branch tokens, or current and request versioned transitions, don't match."
+WORDS = (
+    "Current and request branch tokens, or current and request versioned transitions, don't match."
+)
 
 
 class StaleService(CountingService):
-    """Passes requests on, and answers every other one with a token as the server does when a notice of an older state is late."""
+    """Passes requests on, and answers every other one with a token as the server does when a notice
+    of an older state is late.
+    """
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.refused = 0
         self._tokens = 0
 
-    async def _rpc_call(self, rpc: str, req: Any, resp_type: Any, *, service: str, retry: bool, metadata: Any, timeout: timedelta | None) -> Any:
+    async def _rpc_call(
+        self,
+        rpc: str,
+        req: Any,
+        resp_type: Any,
+        *,
+        service: str,
+        retry: bool,
+        metadata: Any,
+        timeout: timedelta | None,
+    ) -> Any:
         if rpc == FORWARD and req.next_page_token:
             self._tokens += 1
             if self._tokens % 2:
                 self.refused += 1
                 raise RPCError(WORDS, RPCStatusCode.INVALID_ARGUMENT, b"")
-        return await super()._rpc_call(rpc, req, resp_type, service=service, retry=retry, metadata=metadata, timeout=timeout)
+        return await super()._rpc_call(
+            rpc, req, resp_type, service=service, retry=retry, metadata=metadata, timeout=timeout
+        )
 
 
 @pytest.mark.accepts("Y17")
 async def test_follower_goes_on_when_the_server_refuses_its_token(runtime: Runtime) -> None:
     """Every event is told once, in order, and the result is that of the turn."""
-    model = ScriptedModel(*[calls(call("look", number=number)) for number in range(8)], says("done"))
+    model = ScriptedModel(
+        *[calls(call("look", number=number)) for number in range(8)], says("done")
+    )
     async with runtime(spender(tools=[look]), model=model) as client:
         service = StaleService(client.temporal.service_client)
         follower = AgentClient.from_temporal(Client(service, namespace=client.temporal.namespace))
@@ -50,6 +70,8 @@ async def test_follower_goes_on_when_the_server_refuses_its_token(runtime: Runti
         expected = [event async for event in turn.events()]
 
     assert service.refused > 1
-    assert [(event.cursor, kind(event.fact)) for event in told] == [(event.cursor, kind(event.fact)) for event in expected]
+    assert [(event.cursor, kind(event.fact)) for event in told] == [
+        (event.cursor, kind(event.fact)) for event in expected
+    ]
     assert isinstance(report, AgentReport)
     assert report.output == "done"

@@ -1,4 +1,6 @@
-"""A turn can be asked how far it is: running, waiting, over, failed or terminated, with those below it, and without a worker."""
+"""A turn can be asked how far it is: running, waiting, over, failed or terminated, with those below
+it, and without a worker.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from perdure import Agent, Budget, Outcome, ToolContext, errors, tool
 from perdure.clients import AgentClient, ChildStatus, Turn, TurnStatus
-from perdure.clients.turn_view import view
+from perdure.clients.mcp.turn_view import view
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
 from perdure.workflows import AgentTurn
@@ -73,10 +75,14 @@ async def status_when(turn: Turn, holds: Callable[[TurnStatus], bool]) -> TurnSt
 
 @pytest.mark.accepts("E13")
 async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> None:
-    """While a tool runs, while a person is waited for, and when it is over; the same to an assistant."""
+    """While a tool runs, while a person is waited for, and when it is over; the same to an
+    assistant.
+    """
     budget = Budget(usd="5", tool_calls=4, time=timedelta(minutes=5))
     async with runtime(desk.app, model=script()) as client:
-        turn = await client.start(desk.agent, "Answer ticket 7.", id="asked", labels={"customer": "Jo"}, budget=budget)
+        turn = await client.start(
+            desk.agent, "Answer ticket 7.", id="asked", labels={"customer": "Jo"}, budget=budget
+        )
         runs = await status_when(turn, lambda found: found.doing.endswith("runs read_ticket"))
         desk.gate.set()
         waits = await turn.wait(timeout=20)
@@ -86,40 +92,94 @@ async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> No
         over = await client.wait("asked", timeout=timedelta(seconds=20))
         viewed = view(waits)
 
-    assert (runs.id, runs.run_id, runs.agent, runs.task) == ("asked", turn.run_id, "desk", "Answer ticket 7.")
-    assert (runs.state, runs.step, runs.steps, runs.doing) == ("running", 1, 0, "step-1.call-1: runs read_ticket")
-    assert (runs.labels, runs.last_text, runs.budget, runs.waits) == ({"customer": "Jo"}, "I read it.", budget, ())
+    assert (runs.id, runs.run_id, runs.agent, runs.task) == (
+        "asked",
+        turn.run_id,
+        "desk",
+        "Answer ticket 7.",
+    )
+    assert (runs.state, runs.step, runs.steps, runs.doing) == (
+        "running",
+        1,
+        0,
+        "step-1.call-1: runs read_ticket",
+    )
+    assert (runs.labels, runs.last_text, runs.budget, runs.waits) == (
+        {"customer": "Jo"},
+        "I read it.",
+        budget,
+        (),
+    )
     assert (runs.spent.usd, runs.spent.tokens, runs.spent.model_calls) == (Decimal("0.1"), 100, 1)
     assert runs.since is not None
     assert runs.started_at is not None
     assert runs.started_at < runs.since <= datetime.now(UTC)
     assert (runs.ended_at, runs.outcome, runs.error) == (None, None, None)
 
-    assert (waits.state, waits.step, waits.steps, wait.kind, wait.turn_id, wait.since) == ("waiting", 2, 1, "approval", "asked", waits.since)
-    assert (wait.call.tool, wait.call.arguments, wait.until) == ("refund", '{"euros": 30}', wait.call.expires_at)
-    assert (viewed.state, viewed.waiting_calls[0].digest, viewed.cost_usd) == ("waiting", wait.call.token, Decimal("0.2"))
+    assert (waits.state, waits.step, waits.steps, wait.kind, wait.turn_id, wait.since) == (
+        "waiting",
+        2,
+        1,
+        "approval",
+        "asked",
+        waits.since,
+    )
+    assert (wait.call.tool, wait.call.arguments, wait.until) == (
+        "refund",
+        '{"euros": 30}',
+        wait.call.expires_at,
+    )
+    assert (viewed.state, viewed.waiting_calls[0].digest, viewed.cost_usd) == (
+        "waiting",
+        wait.call.token,
+        Decimal("0.2"),
+    )
 
-    assert (over.state, over.outcome, over.step, over.steps, over.waits) == ("ended", Outcome.COMPLETED, 3, 3, ())
-    assert (over.doing, over.last_text, over.since) == ("ended: completed", "30 days", over.ended_at)
+    assert (over.state, over.outcome, over.step, over.steps, over.waits) == (
+        "ended",
+        Outcome.COMPLETED,
+        3,
+        3,
+        (),
+    )
+    assert (over.doing, over.last_text, over.since) == (
+        "ended: completed",
+        "30 days",
+        over.ended_at,
+    )
     assert (over.spent.usd, over.spent.tool_calls) == (Decimal("0.3"), 2)
     assert over == TurnStatus.model_validate_json(over.model_dump_json())
 
 
 @pytest.mark.accepts("E13")
 async def test_status_needs_no_worker(perdure_server: str) -> None:
-    """Of a turn that no worker has taken up, and of one that was terminated; a turn that is not there is refused."""
+    """Of a turn that no worker has taken up, and of one that was terminated; a turn that is not
+    there is refused.
+    """
     client = await AgentClient.connect(perdure_server, task_queue="polled-by-nothing")
     turn = await client.start("desk", "Answer ticket 7.", budget=Budget(tokens=9))
     begun = await client.wait(turn.id, timeout=0)
     await client.temporal.get_workflow_handle(turn.id).terminate("enough")
     over = await client.wait(turn.id)
 
-    assert (begun.state, begun.doing, begun.step, begun.budget) == ("running", "waits for a worker", 0, Budget(tokens=9))
-    assert (over.state, over.outcome, over.error and over.error.code) == ("ended", Outcome.TERMINATED, "TURN_TERMINATED")
+    assert (begun.state, begun.doing, begun.step, begun.budget) == (
+        "running",
+        "waits for a worker",
+        0,
+        Budget(tokens=9),
+    )
+    assert (over.state, over.outcome, over.error and over.error.code) == (
+        "ended",
+        Outcome.TERMINATED,
+        "TURN_TERMINATED",
+    )
     with pytest.raises(errors.TurnNotFoundError):
         await client.status("never-started")
     for wrong in (-1, "1 s", True, float("nan"), timedelta(days=9_999)):
-        with pytest.raises(errors.InvalidRequestError, match="the wait: timeout must be a timedelta or a number of seconds"):
+        with pytest.raises(
+            errors.InvalidRequestError,
+            match="the wait: timeout must be a timedelta or a number of seconds",
+        ):
             await turn.wait(wrong)  # type: ignore[arg-type]
 
 
@@ -127,31 +187,52 @@ async def test_status_needs_no_worker(perdure_server: str) -> None:
 async def test_status_says_that_no_worker_has_taken_what_is_to_be_done(perdure_server: str) -> None:
     """The history alone would say that it is being done."""
     client = await AgentClient.connect(perdure_server, task_queue="without-activities")
-    async with Worker(client.temporal, task_queue="without-activities", workflows=[AgentTurn], workflow_runner=UnsandboxedWorkflowRunner()):
+    async with Worker(
+        client.temporal,
+        task_queue="without-activities",
+        workflows=[AgentTurn],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    ):
         turn = await client.start("desk", "Answer ticket 7.")
         untaken = await status_when(turn, lambda found: found.doing.endswith("takes it"))
         await client.temporal.get_workflow_handle(turn.id).terminate("enough")
 
-    assert (untaken.state, untaken.doing) == ("running", "agent: looks the agent up, as soon as a worker takes it")
+    assert (untaken.state, untaken.doing) == (
+        "running",
+        "agent: looks the agent up, as soon as a worker takes it",
+    )
 
 
 @pytest.mark.accepts("E13")
 async def test_status_of_a_turn_that_failed_says_why(runtime: Runtime, desk: Desk) -> None:
     """With the code of the error."""
-    async with runtime(desk.app, model=ScriptedModel(fails(errors.LLMAuthError("no key")))) as client:
+    async with runtime(
+        desk.app, model=ScriptedModel(fails(errors.LLMAuthError("no key")))
+    ) as client:
         turn = await client.start(desk.agent, "go")
         failed = await turn.wait(20)
 
-    assert (failed.state, failed.outcome, failed.step, failed.steps) == ("ended", Outcome.FAILED, 1, 0)
+    assert (failed.state, failed.outcome, failed.step, failed.steps) == (
+        "ended",
+        Outcome.FAILED,
+        1,
+        0,
+    )
     assert (failed.error and (failed.error.code, failed.error.message)) == ("LLM_AUTH", "no key")
 
 
 @pytest.mark.accepts("E13", "E14")
-async def test_status_has_the_tree_and_what_is_waited_for_below(runtime: Runtime, desk: Desk) -> None:
-    """A wait of a delegate ends the wait for the root, names the turn that waits, and is answered there."""
+async def test_status_has_the_tree_and_what_is_waited_for_below(
+    runtime: Runtime, desk: Desk
+) -> None:
+    """A wait of a delegate ends the wait for the root, names the turn that waits, and is answered
+    there.
+    """
     models = ByTask(
         {
-            "A page": ScriptedModel(delegate("desk", "Pay", usage=used(100)), delegate("writer", "Write"), says("done")),
+            "A page": ScriptedModel(
+                delegate("desk", "Pay", usage=used(100)), delegate("writer", "Write"), says("done")
+            ),
             "Pay": ScriptedModel(calls(call("refund", euros=5), usage=used(100)), says("paid")),
             "Write": ScriptedModel(says("text", usage=used(100))),
         }
@@ -167,9 +248,19 @@ async def test_status_has_the_tree_and_what_is_waited_for_below(runtime: Runtime
         await client.approve(wait.turn_id, wait.call.call_id)
         over = await turn.wait(20)
 
-    assert (waits.state, waits.doing) == ("running", "1 delegate at work, page/desk-1 waits for approval")
-    assert (wait.turn_id, wait.kind, wait.call.tool, wait.until) == ("page/desk-1", "approval", "refund", wait.call.expires_at)
-    assert [(one.id, one.agent, one.state, one.spent.tokens) for one in waits.children] == [("page/desk-1", "desk", "waiting", 100)]
+    assert (waits.state, waits.doing) == (
+        "running",
+        "1 delegate at work, page/desk-1 waits for approval",
+    )
+    assert (wait.turn_id, wait.kind, wait.call.tool, wait.until) == (
+        "page/desk-1",
+        "approval",
+        "refund",
+        wait.call.expires_at,
+    )
+    assert [(one.id, one.agent, one.state, one.spent.tokens) for one in waits.children] == [
+        ("page/desk-1", "desk", "waiting", 100)
+    ]
     assert (waits.spent.tokens, waits.spent.usd) == (200, Decimal("0.2"))
     assert viewed.waiting_delegates == ("page/desk-1",)
     assert [told(one) for one in over.children] == [

@@ -1,4 +1,6 @@
-"""How an answer may end: cut off, empty, declined, for a reason that nobody knows, or between two tools."""
+"""How an answer may end: cut off, empty, declined, for a reason that nobody knows, or between two
+tools.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -8,11 +10,11 @@ import pytest
 
 from perdure import Budget, Outcome, ToolMessage, errors, tool
 from perdure.clients import Turn
-from perdure.messages import AssistantMessage, Thinking
-from perdure.reports import StopReason
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Thinking
+from perdure.values.reports import StopReason
 
 from ..conftest import Runtime
 from .spending import app, ended, report_of, usage
@@ -38,7 +40,11 @@ async def test_answer_that_was_cut_off_is_reported_with_its_risk(runtime: Runtim
         (Outcome.TRUNCATED, "I will", "truncated"),
         (Outcome.TRUNCATED, "", "truncated"),
     ]
-    assert ([step.stop for step in spoken.steps], spoken.tool_calls, ran) == ([StopReason.MAX_TOKENS], 0, [])
+    assert ([step.stop for step in spoken.steps], spoken.tool_calls, ran) == (
+        [StopReason.MAX_TOKENS],
+        0,
+        [],
+    )
     assert continued.output == "continued"
     closed = model.requests[2].messages[2]
     assert isinstance(closed, ToolMessage)
@@ -48,7 +54,9 @@ async def test_answer_that_was_cut_off_is_reported_with_its_risk(runtime: Runtim
 def thinks() -> Reply:
     """An answer that holds nothing but a thought."""
     message = AssistantMessage(parts=(Thinking(text="hm"),))
-    return Reply(answer=ModelAnswer(message=message, stop=StopReason.END, usage=usage(100), model="scripted"))
+    return Reply(
+        answer=ModelAnswer(message=message, stop=StopReason.END, usage=usage(100), model="scripted")
+    )
 
 
 EMPTY = {
@@ -68,9 +76,15 @@ async def test_empty_answer_is_an_error_of_the_model(runtime: Runtime) -> None:
         turns = [await client.start("spender", kind) for kind in models]
         ends = dict(zip(models, await asyncio.gather(*map(ended, turns)), strict=True))
 
-    assert {kind: type(end) for kind, end in ends.items()} == dict.fromkeys(EMPTY, errors.LLMUnavailableError)
-    reports = [end.report for end in ends.values() if isinstance(end, errors.PerdureError) and end.report]
-    assert [(report.model_calls, len(report.steps), report.cost) for report in reports] == [(2, 0, Decimal("0.2"))] * len(EMPTY)
+    assert {kind: type(end) for kind, end in ends.items()} == dict.fromkeys(
+        EMPTY, errors.LLMUnavailableError
+    )
+    reports = [
+        end.report for end in ends.values() if isinstance(end, errors.PerdureError) and end.report
+    ]
+    assert [(report.model_calls, len(report.steps), report.cost) for report in reports] == [
+        (2, 0, Decimal("0.2"))
+    ] * len(EMPTY)
 
 
 @pytest.mark.accepts("L15")
@@ -94,7 +108,9 @@ async def test_unknown_stop_reason_is_a_risk(runtime: Runtime) -> None:
     async with runtime(app(), model=ByTask(models)) as client:
         reports = [await report_of(await client.start("spender", task)) for task in models]
 
-    assert [(report.outcome, report.output, report.risk, report.tool_calls) for report in reports] == [
+    assert [
+        (report.outcome, report.output, report.risk, report.tool_calls) for report in reports
+    ] == [
         (Outcome.COMPLETED, "done", "unknown_stop_reason", 0),
         (Outcome.COMPLETED, "done", None, 1),
     ]
@@ -102,19 +118,26 @@ async def test_unknown_stop_reason_is_a_risk(runtime: Runtime) -> None:
 
 async def test_refusal_is_an_error_with_the_words_of_the_model(runtime: Runtime) -> None:
     """Also where there are none."""
-    model = ScriptedModel(says("I would rather not", stop=StopReason.REFUSED), says("", stop=StopReason.REFUSED))
+    model = ScriptedModel(
+        says("I would rather not", stop=StopReason.REFUSED), says("", stop=StopReason.REFUSED)
+    )
     async with runtime(app(), model=model) as client:
         spoken, silent = [await ended(await client.start("spender", "go")) for _ in range(2)]
 
     assert isinstance(spoken, errors.LLMRefusedError)
     assert isinstance(silent, errors.LLMRefusedError)
     assert "I would rather not" in spoken.message
-    assert [error.report.output for error in (spoken, silent) if error.report] == ["I would rather not", ""]
+    assert [error.report.output for error in (spoken, silent) if error.report] == [
+        "I would rather not",
+        "",
+    ]
 
 
 @pytest.mark.accepts("L11", "L10")
 async def test_cancel_between_two_tools_starts_no_other(runtime: Runtime) -> None:
-    """It comes in the last moment of tool 1: the result of that is in the report, and tool 2 never starts."""
+    """It comes in the last moment of tool 1: the result of that is in the report, and tool 2 never
+    starts.
+    """
     turn: Turn
     loop = asyncio.get_running_loop()
     began: list[int] = []
@@ -123,10 +146,15 @@ async def test_cancel_between_two_tools_starts_no_other(runtime: Runtime) -> Non
     def work(number: int) -> str:
         """Have the turn cancelled, and return all the same."""
         began.append(number)
-        asyncio.run_coroutine_threadsafe(turn.cancel("enough"), loop).result(timeout=timedelta(seconds=30).total_seconds())
+        asyncio.run_coroutine_threadsafe(turn.cancel("enough"), loop).result(
+            timeout=timedelta(seconds=30).total_seconds()
+        )
         return f"worked {number}"
 
-    async with runtime(app(tools=[work]), model=ScriptedModel(calls(call("work", number=1), call("work", number=2)))) as client:
+    async with runtime(
+        app(tools=[work]),
+        model=ScriptedModel(calls(call("work", number=1), call("work", number=2))),
+    ) as client:
         turn = await client.start("spender", "go")
         error = await ended(turn)
 
@@ -135,14 +163,21 @@ async def test_cancel_between_two_tools_starts_no_other(runtime: Runtime) -> Non
     assert (began, error.report.unstopped) == ([1], ())
     results = error.report.messages[-1]
     assert isinstance(results, ToolMessage)
-    assert [(result.content, result.is_error) for result in results.results] == [("worked 1", False)]
+    assert [(result.content, result.is_error) for result in results.results] == [
+        ("worked 1", False)
+    ]
 
 
-STOPPED = "work: stopped because the turn was cancelled or its time was up; whether it took effect is unknown"
+STOPPED = (
+    "work: stopped because the turn was cancelled or its time was up; whether it took effect is"
+    " unknown"
+)
 
 
 async def test_cancel_reaches_each_of_parallel_calls(runtime: Runtime) -> None:
-    """All of them are told to stop at once, and none runs on: the turn is over long before any would have ended by itself."""
+    """All of them are told to stop at once, and none runs on: the turn is over long before any
+    would have ended by itself.
+    """
     both = asyncio.Barrier(2)
 
     @tool
@@ -163,4 +198,6 @@ async def test_cancel_reaches_each_of_parallel_calls(runtime: Runtime) -> None:
     assert error.report.unstopped == ()
     results = error.report.messages[-1]
     assert isinstance(results, ToolMessage)
-    assert [(result.content, result.is_error) for result in results.results] == [(STOPPED, True)] * 2
+    assert [(result.content, result.is_error) for result in results.results] == [
+        (STOPPED, True)
+    ] * 2

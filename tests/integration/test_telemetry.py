@@ -1,4 +1,7 @@
-"""Spans and metrics of turns, as an exporter gets them. Every history is replayed when the runtime closes, and that adds nothing."""
+"""Spans and metrics of turns, as an exporter gets them.
+
+Every history is replayed when the runtime closes, and that adds nothing.
+"""
 
 import asyncio
 import contextlib
@@ -20,7 +23,12 @@ from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import SpanContext
@@ -30,9 +38,9 @@ from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.worker import Replayer, Worker
 
 from perdure import Agent, AgentReport, Outcome, Price, Registry, TurnInfo, errors, tool
-from perdure.approvals import Allow, ProposedCall
-from perdure.reports import Usage
+from perdure.agents.policy import Allow, ProposedCall
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.values.reports import Usage
 from perdure.worker import AgentWorker, PerdurePlugin, otlp
 from perdure.worker.settings import WorkerSettings
 from perdure.worker.telemetry import Telemetry
@@ -67,11 +75,15 @@ class Traces:
 
     def telemetry(self, *, content: bool = False) -> Telemetry:
         """For a worker."""
-        return Telemetry(tracer_provider=self.provider, meter_provider=self._meters, content=content)
+        return Telemetry(
+            tracer_provider=self.provider, meter_provider=self._meters, content=content
+        )
 
     def worker(self, agent: Agent, *, content: bool = False) -> AgentWorker:
         """A worker whose model costs a tenth of a cent for a token."""
-        return AgentWorker(agent, telemetry=self.telemetry(content=content), prices={"scripted:*": PRICE})
+        return AgentWorker(
+            agent, telemetry=self.telemetry(content=content), prices={"scripted:*": PRICE}
+        )
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:
@@ -84,16 +96,38 @@ class Traces:
         return span
 
     def tree(self) -> list[tuple[str, str | None]]:
-        """Names of spans with the names of their parents, in the same trace; None for one that is not here."""
+        """Names of spans with the names of their parents, in the same trace; None for one that is
+        not here.
+        """
         names = {(ids(span).trace_id, ids(span).span_id): span.name for span in self.spans}
-        return [(span.name, names.get((ids(span).trace_id, span.parent.span_id)) if span.parent else None) for span in self.spans]
+        return [
+            (
+                span.name,
+                names.get((ids(span).trace_id, span.parent.span_id)) if span.parent else None,
+            )
+            for span in self.spans
+        ]
 
     def measured(self, name: str) -> list[tuple[dict[str, Any], Any]]:
         """The attributes and the sum of every series of a metric."""
         data = self._metrics.get_metrics_data()
-        found = [metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics] if data else []
-        points: list[Any] = [point for metric in found if metric.name == name for point in metric.data.data_points]
-        return [(dict(point.attributes), getattr(point, "value", None) or getattr(point, "sum", 0)) for point in points]
+        found = (
+            [
+                metric
+                for resource in data.resource_metrics
+                for scope in resource.scope_metrics
+                for metric in scope.metrics
+            ]
+            if data
+            else []
+        )
+        points: list[Any] = [
+            point for metric in found if metric.name == name for point in metric.data.data_points
+        ]
+        return [
+            (dict(point.attributes), getattr(point, "value", None) or getattr(point, "sum", 0))
+            for point in points
+        ]
 
 
 def ids(span: ReadableSpan) -> SpanContext:
@@ -121,7 +155,11 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 def status(span: ReadableSpan) -> tuple[str, str | None, Any]:
     """Status, description and error class of a span."""
-    return span.status.status_code.name, span.status.description, (span.attributes or {}).get("error.type")
+    return (
+        span.status.status_code.name,
+        span.status.description,
+        (span.attributes or {}).get("error.type"),
+    )
 
 
 @pytest.fixture
@@ -134,19 +172,34 @@ def traces() -> Traces:
 
 
 @pytest.mark.accepts("O8")
-async def test_turn_is_one_trace_with_a_span_for_each_call(runtime: Runtime, traces: Traces) -> None:
-    """Two model calls and two tool calls, of which one fails, below the turn; with tokens, cost and who asked whom."""
-    model = ScriptedModel(calls(call("add", call_id="c1", a=1, b=2), call("add", call_id="c2", a=-1, b=2), usage=USAGE), says("3", usage=USAGE))
+async def test_turn_is_one_trace_with_a_span_for_each_call(
+    runtime: Runtime, traces: Traces
+) -> None:
+    """Two model calls and two tool calls, of which one fails, below the turn; with tokens, cost and
+    who asked whom.
+    """
+    model = ScriptedModel(
+        calls(
+            call("add", call_id="c1", a=1, b=2), call("add", call_id="c2", a=-1, b=2), usage=USAGE
+        ),
+        says("3", usage=USAGE),
+    )
     async with runtime(traces.worker(AGENT), model=model) as client:
         await client.run("adder", "1 + 2?", id="traced-1", labels={"team": "blue"})
 
     chat, tool_call, turn = "chat adder", "execute_tool add", "invoke_agent adder"
-    assert traces.tree() == [(chat, turn), (tool_call, turn), (tool_call, turn), (chat, turn), (turn, None)]
+    assert traces.tree() == [
+        (chat, turn),
+        (tool_call, turn),
+        (tool_call, turn),
+        (chat, turn),
+        (turn, None),
+    ]
     assert len(trace_ids(traces.spans)) == 1
     first, ok, failed, last, whole = traces.spans
-    assert [status(span) for span in traces.spans] == [("UNSET", None, None)] * 2 + [("ERROR", "tool_error", "tool_error")] + [
-        ("UNSET", None, None)
-    ] * 2
+    assert [status(span) for span in traces.spans] == [("UNSET", None, None)] * 2 + [
+        ("ERROR", "tool_error", "tool_error")
+    ] + [("UNSET", None, None)] * 2
     assert attributes(first) == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "scripted",
@@ -175,8 +228,14 @@ async def test_turn_is_one_trace_with_a_span_for_each_call(runtime: Runtime, tra
         "perdure.attempt": 1,
         "perdure.event_id": "tool_call/step-1.call-1",
     }
-    assert (attributes(failed)["gen_ai.tool.call.id"], attributes(failed)["perdure.event_id"]) == ("c2", "tool_call/step-1.call-2")
-    assert (attributes(last)["gen_ai.response.finish_reasons"], attributes(last)["perdure.step"]) == (("stop",), 2)
+    assert (attributes(failed)["gen_ai.tool.call.id"], attributes(failed)["perdure.event_id"]) == (
+        "c2",
+        "tool_call/step-1.call-2",
+    )
+    assert (
+        attributes(last)["gen_ai.response.finish_reasons"],
+        attributes(last)["perdure.step"],
+    ) == (("stop",), 2)
     assert attributes(whole) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": "scripted",
@@ -196,20 +255,34 @@ async def test_turn_is_one_trace_with_a_span_for_each_call(runtime: Runtime, tra
         "perdure.event_id": "turn_completed/end",
     }
     kinds = trace.SpanKind
-    assert [span.kind for span in traces.spans] == [kinds.CLIENT, kinds.INTERNAL, kinds.INTERNAL, kinds.CLIENT, kinds.INTERNAL]
+    assert [span.kind for span in traces.spans] == [
+        kinds.CLIENT,
+        kinds.INTERNAL,
+        kinds.INTERNAL,
+        kinds.CLIENT,
+        kinds.INTERNAL,
+    ]
 
 
 @pytest.mark.accepts("O8")
 async def test_span_of_a_turn_has_its_times(runtime: Runtime, traces: Traces) -> None:
-    """It begins before its first call and ends after its last; how long it took is within what the report says."""
-    async with runtime(traces.worker(AGENT), model=ScriptedModel(says("3", delay=timedelta(seconds=0.3)))) as client:
+    """It begins before its first call and ends after its last; how long it took is within what the
+    report says.
+    """
+    async with runtime(
+        traces.worker(AGENT), model=ScriptedModel(says("3", delay=timedelta(seconds=0.3)))
+    ) as client:
         report = await client.run("adder", "1 + 2?")
 
     chat, turn = traces.spans
     times = [turn.start_time, chat.start_time, chat.end_time, turn.end_time]
     assert None not in times
     assert times == sorted(times, key=lambda at: at or 0)
-    assert 0.3 <= ((turn.end_time or 0) - (turn.start_time or 0)) / 1e9 <= report.duration.total_seconds()
+    assert (
+        0.3
+        <= ((turn.end_time or 0) - (turn.start_time or 0)) / 1e9
+        <= report.duration.total_seconds()
+    )
 
 
 async def test_spans_of_tools_nest_in_the_call(runtime: Runtime, traces: Traces) -> None:
@@ -228,7 +301,9 @@ async def test_spans_of_tools_nest_in_the_call(runtime: Runtime, traces: Traces)
             return "fetched"
 
     agent = Agent(name="reader", model="scripted:reader", tools=[look, fetch])
-    async with runtime(traces.worker(agent), model=ScriptedModel(calls(call("look"), call("fetch")), says("done"))) as client:
+    async with runtime(
+        traces.worker(agent), model=ScriptedModel(calls(call("look"), call("fetch")), says("done"))
+    ) as client:
         await client.run("reader", "go")
 
     assert ("database", "execute_tool look") in traces.tree()
@@ -248,10 +323,16 @@ async def test_spans_of_providers_nest_in_the_call(runtime: Runtime, traces: Tra
     async with runtime(traces.worker(AGENT), model=Instrumented(says("3"))) as client:
         await client.run("adder", "go")
 
-    assert traces.tree() == [("POST", "chat adder"), ("chat adder", "invoke_agent adder"), ("invoke_agent adder", None)]
+    assert traces.tree() == [
+        ("POST", "chat adder"),
+        ("chat adder", "invoke_agent adder"),
+        ("invoke_agent adder", None),
+    ]
 
 
-async def test_spans_of_factories_and_policies_nest_in_the_turn(runtime: Runtime, traces: Traces) -> None:
+async def test_spans_of_factories_and_policies_nest_in_the_turn(
+    runtime: Runtime, traces: Traces
+) -> None:
     """They are no calls and have no spans of their own."""
     tracer = traces.provider.get_tracer("mine")
 
@@ -268,12 +349,20 @@ async def test_spans_of_factories_and_policies_nest_in_the_turn(runtime: Runtime
         await client.run("adder", "go")
 
     turn = "invoke_agent adder"
-    assert traces.tree() == [*((name, turn) for name in ("directory", "chat adder", "rules", "execute_tool add", "chat adder")), (turn, None)]
+    assert traces.tree() == [
+        *(
+            (name, turn)
+            for name in ("directory", "chat adder", "rules", "execute_tool add", "chat adder")
+        ),
+        (turn, None),
+    ]
 
 
 @pytest.mark.accepts("O8")
 async def test_turn_goes_on_in_the_trace_of_its_caller(runtime: Runtime, traces: Traces) -> None:
-    """What is current when the turn is started becomes its parent; another turn begins a trace of its own."""
+    """What is current when the turn is started becomes its parent; another turn begins a trace of
+    its own.
+    """
     tracer = trace.get_tracer("caller", tracer_provider=traces.provider)
     async with runtime(traces.worker(AGENT), model=ScriptedModel(says("1"), says("2"))) as client:
         with tracer.start_as_current_span("POST /ask"):
@@ -282,7 +371,12 @@ async def test_turn_goes_on_in_the_trace_of_its_caller(runtime: Runtime, traces:
         await client.run("adder", "second")
 
     turns = [("chat adder", "invoke_agent adder"), ("invoke_agent adder", "POST /ask")]
-    assert traces.tree() == [("POST /ask", None), *turns, ("chat adder", "invoke_agent adder"), ("invoke_agent adder", None)]
+    assert traces.tree() == [
+        ("POST /ask", None),
+        *turns,
+        ("chat adder", "invoke_agent adder"),
+        ("invoke_agent adder", None),
+    ]
     assert (len(trace_ids(traces.spans[:3])), len(trace_ids(traces.spans))) == (1, 2)
 
 
@@ -290,23 +384,44 @@ class Reversing(PayloadCodec):
     """Stands for encryption."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [Payload(metadata={"encoding": b"reversed"}, data=payload.SerializeToString()[::-1]) for payload in payloads]
+        return [
+            Payload(metadata={"encoding": b"reversed"}, data=payload.SerializeToString()[::-1])
+            for payload in payloads
+        ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [Payload.FromString(payload.data[::-1]) if payload.metadata["encoding"] == b"reversed" else payload for payload in payloads]
+        return [
+            (
+                Payload.FromString(payload.data[::-1])
+                if payload.metadata["encoding"] == b"reversed"
+                else payload
+            )
+            for payload in payloads
+        ]
 
 
 async def test_caller_is_found_behind_a_codec(perdure_server: str, traces: Traces) -> None:
     """Workflow and activities decode the memo alike."""
-    client = await Client.connect(perdure_server, data_converter=DataConverter(payload_codec=Reversing()))
-    app = AgentWorker(AGENT, telemetry=traces.telemetry(), providers={"scripted": ScriptedModel(says("3"))}, task_queue=queue())
+    client = await Client.connect(
+        perdure_server, data_converter=DataConverter(payload_codec=Reversing())
+    )
+    app = AgentWorker(
+        AGENT,
+        telemetry=traces.telemetry(),
+        providers={"scripted": ScriptedModel(says("3"))},
+        task_queue=queue(),
+    )
     async with app.running(client):
         turns = RecordingClient(client, app.task_queue)
         with traces.provider.get_tracer("caller").start_as_current_span("caller"):
             turn = await turns.start("adder", "go")
         await turn.result()
 
-    assert traces.tree() == [("caller", None), ("chat adder", "invoke_agent adder"), ("invoke_agent adder", "caller")]
+    assert traces.tree() == [
+        ("caller", None),
+        ("chat adder", "invoke_agent adder"),
+        ("invoke_agent adder", "caller"),
+    ]
 
 
 def queue() -> str:
@@ -324,18 +439,31 @@ async def test_each_attempt_of_a_model_call_has_its_span(runtime: Runtime, trace
         await client.run("adder", "go")
 
     first, second, turn = traces.spans
-    assert [status(span) for span in traces.spans] == [("ERROR", "LLM_UNAVAILABLE", "LLM_UNAVAILABLE"), *[("UNSET", None, None)] * 2]
-    assert [(span.name, attributes(span)["perdure.attempt"], attributes(span)["perdure.event_id"]) for span in (first, second)] == [
-        ("chat adder", 1, "llm_call/step-1"),
-        ("chat adder", 2, "llm_call/step-1.try-2"),
+    assert [status(span) for span in traces.spans] == [
+        ("ERROR", "LLM_UNAVAILABLE", "LLM_UNAVAILABLE"),
+        *[("UNSET", None, None)] * 2,
     ]
+    assert [
+        (span.name, attributes(span)["perdure.attempt"], attributes(span)["perdure.event_id"])
+        for span in (first, second)
+    ] == [("chat adder", 1, "llm_call/step-1"), ("chat adder", 2, "llm_call/step-1.try-2")]
     assert attributes(turn)["perdure.model_calls"] == 2
     assert traces.measured("perdure.retries") == [
-        ({"gen_ai.operation.name": "chat", "gen_ai.agent.name": "adder", "gen_ai.provider.name": "scripted", "gen_ai.request.model": "adder"}, 1)
+        (
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.agent.name": "adder",
+                "gen_ai.provider.name": "scripted",
+                "gen_ai.request.model": "adder",
+            },
+            1,
+        )
     ]
 
 
-async def test_tool_that_is_stopped_at_its_timeout_says_so(runtime: Runtime, traces: Traces) -> None:
+async def test_tool_that_is_stopped_at_its_timeout_says_so(
+    runtime: Runtime, traces: Traces
+) -> None:
     """Sync and async alike, though the turn has gone on by then."""
 
     @tool(timeout=timedelta(seconds=1))
@@ -348,7 +476,9 @@ async def test_tool_that_is_stopped_at_its_timeout_says_so(runtime: Runtime, tra
             threading.Event().wait(0.05)
 
     agent = Agent(name="waiter", model="scripted:waiter", tools=[later, sync])
-    async with runtime(traces.worker(agent), model=ScriptedModel(calls(call("later"), call("sync")), says("done"))) as client:
+    async with runtime(
+        traces.worker(agent), model=ScriptedModel(calls(call("later"), call("sync")), says("done"))
+    ) as client:
         report = await client.run("waiter", "go")
         await eventually(lambda: len(traces.spans) == 5, "every span ends")
 
@@ -360,7 +490,9 @@ async def test_tool_that_is_stopped_at_its_timeout_says_so(runtime: Runtime, tra
 
 @pytest.mark.accepts("O8")
 async def test_attempts_on_two_workers_are_in_one_trace(perdure_server: str) -> None:
-    """The first worker stops in the middle of a tool; the second, which knows nothing of it, runs it again and makes the turn's span."""
+    """The first worker stops in the middle of a tool; the second, which knows nothing of it, runs
+    it again and makes the turn's span.
+    """
     client = await Client.connect(perdure_server)
     before, after = Traces(), Traces()
     started = threading.Event()
@@ -375,7 +507,12 @@ async def test_attempts_on_two_workers_are_in_one_trace(perdure_server: str) -> 
     agent = Agent(name="reader", model="scripted:reader", tools=[fetch])
     model = ScriptedModel(calls(call("fetch")), says("done"))
     name = queue()
-    one, two = (AgentWorker(agent, telemetry=each.telemetry(), providers={"scripted": model}, task_queue=name) for each in (before, after))
+    one, two = (
+        AgentWorker(
+            agent, telemetry=each.telemetry(), providers={"scripted": model}, task_queue=name
+        )
+        for each in (before, after)
+    )
     turns = RecordingClient(client, name)
     async with one.running(client, settings=WorkerSettings(grace=timedelta(seconds=0.2))):
         turn = await turns.start("reader", "go")
@@ -395,15 +532,27 @@ async def test_attempts_on_two_workers_are_in_one_trace(perdure_server: str) -> 
         ("chat reader", 1),
         ("invoke_agent reader", None),
     ]
-    assert {span.parent.span_id for span in (*before.spans, *after.spans[:-1]) if span.parent} == {span_id(whole)}
+    assert {span.parent.span_id for span in (*before.spans, *after.spans[:-1]) if span.parent} == {
+        span_id(whole)
+    }
     assert len(trace_ids((*before.spans, *after.spans))) == 1
-    labels = {"gen_ai.operation.name": "execute_tool", "gen_ai.agent.name": "reader", "gen_ai.tool.name": "fetch", "gen_ai.tool.type": "function"}
-    assert (before.measured("perdure.retries"), after.measured("perdure.retries")) == ([], [(labels, 1)])
+    labels = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.agent.name": "reader",
+        "gen_ai.tool.name": "fetch",
+        "gen_ai.tool.type": "function",
+    }
+    assert (before.measured("perdure.retries"), after.measured("perdure.retries")) == (
+        [],
+        [(labels, 1)],
+    )
 
 
 async def test_failed_turn_says_its_error(runtime: Runtime, traces: Traces) -> None:
     """Of the model, and of a turn that never had an agent."""
-    async with runtime(traces.worker(AGENT), model=ScriptedModel(fails(errors.LLMAuthError(SECRET)))) as client:
+    async with runtime(
+        traces.worker(AGENT), model=ScriptedModel(fails(errors.LLMAuthError(SECRET)))
+    ) as client:
         with pytest.raises(errors.LLMAuthError):
             await client.run("adder", "go")
         with pytest.raises(errors.UnknownAgentError):
@@ -415,14 +564,23 @@ async def test_failed_turn_says_its_error(runtime: Runtime, traces: Traces) -> N
         ("invoke_agent nobody", "ERROR", "UNKNOWN_AGENT", "UNKNOWN_AGENT"),
     ]
     failed = {"perdure.outcome": "failed"}
-    model = {"gen_ai.provider.name": "scripted", "gen_ai.agent.name": "adder", "gen_ai.request.model": "adder"}
-    turns = [({**model, **failed, "error.type": "LLM_AUTH"}, 1), ({**failed, "error.type": "UNKNOWN_AGENT"}, 1)]
+    model = {
+        "gen_ai.provider.name": "scripted",
+        "gen_ai.agent.name": "adder",
+        "gen_ai.request.model": "adder",
+    }
+    turns = [
+        ({**model, **failed, "error.type": "LLM_AUTH"}, 1),
+        ({**failed, "error.type": "UNKNOWN_AGENT"}, 1),
+    ]
     assert traces.measured("perdure.turns") == turns
 
 
 async def test_cancelled_turn_has_its_span_too(runtime: Runtime, traces: Traces) -> None:
     """And so has the call that was cancelled with it."""
-    async with runtime(traces.worker(AGENT), model=ScriptedModel(says("late", delay=timedelta(seconds=30)))) as client:
+    async with runtime(
+        traces.worker(AGENT), model=ScriptedModel(says("late", delay=timedelta(seconds=30)))
+    ) as client:
         turn = await client.start("adder", "go")
         async for event in turn.events():
             if "step=1" in str(event.fact):
@@ -443,19 +601,30 @@ async def test_cancelled_turn_has_its_span_too(runtime: Runtime, traces: Traces)
 
 @pytest.mark.accepts("O8", "O9")
 async def test_replay_makes_no_span_and_counts_nothing(perdure_server: str, traces: Traces) -> None:
-    """A worker that caches nothing replays the turn at every step, and a replayer with the same telemetry replays it again."""
+    """A worker that caches nothing replays the turn at every step, and a replayer with the same
+    telemetry replays it again.
+    """
     client = await Client.connect(perdure_server)
     model = ScriptedModel(calls(call("add", a=1, b=2)), calls(call("add", a=1, b=3)), says("7"))
     app = AgentWorker(AGENT, telemetry=traces.telemetry(), providers={"scripted": model})
     name = queue()
-    async with Worker(client, task_queue=name, plugins=[PerdurePlugin(app)], max_cached_workflows=0):
+    async with Worker(
+        client, task_queue=name, plugins=[PerdurePlugin(app)], max_cached_workflows=0
+    ):
         turn = await RecordingClient(client, name).start("adder", "go")
         await turn.result()
     history = await client.get_workflow_handle(turn.id, run_id=turn.run_id).fetch_history()
     interceptor = traces.telemetry().interceptor(client, [])
     await Replayer(workflows=[AgentTurn], interceptors=[interceptor]).replay_workflow(history)
 
-    names = ["chat adder", "execute_tool add", "chat adder", "execute_tool add", "chat adder", "invoke_agent adder"]
+    names = [
+        "chat adder",
+        "execute_tool add",
+        "chat adder",
+        "execute_tool add",
+        "chat adder",
+        "invoke_agent adder",
+    ]
     assert [span.name for span in traces.spans] == names
     assert [count for _, count in traces.measured("perdure.turns")] == [1]
 
@@ -464,26 +633,56 @@ async def test_replay_makes_no_span_and_counts_nothing(perdure_server: str, trac
 
 
 async def test_spans_hold_nothing_of_what_is_said(runtime: Runtime, traces: Traces) -> None:
-    """No prompt, no answer, no arguments, no results, no texts of errors; names, numbers and classes only."""
+    """No prompt, no answer, no arguments, no results, no texts of errors; names, numbers and
+    classes only.
+    """
     await talk(runtime, AgentWorker(TALKER, telemetry=Telemetry(tracer_provider=traces.provider)))
 
     assert "swordfish" not in "".join(span.to_json() for span in traces.spans)
 
 
-async def test_what_is_said_is_in_the_spans_if_that_is_wanted(runtime: Runtime, traces: Traces) -> None:
+async def test_what_is_said_is_in_the_spans_if_that_is_wanted(
+    runtime: Runtime, traces: Traces
+) -> None:
     """As JSON, in the shapes of the conventions."""
     await talk(runtime, traces.worker(TALKER, content=True))
 
     first, echo, last = (attributes(traces.spans[index]) for index in (0, 1, 3))
-    said = {key: json.loads(value) for key, value in last.items() if isinstance(value, str) and value.startswith("[")}
-    request = {"type": "tool_call", "id": "c1", "name": "echo", "arguments": json.dumps({"text": SECRET})}
+    said = {
+        key: json.loads(value)
+        for key, value in last.items()
+        if isinstance(value, str) and value.startswith("[")
+    }
+    request = {
+        "type": "tool_call",
+        "id": "c1",
+        "name": "echo",
+        "arguments": json.dumps({"text": SECRET}),
+    }
     assert said["gen_ai.system_instructions"] == [{"type": "text", "content": SECRET}]
-    assert said["gen_ai.output.messages"] == [{"role": "assistant", "parts": [{"type": "text", "content": SECRET}], "finish_reason": "stop"}]
-    assert [message["role"] for message in said["gen_ai.input.messages"]] == ["user", "assistant", "tool"]
+    assert said["gen_ai.output.messages"] == [
+        {
+            "role": "assistant",
+            "parts": [{"type": "text", "content": SECRET}],
+            "finish_reason": "stop",
+        }
+    ]
+    assert [message["role"] for message in said["gen_ai.input.messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+    ]
     assert said["gen_ai.input.messages"][1]["parts"][0] == request
-    assert said["gen_ai.input.messages"][2]["parts"][0] == {"type": "tool_call_response", "id": "c1", "response": SECRET}
+    assert said["gen_ai.input.messages"][2]["parts"][0] == {
+        "type": "tool_call_response",
+        "id": "c1",
+        "response": SECRET,
+    }
     assert json.loads(first["gen_ai.output.messages"])[0]["parts"][0] == request
-    assert (echo["gen_ai.tool.call.arguments"], echo["gen_ai.tool.call.result"]) == (request["arguments"], SECRET)
+    assert (echo["gen_ai.tool.call.arguments"], echo["gen_ai.tool.call.result"]) == (
+        request["arguments"],
+        SECRET,
+    )
 
 
 @tool
@@ -503,7 +702,10 @@ TALKER = Agent(name="talker", instructions=SECRET, model="scripted:talker", tool
 
 async def talk(runtime: Runtime, app: AgentWorker) -> None:
     """A turn in which everything that is said holds the secret."""
-    model = ScriptedModel(calls(call("echo", call_id="c1", text=SECRET), call("fail", call_id="c2", text=SECRET)), says(SECRET))
+    model = ScriptedModel(
+        calls(call("echo", call_id="c1", text=SECRET), call("fail", call_id="c2", text=SECRET)),
+        says(SECRET),
+    )
     async with runtime(app, model=model) as client:
         await client.run("talker", SECRET)
 
@@ -514,12 +716,19 @@ async def talk(runtime: Runtime, app: AgentWorker) -> None:
 @pytest.mark.accepts("O9")
 async def test_metrics_are_by_agent_and_model(runtime: Runtime, traces: Traces) -> None:
     """Tokens and durations of calls; duration, cost, steps and outcomes of turns."""
-    model = ScriptedModel(calls(call("add", a=1, b=2), usage=USAGE), says("3", usage=USAGE), says("4", usage=USAGE))
+    model = ScriptedModel(
+        calls(call("add", a=1, b=2), usage=USAGE), says("3", usage=USAGE), says("4", usage=USAGE)
+    )
     async with runtime(traces.worker(AGENT), model=model) as client:
         await client.run("adder", "go")
         await client.run("adder", "go")
 
-    turn = {"gen_ai.agent.name": "adder", "gen_ai.provider.name": "scripted", "gen_ai.request.model": "adder", "perdure.outcome": "completed"}
+    turn = {
+        "gen_ai.agent.name": "adder",
+        "gen_ai.provider.name": "scripted",
+        "gen_ai.request.model": "adder",
+        "perdure.outcome": "completed",
+    }
     chat = {
         "gen_ai.operation.name": "chat",
         "gen_ai.agent.name": "adder",
@@ -527,7 +736,12 @@ async def test_metrics_are_by_agent_and_model(runtime: Runtime, traces: Traces) 
         "gen_ai.request.model": "adder",
         "gen_ai.response.model": "scripted",
     }
-    add_call = {"gen_ai.operation.name": "execute_tool", "gen_ai.agent.name": "adder", "gen_ai.tool.name": "add", "gen_ai.tool.type": "function"}
+    add_call = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.agent.name": "adder",
+        "gen_ai.tool.name": "add",
+        "gen_ai.tool.type": "function",
+    }
     assert traces.measured("gen_ai.client.token.usage") == [
         ({**chat, "gen_ai.token.type": "input"}, 30),
         ({**chat, "gen_ai.token.type": "output"}, 15),
@@ -537,17 +751,23 @@ async def test_metrics_are_by_agent_and_model(runtime: Runtime, traces: Traces) 
     assert traces.measured("perdure.turns") == [(turn, 2)]
     assert traces.measured("perdure.turn.steps") == [(turn, 3)]
     assert traces.measured("perdure.turn.cost") == [(turn, pytest.approx(0.045))]
-    assert [(labels, seconds > 0) for labels, seconds in traces.measured("perdure.turn.duration")] == [(turn, True)]
+    assert [
+        (labels, seconds > 0) for labels, seconds in traces.measured("perdure.turn.duration")
+    ] == [(turn, True)]
     assert traces.measured("perdure.retries") == []
 
 
 async def test_metrics_need_no_spans(runtime: Runtime, traces: Traces) -> None:
     """Nor spans metrics."""
     counting = Telemetry(meter_provider=traces.telemetry().meter_provider)
-    async with runtime(AgentWorker(AGENT, telemetry=counting), model=ScriptedModel(says("3"))) as client:
+    async with runtime(
+        AgentWorker(AGENT, telemetry=counting), model=ScriptedModel(says("3"))
+    ) as client:
         await client.run("adder", "go")
     tracing = Telemetry(tracer_provider=traces.provider)
-    async with runtime(AgentWorker(AGENT, telemetry=tracing), model=ScriptedModel(says("3"))) as client:
+    async with runtime(
+        AgentWorker(AGENT, telemetry=tracing), model=ScriptedModel(says("3"))
+    ) as client:
         await client.run("adder", "go")
 
     assert [count for _, count in traces.measured("perdure.turns")] == [1]
@@ -558,20 +778,29 @@ async def test_metrics_need_no_spans(runtime: Runtime, traces: Traces) -> None:
 
 
 async def test_trace_is_sampled_whole_or_not_at_all(runtime: Runtime) -> None:
-    """The sampler looks at the trace's id alone, so every process decides the same, and a turn has all of its spans or none."""
+    """The sampler looks at the trace's id alone, so every process decides the same, and a turn has
+    all of its spans or none.
+    """
     traces = Traces(ParentBased(TraceIdRatioBased(0.5)))
-    model = ScriptedModel(*[reply for _ in range(8) for reply in (calls(call("add", a=1, b=2)), says("3"))])
+    model = ScriptedModel(
+        *[reply for _ in range(8) for reply in (calls(call("add", a=1, b=2)), says("3"))]
+    )
     async with runtime(traces.worker(AGENT), model=model) as client:
         for number in range(8):
             await client.run("adder", "go", id=f"{queue()}-{number}")
 
     whole = ["chat adder", "execute_tool add", "chat adder", "invoke_agent adder"]
-    by_trace = [[span.name for span in traces.spans if ids(span).trace_id == found] for found in trace_ids(traces.spans)]
+    by_trace = [
+        [span.name for span in traces.spans if ids(span).trace_id == found]
+        for found in trace_ids(traces.spans)
+    ]
     assert all(names == whole for names in by_trace)
     assert [count for _, count in traces.measured("perdure.turns")] == [8]
 
 
-async def test_caller_that_is_not_sampled_has_no_spans_of_its_turns(runtime: Runtime, traces: Traces) -> None:
+async def test_caller_that_is_not_sampled_has_no_spans_of_its_turns(
+    runtime: Runtime, traces: Traces
+) -> None:
     """What the caller decided goes for the whole trace."""
     off = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     async with runtime(traces.worker(AGENT), model=ScriptedModel(says("3"))) as client:
@@ -588,18 +817,20 @@ async def test_caller_that_is_not_sampled_has_no_spans_of_its_turns(runtime: Run
 async def test_worker_without_telemetry_never_imports_opentelemetry(perdure_server: str) -> None:
     """A whole turn, in a fresh process."""
     code = (
-        "import asyncio, sys\n"
-        "from perdure import Agent\n"
-        "from perdure.testing import ScriptedModel, local_runtime, says\n"
-        "async def main():\n"
-        "    agent = Agent(name='adder', model='scripted:adder')\n"
-        "    async with local_runtime(agent, model=ScriptedModel(says('3')), address=sys.argv[1]) as client:\n"
-        "        print((await client.run('adder', 'go')).output, 'opentelemetry' in sys.modules, flush=True)\n"
-        "        __import__('os')._exit(0)\n"
-        "asyncio.run(main())\n"
+        "import asyncio, sys\nfrom perdure import Agent\nfrom perdure.testing import ScriptedModel,"
+        " local_runtime, says\nasync def main():\n    agent = Agent(name='adder',"
+        " model='scripted:adder')\n    async with local_runtime(agent,"
+        " model=ScriptedModel(says('3')), address=sys.argv[1]) as client:\n        print((await"
+        " client.run('adder', 'go')).output, 'opentelemetry' in sys.modules, flush=True)\n       "
+        " __import__('os')._exit(0)\nasyncio.run(main())\n"
     )
     done = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", code, perdure_server], capture_output=True, text=True, check=False, timeout=60
+        subprocess.run,
+        [sys.executable, "-c", code, perdure_server],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
     assert done.stdout.split() == ["3", "False"], done.stderr
@@ -646,7 +877,12 @@ async def run_as_ever(runtime: Runtime, telemetry: Telemetry) -> AgentReport:
     model = ScriptedModel(calls(call("add", a=1, b=2)), says("3"))
     async with runtime(AgentWorker(AGENT, telemetry=telemetry), model=model) as client:
         report = await client.run("adder", "go")
-    assert (report.outcome, report.output, report.model_calls, report.tool_calls) == (Outcome.COMPLETED, "3", 2, 1)
+    assert (report.outcome, report.output, report.model_calls, report.tool_calls) == (
+        Outcome.COMPLETED,
+        "3",
+        2,
+        1,
+    )
     return report
 
 
@@ -669,22 +905,30 @@ async def test_collector_that_fails_changes_nothing(runtime: Runtime) -> None:
     await run_as_ever(runtime, Telemetry(tracer_provider=to(SimpleSpanProcessor(Raising()))))
 
 
-async def test_broken_telemetry_changes_nothing(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+async def test_broken_telemetry_changes_nothing(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is logged, for each span."""
     await run_as_ever(runtime, Telemetry(tracer_provider=to(Broken())))
 
-    assert {record.message for record in caplog.records if record.name == "perdure"} == {"telemetry failed; the turn goes on"}
+    assert {record.message for record in caplog.records if record.name == "perdure"} == {
+        "telemetry failed; the turn goes on"
+    }
 
 
 # --- by the environment
 
 
 async def run_in_a_process(address: str, **environment: str) -> tuple[str, str]:
-    """The outcome of a turn by `perdure worker` with this environment, and what the worker said until SIGTERM had ended it."""
+    """The outcome of a turn by `perdure worker` with this environment, and what the worker said
+    until SIGTERM had ended it.
+    """
     name = queue()
     arguments = ["-m", "perdure", "worker", "perdure.worker.librarian:make", "--address", address]
     known = {**os.environ, "PERDURE_TASK_QUEUE": name, "PERDURE_GRACE_S": "5", **environment}
-    worker = await asyncio.create_subprocess_exec(sys.executable, *arguments, env=known, stderr=asyncio.subprocess.PIPE)
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, env=known, stderr=asyncio.subprocess.PIPE
+    )
     try:
         client = RecordingClient(await Client.connect(address), name)
         report = await client.run("librarian", "What does a step cost?")
@@ -729,13 +973,18 @@ def closed_port() -> str:
 
 
 needs_exporter = pytest.mark.skipif(
-    importlib.util.find_spec("opentelemetry.exporter") is None, reason="perdure[otlp] is not installed: no exporter to test with"
+    importlib.util.find_spec("opentelemetry.exporter") is None,
+    reason="perdure[otlp] is not installed: no exporter to test with",
 )
 
 
 @needs_exporter
-async def test_environment_is_enough_to_export(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An endpoint in the environment: spans and metrics are sent, and what is left when the worker stops, too."""
+async def test_environment_is_enough_to_export(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endpoint in the environment: spans and metrics are sent, and what is left when the worker
+    stops, too.
+    """
     with collector() as (endpoint, posted):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         async with otlp.from_environment() as telemetry:
@@ -757,7 +1006,11 @@ async def test_worker_on_the_command_line_exports_by_its_environment(perdure_ser
 @pytest.mark.slow
 async def test_worker_on_the_command_line_runs_without_an_exporter(perdure_server: str) -> None:
     """It names what is missing, and works."""
-    outcome, said = await run_in_a_process(perdure_server, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
+    outcome, said = await run_in_a_process(
+        perdure_server,
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1",
+        OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+    )
 
     assert outcome == "completed"
     assert "no spans and metrics: the environment asks for OTLP, but No module named" in said
@@ -766,8 +1019,12 @@ async def test_worker_on_the_command_line_runs_without_an_exporter(perdure_serve
 
 @pytest.mark.slow
 @needs_exporter
-async def test_unreachable_collector_changes_nothing(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, closed_port: str) -> None:
-    """Nothing listens there: the turn ends as ever, and the worker waits five seconds at most when it stops."""
+async def test_unreachable_collector_changes_nothing(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, closed_port: str
+) -> None:
+    """Nothing listens there: the turn ends as ever, and the worker waits five seconds at most when
+    it stops.
+    """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", closed_port)
     loop = asyncio.get_running_loop()
     async with otlp.from_environment() as telemetry:
@@ -779,8 +1036,12 @@ async def test_unreachable_collector_changes_nothing(runtime: Runtime, monkeypat
     assert loop.time() - stopped < 7
 
 
-async def test_missing_exporter_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The worker runs without telemetry; the log names the extra, or the protocol that nobody speaks."""
+async def test_missing_exporter_is_said_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker runs without telemetry; the log names the extra, or the protocol that nobody
+    speaks.
+    """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     found = []
     for protocol in ("grpc", "http/json"):

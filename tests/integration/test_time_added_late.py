@@ -15,7 +15,9 @@ from ..conftest import RecordingClient, Runtime
 from .spending import SHORT, SOON_S, app
 
 
-async def test_time_that_is_added_while_a_call_is_being_stopped_is_time_for_that_call(runtime: Runtime) -> None:
+async def test_time_that_is_added_while_a_call_is_being_stopped_is_time_for_that_call(
+    runtime: Runtime,
+) -> None:
     """It is not run a second time beside itself; when it has ended, the turn goes on."""
     let_go, runs = threading.Event(), []
 
@@ -31,7 +33,9 @@ async def test_time_that_is_added_while_a_call_is_being_stopped_is_time_for_that
         turn = await client.start("spender", "go", budget=Budget(time=SHORT))
         try:
             async with asyncio.timeout(SOON_S):
-                while EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in await kinds(client, turn.id):  # noqa: ASYNC110 - history is polled
+                while EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in await kinds(  # noqa: ASYNC110 - history is polled
+                    client, turn.id
+                ):
                     await asyncio.sleep(0.05)
             await turn.add_budget(Budget(time=timedelta(minutes=2)))
             await asyncio.sleep(2)
@@ -44,4 +48,7 @@ async def test_time_that_is_added_while_a_call_is_being_stopped_is_time_for_that
 
 async def kinds(client: RecordingClient, turn_id: str) -> list[int]:
     """The kinds of a turn's events so far."""
-    return [event.event_type for event in (await client.temporal.get_workflow_handle(turn_id).fetch_history()).events]
+    return [
+        event.event_type
+        for event in (await client.temporal.get_workflow_handle(turn_id).fetch_history()).events
+    ]

@@ -10,7 +10,16 @@ import pytest
 from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
 from perdure.clients import AgentClient, Turn
 from perdure.errors import LLMUnavailableError
-from perdure.testing import ByTask, ScriptedModel, call, calls, fails, local_runtime, says, skip_time
+from perdure.testing import (
+    ByTask,
+    ScriptedModel,
+    call,
+    calls,
+    fails,
+    local_runtime,
+    says,
+    skip_time,
+)
 from perdure.worker.dev_server import DevServer
 
 from ..conftest import Runtime
@@ -34,9 +43,19 @@ async def waiting(client: AgentClient, task: str) -> Turn:
 
 
 @pytest.mark.accepts("P24")
-async def test_approval_expires_in_the_time_that_is_skipped_and_in_no_other_turn(runtime: Runtime) -> None:
-    """After 23 of its 24 hours it waits; after two more the model is told. The other turn can still be approved."""
-    model = ByTask({"Pay.": ScriptedModel(ASKS, says("nobody came")), "Pay too.": ScriptedModel(ASKS, says("done"))})
+async def test_approval_expires_in_the_time_that_is_skipped_and_in_no_other_turn(
+    runtime: Runtime,
+) -> None:
+    """After 23 of its 24 hours it waits; after two more the model is told.
+
+    The other turn can still be approved.
+    """
+    model = ByTask(
+        {
+            "Pay.": ScriptedModel(ASKS, says("nobody came")),
+            "Pay too.": ScriptedModel(ASKS, says("done")),
+        }
+    )
     async with runtime(CLERK, model=model) as client:
         turn, other = await waiting(client, "Pay."), await waiting(client, "Pay too.")
         await skip_time(client, turn, timedelta(hours=23))
@@ -52,7 +71,10 @@ async def test_approval_expires_in_the_time_that_is_skipped_and_in_no_other_turn
     assert still.state == "waiting"
     assert "nobody approved it within 1 day" in report.steps[0].results[0].content
     assert timedelta(hours=24) < report.duration < timedelta(hours=26)
-    assert (approved.steps[0].results[0].content, approved.duration < timedelta(hours=1)) == ("paid 5", True)
+    assert (approved.steps[0].results[0].content, approved.duration < timedelta(hours=1)) == (
+        "paid 5",
+        True,
+    )
 
 
 @pytest.mark.accepts("P24")
@@ -74,7 +96,9 @@ async def test_budget_of_time_is_over_in_the_time_that_is_skipped(runtime: Runti
     away = fails(LLMUnavailableError("away", context={"retry_after_s": 100}))
     patient = replace(CLERK, model_retry=ModelRetryPolicy())
     async with runtime(patient, model=ScriptedModel(away, away, says("too late"))) as client:
-        turn = await client.start("clerk", "Are you there?", budget=Budget(time=timedelta(minutes=3)))
+        turn = await client.start(
+            "clerk", "Are you there?", budget=Budget(time=timedelta(minutes=3))
+        )
         await skip_time(client, turn, timedelta(minutes=2))
         with pytest.raises(errors.TurnBudgetExceededError) as raised:
             await turn.result()
@@ -90,5 +114,7 @@ async def test_server_that_does_not_skip_time_is_refused_with_the_option_that_it
         local_runtime(CLERK, model=ScriptedModel(ASKS), address=server.address.address) as client,
     ):
         turn = await client.start("clerk", "Pay.")
-        with pytest.raises(errors.ConfigurationError, match=r"frontend\.WorkflowTimeSkippingEnabled=true"):
+        with pytest.raises(
+            errors.ConfigurationError, match=r"frontend\.WorkflowTimeSkippingEnabled=true"
+        ):
             await skip_time(client, turn, timedelta(hours=1))

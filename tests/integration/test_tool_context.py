@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure import (
-    Agent,
-    ToolContext,
-    tool,
-)
+from perdure import Agent, ToolContext, tool
 from perdure.testing import ScriptedModel, call, calls, says
 
 from ..conftest import RecordingClient, Run, Runtime
@@ -21,7 +17,9 @@ from .tooling import results_of
 
 @pytest.mark.accepts("T12")
 async def test_context_is_injected_and_hidden_from_the_model(runtime: Runtime) -> None:
-    """Turn, call, attempt, labels, deps and a key of 32 hexadecimal digits, in sync and async tools."""
+    """Turn, call, attempt, labels, deps and a key of 32 hexadecimal digits, in sync and async
+    tools.
+    """
     seen: list[ToolContext[str]] = []
 
     @tool
@@ -35,7 +33,10 @@ async def test_context_is_injected_and_hidden_from_the_model(runtime: Runtime) -
         return word
 
     agent = Agent(name="clerk", model="scripted:x", tools=[note, keep])
-    model = ScriptedModel(calls(call("note", call_id="c1", word="a"), call("keep", call_id="c2", word="b")), says("done"))
+    model = ScriptedModel(
+        calls(call("note", call_id="c1", word="a"), call("keep", call_id="c2", word="b")),
+        says("done"),
+    )
 
     async with runtime(agent, model=model, deps="shelf") as client:
         await client.run(agent, "go", id="note-1", labels={"team": "maths"})
@@ -45,12 +46,16 @@ async def test_context_is_injected_and_hidden_from_the_model(runtime: Runtime) -
         ("note-1", "c2", 1, {"team": "maths"}, "shelf"),
     ]
     assert all(len(ctx.idempotency_key) == 32 and int(ctx.idempotency_key, 16) for ctx in seen)
-    assert [item.parameters["properties"] for item in model.requests[0].tools] == [{"word": {"type": "string"}}] * 2
+    assert [item.parameters["properties"] for item in model.requests[0].tools] == [
+        {"word": {"type": "string"}}
+    ] * 2
 
 
 @pytest.mark.accepts("T12")
 async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> None:
-    """Equal calls of one turn differ, and so does the same call of a turn that is started anew under its id."""
+    """Equal calls of one turn differ, and so does the same call of a turn that is started anew
+    under its id.
+    """
     keys: list[str] = []
 
     @tool
@@ -59,7 +64,11 @@ async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> 
         return "paid"
 
     agent = Agent(name="clerk", model="scripted:x", tools=[pay], on_loop="ignore")
-    script = [calls(call("pay", amount=1), call("pay", amount=1)), calls(call("pay", amount=1)), says("done")]
+    script = [
+        calls(call("pay", amount=1), call("pay", amount=1)),
+        calls(call("pay", amount=1)),
+        says("done"),
+    ]
 
     async with runtime(agent, model=ScriptedModel(*script, *script)) as client:
         await client.run(agent, "go", id="pay-1")
@@ -69,7 +78,9 @@ async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> 
 
 
 @pytest.mark.accepts("T12")
-async def test_tool_reads_a_secret_from_the_environment_of_the_worker(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tool_reads_a_secret_from_the_environment_of_the_worker(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that is missing is an error result that names the variable."""
     monkeypatch.setenv("SHELF_KEY", "k-123")
     seen: list[str] = []
@@ -79,9 +90,14 @@ async def test_tool_reads_a_secret_from_the_environment_of_the_worker(run: Run, 
         seen.append(ctx.secret(name))
         return "open"
 
-    results = await results_of(run, call("unlock", name="SHELF_KEY"), call("unlock", name="SHELF_KEY_2"), tools=[unlock])
+    results = await results_of(
+        run, call("unlock", name="SHELF_KEY"), call("unlock", name="SHELF_KEY_2"), tools=[unlock]
+    )
 
-    message = "unlock failed: ConfigurationError: the environment variable SHELF_KEY_2 is not set; the worker needs it"
+    message = (
+        "unlock failed: ConfigurationError: the environment variable SHELF_KEY_2 is not set; the"
+        " worker needs it"
+    )
     assert results == [("open", False), (message, True)]
     assert seen == ["k-123"]
 
@@ -89,7 +105,9 @@ async def test_tool_reads_a_secret_from_the_environment_of_the_worker(run: Run, 
 @pytest.mark.accepts("T12")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_heartbeat_of_a_tool_is_seen_while_it_runs(runtime: Runtime, kind: str) -> None:
-    """The note that it leaves is what Temporal shows of the pending activity, and Perdure's own heartbeats keep it."""
+    """The note that it leaves is what Temporal shows of the pending activity, and Perdure's own
+    heartbeats keep it.
+    """
     over = threading.Event()
 
     @tool(name="sync")
@@ -142,11 +160,15 @@ async def test_heartbeat_works_from_a_thread_that_the_tool_made(run: Run) -> Non
 
 async def _heartbeat(client: RecordingClient, turn_id: str) -> list[Any]:
     description = await client.temporal.get_workflow_handle(turn_id).describe()
-    details = [item.heartbeat_details.payloads for item in description.raw_description.pending_activities]
+    details = [
+        item.heartbeat_details.payloads for item in description.raw_description.pending_activities
+    ]
     return await client.temporal.data_converter.decode(details[0]) if details and details[0] else []
 
 
-async def _until(read: Callable[[], Awaitable[object]], value: object, within_s: float = 10.0) -> None:
+async def _until(
+    read: Callable[[], Awaitable[object]], value: object, within_s: float = 10.0
+) -> None:
     deadline = time.monotonic() + within_s
     while (seen := await read()) != value:
         assert time.monotonic() < deadline, f"{seen!r} is not {value!r} within {within_s:g} s"
@@ -164,7 +186,12 @@ async def test_heartbeat_that_is_no_json_or_too_long_fails_in_the_tool(run: Run)
         ctx.heartbeat("x" * 5_000 if kind == "long" else object())  # type: ignore[arg-type]
         return "never"
 
-    results = await results_of(run, call("beats", kind="long"), call("beats", kind="object"), tools=[beats])
+    results = await results_of(
+        run, call("beats", kind="long"), call("beats", kind="object"), tools=[beats]
+    )
 
     assert ran == ["long", "object"]
-    assert [(content.startswith("beats failed: ValueError: "), is_error) for content, is_error in results] == [(True, True), (True, True)]
+    assert [
+        (content.startswith("beats failed: ValueError: "), is_error)
+        for content, is_error in results
+    ] == [(True, True), (True, True)]

@@ -9,15 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from perdure import (
-    Agent,
-    AgentReport,
-    Registry,
-    errors,
-    tool,
-)
-from perdure.facts import Key, Scheduled
+from perdure import Agent, AgentReport, Registry, errors, tool
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import Key, Scheduled
 
 from ..conftest import RecordingClient, Run, Runtime, eventually
 from .tooling import add, results_of
@@ -52,7 +46,9 @@ async def test_sync_tools_run_in_threads_and_async_tools_on_a_loop_of_their_own(
 
 @pytest.mark.accepts("T11")
 async def test_tool_is_stopped_at_its_own_timeout(run: Run) -> None:
-    """Sync and async: the model is told after how long, the function is interrupted, and the next call runs."""
+    """Sync and async: the model is told after how long, the function is interrupted, and the next
+    call runs.
+    """
     stopped: list[str] = []
 
     @tool(timeout=timedelta(seconds=1))
@@ -66,7 +62,9 @@ async def test_tool_is_stopped_at_its_own_timeout(run: Run) -> None:
         finally:
             stopped.append("async")
 
-    results = await results_of(run, call("sync"), call("later"), call("add", a=2, b=3), tools=[sync, later, add])
+    results = await results_of(
+        run, call("sync"), call("later"), call("add", a=2, b=3), tools=[sync, later, add]
+    )
     await eventually(lambda: len(stopped) == 2, "both are interrupted")
 
     too_long = "stopped because it took longer than 1 s; whether it took effect is unknown"
@@ -103,7 +101,9 @@ async def test_cancel_stops_a_tool_in_flight(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("T11", "T18")
-async def test_async_tool_whose_name_a_sync_tool_of_another_agent_has_is_stopped_too(runtime: Runtime) -> None:
+async def test_async_tool_whose_name_a_sync_tool_of_another_agent_has_is_stopped_too(
+    runtime: Runtime,
+) -> None:
     """One activity serves both kinds, and a cancel must still reach the coroutine within seconds."""
     started, stopped = list[str](), list[str]()
 
@@ -118,7 +118,10 @@ async def test_async_tool_whose_name_a_sync_tool_of_another_agent_has_is_stopped
         finally:
             stopped.append("async")
 
-    agents = [Agent(name="first", model="scripted:x", tools=[sync]), Agent(name="second", model="scripted:x", tools=[later])]
+    agents = [
+        Agent(name="first", model="scripted:x", tools=[sync]),
+        Agent(name="second", model="scripted:x", tools=[later]),
+    ]
 
     async with runtime(Registry(agents), model=ScriptedModel(calls(call("work")))) as client:
         [report] = await _cancelled_once(client, agents[1:], lambda: len(started) == 1)
@@ -129,8 +132,12 @@ async def test_async_tool_whose_name_a_sync_tool_of_another_agent_has_is_stopped
 
 
 @pytest.mark.accepts("T21")
-async def test_tool_that_blocks_does_not_repeat_the_model_call_of_another_turn(runtime: Runtime) -> None:
-    """Longer than the heartbeat timeout of 5 s, in a thread and on the loop of the tools, beside a model that thinks as long."""
+async def test_tool_that_blocks_does_not_repeat_the_model_call_of_another_turn(
+    runtime: Runtime,
+) -> None:
+    """Longer than the heartbeat timeout of 5 s, in a thread and on the loop of the tools, beside a
+    model that thinks as long.
+    """
     blocking: list[str] = []
 
     @tool
@@ -157,7 +164,9 @@ async def test_tool_that_blocks_does_not_repeat_the_model_call_of_another_turn(r
         reports = [await turn.result() for turn in turns]
 
     assert (thought.output, thought.model_calls, slow.call_count) == ("thought", 1, 1)
-    assert [(report.steps[0].results[0].content, report.model_calls) for report in reports] == [("awake", 2)] * 2
+    assert [(report.steps[0].results[0].content, report.model_calls) for report in reports] == [
+        ("awake", 2)
+    ] * 2
     assert sorted(blocking) == ["async", "sync"]
 
 
@@ -169,7 +178,9 @@ def _sleep_until_stopped(stopped: list[str]) -> None:
         stopped.append("sync")
 
 
-async def _cancelled_once(client: RecordingClient, agents: list[Agent], ready: Callable[[], bool]) -> list[AgentReport]:
+async def _cancelled_once(
+    client: RecordingClient, agents: list[Agent], ready: Callable[[], bool]
+) -> list[AgentReport]:
     """The reports of turns that are cancelled when `ready`."""
     turns = [await client.start(agent, "go") for agent in agents]
     await eventually(ready, "the tools run")
@@ -186,7 +197,9 @@ async def _cancelled_once(client: RecordingClient, agents: list[Agent], ready: C
 
 @pytest.mark.accepts("T11")
 async def test_tool_that_does_not_stop_is_named_in_the_report(runtime: Runtime) -> None:
-    """An async tool that swallows its cancel is still running when the turn ends, and the report says so."""
+    """An async tool that swallows its cancel is still running when the turn ends, and the report
+    says so.
+    """
     begun, free = threading.Event(), threading.Event()
 
     @tool

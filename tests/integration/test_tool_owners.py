@@ -1,4 +1,6 @@
-"""Which tool runs: two of one name, tools that changed or came later, and those that factories make."""
+"""Which tool runs: two of one name, tools that changed or came later, and those that factories
+make.
+"""
 
 import asyncio
 import gc
@@ -11,21 +13,12 @@ import pytest
 from temporalio import activity
 from temporalio.worker import Worker
 
-from perdure import (
-    Agent,
-    Outcome,
-    Registry,
-    Toolbox,
-    TurnInfo,
-    UserMessage,
-    errors,
-    tool,
-)
-from perdure.activities.connection import connect
-from perdure.activities.models import ModelRequest
+from perdure import Agent, Outcome, Registry, Toolbox, TurnInfo, UserMessage, errors, tool
+from perdure.activities.provider import ModelRequest
+from perdure.agents.tools import Tool
+from perdure.temporal.connect import connect
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.tools import Tool
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker, PerdurePlugin
 from perdure.worker.settings import WorkerSettings
 
@@ -33,7 +26,8 @@ from ..conftest import RecordingClient, Runtime, eventually
 from .tooling import add
 
 MISFIT = (
-    "changed was not called: it has changed since this turn began, and the arguments do not fit it: loud: Field required. Its arguments are "
+    "changed was not called: it has changed since this turn began, and the arguments do not fit it:"
+    " loud: Field required. Its arguments are "
     'now: {"additionalProperties":false,"properties":{"word":{"type":"string"},"loud":{"type":"boolean"}},"required":["word","loud"],'
     '"type":"object"}'
 )
@@ -66,7 +60,10 @@ async def test_two_agents_with_different_tools_of_one_name_run_their_own(runtime
     async def in_drawers(drawer: int) -> str:
         return f"drawer {drawer}"
 
-    agents = [Agent(name="reader", model="scripted:x", tools=[in_books]), Agent(name="clerk", model="scripted:x", tools=[in_drawers])]
+    agents = [
+        Agent(name="reader", model="scripted:x", tools=[in_books]),
+        Agent(name="clerk", model="scripted:x", tools=[in_drawers]),
+    ]
     models = {
         "reader": ScriptedModel(calls(call("find", word="law")), says("done")),
         "clerk": ScriptedModel(calls(call("find", drawer=4)), says("done")),
@@ -75,8 +72,17 @@ async def test_two_agents_with_different_tools_of_one_name_run_their_own(runtime
     async with runtime(Registry(agents), model=models) as client:
         reports = await asyncio.gather(*(client.run(agent, "go") for agent in agents))
 
-    assert [report.steps[0].results[0].content for report in reports] == ["book about law", "drawer 4"]
-    assert [list(models[name].requests[0].tools[0].parameters["properties"]) for name in models] == [["word"], ["drawer"]]  # type: ignore[arg-type]
+    assert [report.steps[0].results[0].content for report in reports] == [
+        "book about law",
+        "drawer 4",
+    ]
+    assert [
+        list(models[name].requests[0].tools[0].parameters["properties"])  # type: ignore[arg-type]
+        for name in models
+    ] == [
+        ["word"],
+        ["drawer"],
+    ]
 
 
 @pytest.mark.accepts("T18")
@@ -84,7 +90,9 @@ async def test_tool_is_an_activity_of_its_name(runtime: Runtime) -> None:
     """That is what the Temporal UI shows."""
     agent = Agent(name="adder", model="scripted:x", tools=[add])
 
-    async with runtime(agent, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five"))) as client:
+    async with runtime(
+        agent, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
+    ) as client:
         turn = await client.start(agent, "2 + 3?")
         await turn.result()
         types = await _activity_types(client, turn.id)
@@ -93,21 +101,27 @@ async def test_tool_is_an_activity_of_its_name(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("T22")
-async def test_tool_with_the_name_of_another_activity_is_refused_when_the_worker_is_built(perdure_server: str) -> None:
+async def test_tool_with_the_name_of_another_activity_is_refused_when_the_worker_is_built(
+    perdure_server: str,
+) -> None:
     """Both are named, with the way out; no event loop is left behind."""
 
     @activity.defn(name="add")
     async def book_a_sum() -> None: ...
 
     client = await connect(perdure_server)
-    app = AgentWorker(Agent(name="adder", model="scripted:x", tools=[add]), providers={"scripted": ScriptedModel()})
+    app = AgentWorker(
+        Agent(name="adder", model="scripted:x", tools=[add]),
+        providers={"scripted": ScriptedModel()},
+    )
 
     with pytest.raises(errors.ConfigurationError) as caught:
         Worker(client, task_queue="taken", activities=[book_a_sum], plugins=[PerdurePlugin(app)])
 
-    assert caught.value.message == (
-        "the tool 'add' and the worker's activity "
-        "'test_tool_with_the_name_of_another_activity_is_refused_when_the_worker_is_built.<locals>.book_a_sum' have one name; rename one of them"
+    assert (
+        caught.value.message == "the tool 'add' and the worker's activity"
+        " 'test_tool_with_the_name_of_another_activity_is_refused_when_the_worker_is_built.<locals>.book_a_sum'"
+        " have one name; rename one of them"
     )
     del caught
     _collect()
@@ -121,9 +135,15 @@ async def test_name_of_an_activity_of_ours_is_refused_too(perdure_server: str) -
     async def mine() -> None: ...
 
     client = await connect(perdure_server)
-    app = AgentWorker(Agent(name="adder", model="scripted:x", tools=[add]), providers={"scripted": ScriptedModel()})
+    app = AgentWorker(
+        Agent(name="adder", model="scripted:x", tools=[add]),
+        providers={"scripted": ScriptedModel()},
+    )
 
-    with pytest.raises(errors.ConfigurationError, match=r"Perdure's activity 'perdure\.call_model' and the worker's activity '.*mine'"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=r"Perdure's activity 'perdure\.call_model' and the worker's activity '.*mine'",
+    ):
         Worker(client, task_queue="taken", activities=[mine], plugins=[PerdurePlugin(app)])
 
     _collect()
@@ -133,13 +153,23 @@ async def test_name_of_an_activity_of_ours_is_refused_too(perdure_server: str) -
 @pytest.mark.parametrize(
     ("fields", "sources"),
     [
-        ({"toolboxes": [Toolbox("maths", [add]), Toolbox("sums", [add])]}, "toolbox 'maths' and from toolbox 'sums'"),
-        ({"tools": [add], "toolboxes": [Toolbox("maths", [add])]}, "the agent's tools and from toolbox 'maths'"),
+        (
+            {"toolboxes": [Toolbox("maths", [add]), Toolbox("sums", [add])]},
+            "toolbox 'maths' and from toolbox 'sums'",
+        ),
+        (
+            {"tools": [add], "toolboxes": [Toolbox("maths", [add])]},
+            "the agent's tools and from toolbox 'maths'",
+        ),
     ],
     ids=["two boxes", "agent and box"],
 )
-async def test_duplicate_tool_fails_the_turn_before_the_model_is_asked(runtime: Runtime, fields: dict[str, Any], sources: str) -> None:
-    """Tool and both sources are named; the agent came into the registry after the worker had started."""
+async def test_duplicate_tool_fails_the_turn_before_the_model_is_asked(
+    runtime: Runtime, fields: dict[str, Any], sources: str
+) -> None:
+    """Tool and both sources are named; the agent came into the registry after the worker had
+    started.
+    """
     model = ScriptedModel(says("never"))
     registry = Registry()
 
@@ -148,17 +178,32 @@ async def test_duplicate_tool_fails_the_turn_before_the_model_is_asked(runtime: 
         with pytest.raises(errors.DuplicateToolError) as caught:
             await client.run("adder", "2 + 3?")
 
-    assert caught.value.message == f"agent adder: the tool 'add' comes from {sources}; rename one with @tool(name=…), or take toolbox.prefixed(…)"
+    assert (
+        caught.value.message
+        == f"agent adder: the tool 'add' comes from {sources}; rename one with @tool(name=…), or"
+        " take toolbox.prefixed(…)"
+    )
     assert caught.value.report is not None
-    assert (caught.value.report.outcome, caught.value.report.model_calls, model.call_count) == (Outcome.FAILED, 0, 0)
+    assert (caught.value.report.outcome, caught.value.report.model_calls, model.call_count) == (
+        Outcome.FAILED,
+        0,
+        0,
+    )
 
 
 @pytest.mark.accepts("T4")
-async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_is_built(runtime: Runtime) -> None:
+async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_is_built(
+    runtime: Runtime,
+) -> None:
     """Nobody needs to wait for the first turn."""
-    agent = Agent(name="adder", model="scripted:x", tools=[add], toolboxes=[Toolbox("maths", [add])])
+    agent = Agent(
+        name="adder", model="scripted:x", tools=[add], toolboxes=[Toolbox("maths", [add])]
+    )
 
-    with pytest.raises(errors.DuplicateToolError, match="the tool 'add' comes from the agent's tools and from toolbox 'maths'"):
+    with pytest.raises(
+        errors.DuplicateToolError,
+        match="the tool 'add' comes from the agent's tools and from toolbox 'maths'",
+    ):
         async with runtime(agent, model=ScriptedModel()):
             pass
 
@@ -166,8 +211,13 @@ async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_i
 
 
 @pytest.mark.accepts("T20")
-async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(runtime: Runtime) -> None:
-    """Gone, or with other arguments: an error result that names it. Another body is the deployed code, and runs. The next turn has what is there."""
+async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(
+    runtime: Runtime,
+) -> None:
+    """Gone, or with other arguments: an error result that names it.
+
+    Another body is the deployed code, and runs. The next turn has what is there.
+    """
     called: list[str] = []
 
     def before(name: str) -> Tool:
@@ -188,7 +238,9 @@ async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(runt
         called.append("new kept")
         return "new"
 
-    agent = Agent(name="worker", model="scripted:x", tools=[before("gone"), before("changed"), before("kept")])
+    agent = Agent(
+        name="worker", model="scripted:x", tools=[before("gone"), before("changed"), before("kept")]
+    )
     asked = [call(name, word="a") for name in ("gone", "changed", "kept")]
     model = Paused(ScriptedModel(calls(*asked), says("done"), calls(*asked), says("done")))
     registry = Registry([agent])
@@ -200,14 +252,20 @@ async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(runt
         model.go.set()
         running, following = await turn.result(), await client.run(agent, "go")
 
-    assert [(result.name, result.content, result.is_error) for result in running.steps[0].results] == [
-        ("gone", "gone: the deployed worker does not have this tool of agent worker any more", True),
+    assert [
+        (result.name, result.content, result.is_error) for result in running.steps[0].results
+    ] == [
+        (
+            "gone",
+            "gone: the deployed worker does not have this tool of agent worker any more",
+            True,
+        ),
         ("changed", MISFIT, True),
         ("kept", "new", False),
     ]
-    assert [[item.name for item in request.tools] for request in model.model.requests] == [["gone", "changed", "kept"]] * 2 + [
-        ["changed", "kept"]
-    ] * 2
+    assert [[item.name for item in request.tools] for request in model.model.requests] == [
+        ["gone", "changed", "kept"]
+    ] * 2 + [["changed", "kept"]] * 2
     assert [(result.content, result.is_error) for result in following.steps[0].results] == [
         ("There is no tool named 'gone'. The tools are: changed, kept.", True),
         ("changed was not called, its arguments are not valid: loud: Field required", True),
@@ -218,7 +276,9 @@ async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(runt
 
 @pytest.mark.accepts("T20")
 async def test_tool_of_a_replaced_agent_may_change_its_kind(runtime: Runtime) -> None:
-    """Sync when the worker started, async now, and the other way round: the deployed function runs and its result is recorded."""
+    """Sync when the worker started, async now, and the other way round: the deployed function runs
+    and its result is recorded.
+    """
 
     @tool(name="first")
     def first_sync() -> str:
@@ -261,12 +321,21 @@ async def test_tool_added_after_the_worker_started_runs_in_the_next_turn(runtime
         types = await _activity_types(client, turn.id)
 
     assert report.steps[0].results[0].content == "5"
-    assert types == ["perdure.resolve_agent", "perdure.call_model", "perdure.call_sync_tool", "perdure.call_model"]
+    assert types == [
+        "perdure.resolve_agent",
+        "perdure.call_model",
+        "perdure.call_sync_tool",
+        "perdure.call_model",
+    ]
 
 
 @pytest.mark.accepts("T20")
-async def test_worker_of_another_release_without_the_tool_answers_with_an_error_result(perdure_server: str) -> None:
-    """The worker that began the turn is gone while its model thinks; the one that takes over never had the tool's activity."""
+async def test_worker_of_another_release_without_the_tool_answers_with_an_error_result(
+    perdure_server: str,
+) -> None:
+    """The worker that began the turn is gone while its model thinks; the one that takes over never
+    had the tool's activity.
+    """
     client = await connect(perdure_server)
     settings = WorkerSettings(task_queue="test-two-releases", grace=timedelta(milliseconds=100))
     agent = Agent(name="worker", model="scripted:x", tools=[add])
@@ -277,17 +346,24 @@ async def test_worker_of_another_release_without_the_tool_answers_with_an_error_
     async with AgentWorker(agent, providers={"scripted": old}).running(client, settings=settings):
         turn = await recording.start(agent, "2 + 3?")
         await eventually(lambda: old.model.call_count == 1, "the model thinks")
-    async with AgentWorker(replace(agent, tools=[]), providers={"scripted": new}).running(client, settings=settings):
+    async with AgentWorker(replace(agent, tools=[]), providers={"scripted": new}).running(
+        client, settings=settings
+    ):
         report = await turn.result()
 
     [result] = report.steps[0].results
-    assert (result.content, result.is_error) == ("add: it could not be run: the deployed worker does not have this tool", True)
+    assert (result.content, result.is_error) == (
+        "add: it could not be run: the deployed worker does not have this tool",
+        True,
+    )
     assert report.output == "done"
 
 
 @pytest.mark.accepts("D16")
 async def test_factory_is_called_once_a_turn_and_the_tools_it_makes_run(runtime: Runtime) -> None:
-    """With task and labels; sync and async tools that no worker knew before, over several steps and turns at once."""
+    """With task and labels; sync and async tools that no worker knew before, over several steps and
+    turns at once.
+    """
     made: list[TurnInfo] = []
 
     def clerk(info: TurnInfo) -> Agent:
@@ -307,22 +383,30 @@ async def test_factory_is_called_once_a_turn_and_the_tools_it_makes_run(runtime:
     script = [calls(call("look"), call("ask")), calls(call("look")), says("done")]
     teams = ["law", "tax", "art"]
 
-    async with runtime(Registry([clerk]), model={"clerk": _ByTask({team: ScriptedModel(*script) for team in teams})}) as client:
-        turns = [await client.start("clerk", team, id=f"factory-{team}", labels={"team": team}) for team in teams]
+    async with runtime(
+        Registry([clerk]),
+        model={"clerk": _ByTask({team: ScriptedModel(*script) for team in teams})},
+    ) as client:
+        turns = [
+            await client.start("clerk", team, id=f"factory-{team}", labels={"team": team})
+            for team in teams
+        ]
         reports = [await turn.result() for turn in turns]
         types = await _activity_types(client, "factory-law")
 
-    assert sorted((info.turn_id, info.agent, info.task.text, info.labels["team"]) for info in made) == [
-        (f"factory-{team}", "clerk", team, team) for team in sorted(teams)
-    ]
-    assert [[result.content for step in report.steps for result in step.results] for report in reports] == [
-        [f"{team} looked", f"{team} asked", f"{team} looked"] for team in teams
-    ]
+    assert sorted(
+        (info.turn_id, info.agent, info.task.text, info.labels["team"]) for info in made
+    ) == [(f"factory-{team}", "clerk", team, team) for team in sorted(teams)]
+    assert [
+        [result.content for step in report.steps for result in step.results] for report in reports
+    ] == [[f"{team} looked", f"{team} asked", f"{team} looked"] for team in teams]
     assert types[2:4] == ["perdure.call_sync_tool", "perdure.call_tool"]
 
 
 @pytest.mark.accepts("D16")
-async def test_factory_of_a_turn_that_another_process_began_is_called_there_too(perdure_server: str) -> None:
+async def test_factory_of_a_turn_that_another_process_began_is_called_there_too(
+    perdure_server: str,
+) -> None:
     """Task and labels come from the turn's own start, so the tools are the same."""
     made: list[tuple[str, TurnInfo]] = []
 
@@ -344,10 +428,14 @@ async def test_factory_of_a_turn_that_another_process_began_is_called_there_too(
     new = ScriptedModel(calls(call("look", word="a")), says("done"))
     recording = RecordingClient(client, "test-two-processes")
 
-    async with AgentWorker([factory_of("first")], providers={"scripted": old}).running(client, settings=settings):
+    async with AgentWorker([factory_of("first")], providers={"scripted": old}).running(
+        client, settings=settings
+    ):
         turn = await recording.start("clerk", "go", labels={"team": "law"})
         await eventually(lambda: old.model.call_count == 1, "the model thinks")
-    async with AgentWorker([factory_of("second")], providers={"scripted": new}).running(client, settings=settings):
+    async with AgentWorker([factory_of("second")], providers={"scripted": new}).running(
+        client, settings=settings
+    ):
         report = await turn.result()
 
     assert report.steps[0].results[0].content == "second looked for a, law: go"
@@ -389,7 +477,9 @@ class _ByTask:
 
 
 def _collect() -> None:
-    """What a refused worker leaves behind, such as an open event loop, warns here and not in a later test."""
+    """What a refused worker leaves behind, such as an open event loop, warns here and not in a
+    later test.
+    """
     gc.collect()
 
 

@@ -1,4 +1,7 @@
-"""What becomes of a tool call: results, errors, wrong arguments, odd ids. What a tool does wrong is data for the model."""
+"""What becomes of a tool call: results, errors, wrong arguments, odd ids.
+
+What a tool does wrong is data for the model.
+"""
 
 import asyncio
 import sys
@@ -18,8 +21,8 @@ from perdure import (
     limits,
     tool,
 )
+from perdure.agents.tools import Tool
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.tools import Tool
 
 from ..conftest import Run
 from .tooling import add, results_of
@@ -62,8 +65,12 @@ def raises_later(error: BaseException) -> Tool:
     ],
     ids=["message", "no message", "ours", "surrogate"],
 )
-async def test_tool_that_raises_is_an_error_result(run: Run, make: Callable[[BaseException], Tool], error: BaseException, content: str) -> None:
-    """Type and message of the exception, and the loop goes on; an error of ours raised by a tool ends nothing either."""
+async def test_tool_that_raises_is_an_error_result(
+    run: Run, make: Callable[[BaseException], Tool], error: BaseException, content: str
+) -> None:
+    """Type and message of the exception, and the loop goes on; an error of ours raised by a tool
+    ends nothing either.
+    """
     results = await results_of(run, call("break"), tools=[make(error)])
 
     assert results == [(content, True)]
@@ -73,11 +80,22 @@ async def test_tool_that_raises_is_an_error_result(run: Run, make: Callable[[Bas
 @pytest.mark.parametrize("make", [raises, raises_later], ids=["sync", "async"])
 @pytest.mark.parametrize(
     "error",
-    [SystemExit(3), KeyboardInterrupt(), Stop("halt"), GeneratorExit(), asyncio.CancelledError(), UnprintableError()],
+    [
+        SystemExit(3),
+        KeyboardInterrupt(),
+        Stop("halt"),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+        UnprintableError(),
+    ],
     ids=lambda error: type(error).__name__,
 )
-async def test_tool_that_raises_what_nobody_catches_is_an_error_result(run: Run, make: Callable[[BaseException], Tool], error: BaseException) -> None:
-    """The worker lives, the next call works, and the model reads that the tool ran and failed, which is not the same as "could not be run"."""
+async def test_tool_that_raises_what_nobody_catches_is_an_error_result(
+    run: Run, make: Callable[[BaseException], Tool], error: BaseException
+) -> None:
+    """The worker lives, the next call works, and the model reads that the tool ran and failed,
+    which is not the same as "could not be run".
+    """
     results = await results_of(run, call("break"), call("add", a=2, b=3), tools=[make(error), add])
 
     assert results[0][1]
@@ -100,7 +118,9 @@ async def test_sync_tool_that_calls_exit_is_an_error_result(run: Run) -> None:
 
 @pytest.mark.accepts("T2")
 async def test_exit_in_a_task_of_an_async_tool_does_not_end_the_loop_of_all_tools(run: Run) -> None:
-    """`gather` and `wait_for` make tasks, and asyncio lets a `SystemExit` of a task fall through the loop: other tools must not hang after it."""
+    """`gather` and `wait_for` make tasks, and asyncio lets a `SystemExit` of a task fall through
+    the loop: other tools must not hang after it.
+    """
 
     async def command_line() -> None:
         sys.exit(3)
@@ -121,7 +141,9 @@ async def test_exit_in_a_task_of_an_async_tool_does_not_end_the_loop_of_all_tool
 
 @pytest.mark.accepts("T8")
 async def test_results_are_text_json_or_what_str_gives(run: Run) -> None:
-    """Of what cannot be encoded the model is told that the tool ran: it would call one that failed again."""
+    """Of what cannot be encoded the model is told that the tool ran: it would call one that failed
+    again.
+    """
     values: dict[str, object] = {
         "text": "plain",
         "number": 1.5,
@@ -135,7 +157,9 @@ async def test_results_are_text_json_or_what_str_gives(run: Run) -> None:
     def fetch(which: str) -> object:
         return values[which]
 
-    results = await results_of(run, *(call("fetch", which=which) for which in values), tools=[fetch])
+    results = await results_of(
+        run, *(call("fetch", which=which) for which in values), tools=[fetch]
+    )
 
     assert results[:4] == [
         ("plain", False),
@@ -144,26 +168,41 @@ async def test_results_are_text_json_or_what_str_gives(run: Run) -> None:
         ('{"rows":[{"id":1,"name":"é"}]}', False),
     ]
     note = "\n[The tool ran. This is its result as str() gives it: "
-    assert [(content.partition(note)[0], is_error) for content, is_error in results[4:]] == [(str(values["opaque"]), False), ("b'\\xff'", False)]
+    assert [(content.partition(note)[0], is_error) for content, is_error in results[4:]] == [
+        (str(values["opaque"]), False),
+        ("b'\\xff'", False),
+    ]
 
 
 @pytest.mark.accepts("T3")
 async def test_unknown_tool_is_an_error_result_that_names_it_and_those_there_are(run: Run) -> None:
     """The model may recover; no activity is started for it."""
-    results = await results_of(run, call("subtract", a=1), call("add", a=2, b=3), tools=[add, Toolbox("more", [_named("neg")]).tools[0]])
+    results = await results_of(
+        run,
+        call("subtract", a=1),
+        call("add", a=2, b=3),
+        tools=[add, Toolbox("more", [_named("neg")]).tools[0]],
+    )
 
-    assert results == [("There is no tool named 'subtract'. The tools are: add, neg.", True), ("5", False)]
+    assert results == [
+        ("There is no tool named 'subtract'. The tools are: add, neg.", True),
+        ("5", False),
+    ]
 
 
 @pytest.mark.accepts("T3")
 async def test_call_to_an_agent_without_tools_is_an_error_result(run: Run) -> None:
     """The list of those there are says none."""
-    assert await results_of(run, call("add", a=2), tools=[]) == [("There is no tool named 'add'. The tools are: none.", True)]
+    assert await results_of(run, call("add", a=2), tools=[]) == [
+        ("There is no tool named 'add'. The tools are: none.", True)
+    ]
 
 
 @pytest.mark.accepts("T7")
 async def test_arguments_that_do_not_fit_are_an_error_result_and_call_nothing(run: Run) -> None:
-    """Not JSON, wrong types, missing, unknown, absurd: what is wrong is said, and a right call beside them runs."""
+    """Not JSON, wrong types, missing, unknown, absurd: what is wrong is said, and a right call
+    beside them runs.
+    """
     called: list[int] = []
 
     @tool
@@ -171,8 +210,19 @@ async def test_arguments_that_do_not_fit_are_an_error_result_and_call_nothing(ru
         called.append(n)
         return n
 
-    texts = ["{", "", "[]", '{"n": "many"}', '{"n": 1, "m": 2}', '{"n": ' + "9" * 5000 + "}", '{"n": ' + "[" * 10_000, '{"n": 7}']
-    results = await results_of(run, *(ToolCall(id="", name="count", arguments=text) for text in texts), tools=[count])
+    texts = [
+        "{",
+        "",
+        "[]",
+        '{"n": "many"}',
+        '{"n": 1, "m": 2}',
+        '{"n": ' + "9" * 5000 + "}",
+        '{"n": ' + "[" * 10_000,
+        '{"n": 7}',
+    ]
+    results = await results_of(
+        run, *(ToolCall(id="", name="count", arguments=text) for text in texts), tools=[count]
+    )
 
     wrong = "count was not called, its arguments are not valid: "
     assert [(content.partition(" at line ")[0], is_error) for content, is_error in results] == [
@@ -190,20 +240,35 @@ async def test_arguments_that_do_not_fit_are_an_error_result_and_call_nothing(ru
 
 @pytest.mark.accepts("T9")
 async def test_calls_without_an_id_or_with_one_that_is_taken_get_their_own(run: Run) -> None:
-    """Unique in the whole transcript, an earlier turn's included; each result stands under the id of its call."""
+    """Unique in the whole transcript, an earlier turn's included; each result stands under the id
+    of its call.
+    """
     earlier = (
         UserMessage.of("1 + 1?"),
         AssistantMessage(parts=(ToolCall(id="c1", name="add", arguments='{"a": 1, "b": 1}'),)),
         ToolMessage(results=(ToolResult(call_id="c1", name="add", content="2"),)),
     )
-    asked = [ToolCall(id=call_id, name="add", arguments=f'{{"a": {n}, "b": 0}}') for n, call_id in enumerate(["", "c1", "c2", "c2", "call_1_1"])]
-    model = ScriptedModel(calls(*asked), calls(call("add", call_id="c2", a=5, b=0), call("add", a=6, b=0)), says("done"))
+    asked = [
+        ToolCall(id=call_id, name="add", arguments=f'{{"a": {n}, "b": 0}}')
+        for n, call_id in enumerate(["", "c1", "c2", "c2", "call_1_1"])
+    ]
+    model = ScriptedModel(
+        calls(*asked),
+        calls(call("add", call_id="c2", a=5, b=0), call("add", a=6, b=0)),
+        says("done"),
+    )
 
     report = await run(model, tools=[add], start={"history": earlier})
 
     ids = [[part.id for part in step.message.calls] for step in report.steps]
-    assert ids == [["call_1_1", "call_1_2", "c2", "call_1_4", "call_1_5"], ["call_2_1", "call_2_2"], []]
-    assert [[(result.call_id, result.content) for result in step.results] for step in report.steps] == [
+    assert ids == [
+        ["call_1_1", "call_1_2", "c2", "call_1_4", "call_1_5"],
+        ["call_2_1", "call_2_2"],
+        [],
+    ]
+    assert [
+        [(result.call_id, result.content) for result in step.results] for step in report.steps
+    ] == [
         [("call_1_1", "0"), ("call_1_2", "1"), ("c2", "2"), ("call_1_4", "3"), ("call_1_5", "4")],
         [("call_2_1", "5"), ("call_2_2", "6")],
         [],
@@ -219,7 +284,9 @@ async def test_tools_are_offered_in_the_order_given(run: Run) -> None:
 
     await run(model, tools=[_named("y"), add], toolboxes=boxes)
 
-    assert [[item.name for item in request.tools] for request in model.requests] == [["y", "add", "z", "a", "m"]] * 2
+    assert [[item.name for item in request.tools] for request in model.requests] == [
+        ["y", "add", "z", "a", "m"]
+    ] * 2
 
 
 @pytest.mark.accepts("T13", "Y9")
@@ -231,19 +298,30 @@ async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> Non
         return letter * times
 
     limit = limits.TOOL_RESULT_BYTES
-    asked = [call("fetch", letter="x", times=limit), call("fetch", letter="x", times=limit + 1), call("fetch", letter="é", times=1_500_000)]
-    whole, clipped, multibyte, control = await results_of(run, *asked, call("fetch", letter="\1", times=limit), tools=[fetch])
+    asked = [
+        call("fetch", letter="x", times=limit),
+        call("fetch", letter="x", times=limit + 1),
+        call("fetch", letter="é", times=1_500_000),
+    ]
+    whole, clipped, multibyte, control = await results_of(
+        run, *asked, call("fetch", letter="\1", times=limit), tools=[fetch]
+    )
 
     assert whole == ("x" * limit, False)
     assert clipped == ("x" * 65_504 + "\n[clipped: 65504 of 65537 bytes]", False)
     assert multibyte == ("é" * 32_751 + "\n[clipped: 65502 of 3000000 bytes]", False)
-    assert control == ("\1" * 21_834 + "\n[clipped: 21834 of 65536 bytes]", False)  # each is six bytes of JSON
+    assert control == (
+        "\1" * 21_834 + "\n[clipped: 21834 of 65536 bytes]",
+        False,
+    )  # each is six bytes of JSON
 
 
 @pytest.mark.accepts("T13", "Y9")
 async def test_long_error_is_clipped_and_stays_an_error(run: Run) -> None:
     """A traceback of a megabyte in an exception's text is cut to the limit, its beginning kept."""
-    [(content, is_error)] = await results_of(run, call("break"), tools=[raises(ValueError("boom " * 600_000))])
+    [(content, is_error)] = await results_of(
+        run, call("break"), tools=[raises(ValueError("boom " * 600_000))]
+    )
 
     assert is_error
     assert content.startswith("break failed: ValueError: boom boom")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Deny, ProposedCall, RequireApproval, Tool, Toolbox, ToolContext, errors
-from perdure.facts import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import WaitBegan
 
 from ..conftest import Run, Runtime
 
@@ -43,7 +43,9 @@ class Bank:
 
 
 def payment(bank: Bank, **options: Any) -> Tool[..., str]:
-    return Tool.from_schema(bank.pay, name="pay", description="Pay somebody.", parameters=PAYMENT, **options)
+    return Tool.from_schema(
+        bank.pay, name="pay", description="Pay somebody.", parameters=PAYMENT, **options
+    )
 
 
 @pytest.mark.accepts("T25")
@@ -54,7 +56,10 @@ async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Ru
 
     report = await run(model, tools=[payment(bank)])
 
-    assert (model.requests[0].tools[0].name, model.requests[0].tools[0].description) == ("pay", "Pay somebody.")
+    assert (model.requests[0].tools[0].name, model.requests[0].tools[0].description) == (
+        "pay",
+        "Pay somebody.",
+    )
     assert model.requests[0].tools[0].parameters == PAYMENT
     assert bank.paid == [{"to": "DE1", "euros": 5, "tags": ["rent"]}]
     assert report.steps[0].results[0].content == "paid"
@@ -67,12 +72,17 @@ async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Ru
         ({"to": "DE1"}, "arguments: 'euros' is a required property"),
         ({"to": "DE1", "euros": "5"}, "euros: '5' is not of type 'integer'"),
         ({"to": "DE1", "euros": 0}, "euros: 0 is less than the minimum of 1"),
-        ({"to": "DE1", "euros": 1, "more": 1}, "arguments: Additional properties are not allowed ('more' was unexpected)"),
+        (
+            {"to": "DE1", "euros": 1, "more": 1},
+            "arguments: Additional properties are not allowed ('more' was unexpected)",
+        ),
         ({"to": "DE1", "euros": 1, "tags": ["x"]}, "tags.0: 'x' is not one of ['rent', 'food']"),
     ],
 )
 @pytest.mark.accepts("T25")
-async def test_arguments_that_break_the_schema_do_not_reach_the_function(run: Run, arguments: dict[str, Any], said: str, *, is_async: bool) -> None:
+async def test_arguments_that_break_the_schema_do_not_reach_the_function(
+    run: Run, arguments: dict[str, Any], said: str, *, is_async: bool
+) -> None:
     """The model reads what is wrong with them."""
     bank = Bank()
     function = bank.pay_later if is_async else bank.pay
@@ -82,7 +92,10 @@ async def test_arguments_that_break_the_schema_do_not_reach_the_function(run: Ru
 
     assert bank.paid == []
     assert report.steps[0].results[0].is_error
-    assert report.steps[0].results[0].content == f"pay was not called, its arguments are not valid: {said}"
+    assert (
+        report.steps[0].results[0].content
+        == f"pay was not called, its arguments are not valid: {said}"
+    )
 
 
 @pytest.mark.accepts("T25")
@@ -92,7 +105,10 @@ async def test_async_function_gets_its_context(run: Run) -> None:
     pay: Tool = Tool.from_schema(bank.pay_later, name="pay", description="Pay.", parameters=PAYMENT)
 
     box = Toolbox("bank", [pay]).prefixed("my_")
-    await run(ScriptedModel(calls(call("my_pay", to="DE1", euros=5, call_id="c1")), says("done")), toolboxes=[box])
+    await run(
+        ScriptedModel(calls(call("my_pay", to="DE1", euros=5, call_id="c1")), says("done")),
+        toolboxes=[box],
+    )
 
     assert bank.paid == [("c1", "DE1", 5, {})]
 
@@ -107,7 +123,9 @@ async def test_policy_and_approval_rule_on_it_as_on_any_tool(runtime: Runtime) -
         return Deny(reason="no") if len(asked) == 1 else RequireApproval()
 
     agent = Agent(name="clerk", model="any:model", tools=[payment(bank)], policy=policy)
-    model = ScriptedModel(calls(call("pay", to="DE1", euros=9)), calls(call("pay", to="DE1", euros=5)), says("done"))
+    model = ScriptedModel(
+        calls(call("pay", to="DE1", euros=9)), calls(call("pay", to="DE1", euros=5)), says("done")
+    )
     async with runtime(agent, model=model) as client:
         turn = await client.start("clerk", "pay")
         async for event in turn.events():
@@ -127,13 +145,20 @@ def test_options_are_those_of_any_tool() -> None:
     """A renamed copy has them too."""
     pay = payment(Bank(), read_only=True, requires_approval=True).renamed("other")
 
-    assert (pay.name, pay.idempotent, pay.requires_approval, pay.description) == ("other", True, True, "Pay somebody.")
+    assert (pay.name, pay.idempotent, pay.requires_approval, pay.description) == (
+        "other",
+        True,
+        True,
+        "Pay somebody.",
+    )
     assert pay.arguments.schema == PAYMENT
     assert pay.digest == payment(Bank()).digest
 
 
 class Theirs:
-    """A tool of another library: an object that is called, with attributes of the same names as ours."""
+    """A tool of another library: an object that is called, with attributes of the same names as
+    ours.
+    """
 
     name, description, timeout = "theirs", "x", 5
 
@@ -147,7 +172,9 @@ class Theirs:
 @pytest.mark.accepts("T25")
 def test_object_of_another_library_keeps_its_attributes_to_itself() -> None:
     """Neither an attribute nor an annotation that cannot be resolved matters."""
-    theirs: Tool = Tool.from_schema(Theirs(), name="ours", description="d", parameters={"type": "object"})
+    theirs: Tool = Tool.from_schema(
+        Theirs(), name="ours", description="d", parameters={"type": "object"}
+    )
 
     assert (theirs.name, theirs.context_parameter, theirs(3)) == ("ours", None, "3")
 
@@ -163,7 +190,9 @@ def test_object_of_another_library_keeps_its_attributes_to_itself() -> None:
     ],
 )
 @pytest.mark.accepts("T25")
-def test_schema_that_cannot_work_is_refused_when_the_tool_is_made(parameters: Any, said: str) -> None:
+def test_schema_that_cannot_work_is_refused_when_the_tool_is_made(
+    parameters: Any, said: str
+) -> None:
     """Not when a turn is under way."""
     with pytest.raises(errors.ConfigurationError, match=said):
         Tool.from_schema(print, name="pay", description="d", parameters=parameters)

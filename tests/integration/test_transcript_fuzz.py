@@ -1,7 +1,9 @@
-"""Two dozen turns at once with every kind of luck, on the real server: models, tools, policies, people and clocks do as they like.
+"""Two dozen turns at once with every kind of luck, on the real server: models, tools, policies,
+people and clocks do as they like.
 
-What `conftest.check_history` holds of each turn at the end is half of the test: a reader's fold equals the state of the workflow. Their luck is
-seeded; which of them a cancel or an answer reaches first is up to the machine.
+What `conftest.check_history` holds of each turn at the end is half of the test: a reader's fold
+equals the state of the workflow. Their luck is seeded; which of them a cancel or an answer reaches
+first is up to the machine.
 """
 
 from __future__ import annotations
@@ -17,14 +19,25 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, AgentReport, Allow, Budget, Deny, ProposedCall, RequireApproval, ToolContext, errors, tool
-from perdure.activities.models import ModelRequest
+from perdure import (
+    Agent,
+    AgentReport,
+    Allow,
+    Budget,
+    Deny,
+    ProposedCall,
+    RequireApproval,
+    ToolContext,
+    errors,
+    tool,
+)
+from perdure.activities.provider import ModelRequest
 from perdure.clients import Turn
 from perdure.errors import PerdureError
-from perdure.facts import WaitBegan
-from perdure.messages import AssistantMessage, Message, ToolMessage
-from perdure.reports import StopReason
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import WaitBegan
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Message, ToolMessage
+from perdure.values.reports import StopReason
 
 from .. import drawn
 from ..conftest import RecordingClient, Runtime
@@ -86,16 +99,30 @@ KINDS: tuple[Mapping[str, Any], ...] = (
     {"parallel_tools": True, "on_loop": "warn"},
     {"policy": policy, "parallel_tools": True},
     {"approval": "all", "protocol": "json"},
-    {"approval": "changes", "policy": policy, "budget": Budget(tool_calls=2), "on_exhausted": "pause"},
+    {
+        "approval": "changes",
+        "policy": policy,
+        "budget": Budget(tool_calls=2),
+        "on_exhausted": "pause",
+    },
     {"budget": Budget(model_calls=4), "on_exhausted": "finish", "protocol": "react_text"},
-    {"budget": Budget(time=timedelta(seconds=4), tool_calls=5), "on_exhausted": "finish", "parallel_tools": True},
+    {
+        "budget": Budget(time=timedelta(seconds=4), tool_calls=5),
+        "on_exhausted": "finish",
+        "parallel_tools": True,
+    },
     {"budget": Budget(time=timedelta(seconds=2)), "on_exhausted": "pause", "approval": "changes"},
 )
 
 
 def agents() -> list[Agent[Any]]:
     """One of each kind, named by its place."""
-    base = {"model": "scripted:any", "tools": [write, look, send], "on_loop": "ignore", "max_iterations": 8}
+    base = {
+        "model": "scripted:any",
+        "tools": [write, look, send],
+        "on_loop": "ignore",
+        "max_iterations": 8,
+    }
     return [Agent(**{"name": f"kind-{place}", **base, **kind}) for place, kind in enumerate(KINDS)]
 
 
@@ -111,11 +138,20 @@ class Babbling:
         self.requests[task].append(request)
         luck = random.Random(f"{SEED} {task} {len(self.requests[task])}")
         if luck.random() < 0.08:
-            raise luck.choice([errors.LLMUnavailableError("down"), errors.LLMRateLimitError("busy", context={"retry_after_s": 0.1, "status": 429})])
+            raise luck.choice(
+                [
+                    errors.LLMUnavailableError("down"),
+                    errors.LLMRateLimitError("busy", context={"retry_after_s": 0.1, "status": 429}),
+                ]
+            )
         await asyncio.sleep(luck.choice([0, 0, 0.3]))
         kind = KINDS[int(task.split()[1]) % len(KINDS)]
         parts = drawn.said(luck, kind.get("protocol", "native"))
-        stop = StopReason.TOOL_CALLS if any(part.type == "tool_call" for part in parts) else StopReason.END
+        stop = (
+            StopReason.TOOL_CALLS
+            if any(part.type == "tool_call" for part in parts)
+            else StopReason.END
+        )
         return ModelAnswer(message=AssistantMessage(parts=parts), stop=stop)
 
     async def close(self) -> None:
@@ -126,7 +162,12 @@ async def live(client: RecordingClient, number: int) -> AgentReport | PerdureErr
     """Start a turn and be the people around it until it is over."""
     luck = random.Random(f"{SEED} people {number}")
     allowed = ["look", "write"] if luck.random() < 0.15 else None
-    turn = await client.start(f"kind-{number % len(KINDS)}", f"turn {number}", id=f"fuzz-{SEED}-{number}", allowed_tools=allowed)
+    turn = await client.start(
+        f"kind-{number % len(KINDS)}",
+        f"turn {number}",
+        id=f"fuzz-{SEED}-{number}",
+        allowed_tools=allowed,
+    )
     cancel_at = luck.choice([3, 8, 12]) if luck.random() < 0.2 else None
     async with asyncio.timeout(4 * SOON_S):
         seen = 0
@@ -135,8 +176,14 @@ async def live(client: RecordingClient, number: int) -> AgentReport | PerdureErr
             if seen == cancel_at:
                 await turn.cancel("enough")
             elif isinstance(event.fact, WaitBegan):
-                with contextlib.suppress(errors.InvalidRequestError, errors.ApprovalConflictError):  # it is over, or expired
-                    await (decide(turn, luck) if event.fact.kind == "approval" else turn.add_budget(more(number)))
+                with contextlib.suppress(
+                    errors.InvalidRequestError, errors.ApprovalConflictError
+                ):  # it is over, or expired
+                    await (
+                        decide(turn, luck)
+                        if event.fact.kind == "approval"
+                        else turn.add_budget(more(number))
+                    )
         try:
             return await turn.result()
         except PerdureError as error:
@@ -165,11 +212,22 @@ async def decide(turn: Turn[Any], luck: random.Random) -> None:
 
 
 def is_paired(messages: tuple[Message, ...]) -> bool:
-    """Each call has one result right after it, in call order, and no result stands anywhere else; ids are unique."""
-    ids = [call.id for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
+    """Each call has one result right after it, in call order, and no result stands anywhere else;
+    ids are unique.
+    """
+    ids = [
+        call.id
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    ]
     for before, message in zip((None, *messages), (*messages, None), strict=True):
         asked = [call.id for call in before.calls] if isinstance(before, AssistantMessage) else []
-        given = [result.call_id for result in message.results] if isinstance(message, ToolMessage) else []
+        given = (
+            [result.call_id for result in message.results]
+            if isinstance(message, ToolMessage)
+            else []
+        )
         if asked != given:
             return False
     return len(ids) == len(set(ids)) and "" not in ids
@@ -185,11 +243,17 @@ async def test_turns_with_every_kind_of_luck_keep_their_promises(runtime: Runtim
 
     reports = [end.report if isinstance(end, PerdureError) else end for end in ends]
     assert [type(end) for end, report in zip(ends, reports, strict=True) if report is None] == []
-    assert [task for task, asked in model.requests.items() if not all(is_paired(request.messages) for request in asked)] == []
+    assert [
+        task
+        for task, asked in model.requests.items()
+        if not all(is_paired(request.messages) for request in asked)
+    ] == []
     assert [call for call, times in ran.items() if times > 1 or call in refused] == []
     for report in reports:
         assert report is not None
-        for result in (result for step in report.steps for result in step.results if not result.is_error):
+        for result in (
+            result for step in report.steps for result in step.results if not result.is_error
+        ):
             assert result.content.startswith(f"{result.call_id} of {report.turn_id}")
     assert len(ran) > TURNS
     assert len({type(end) for end in ends}) > 3

@@ -1,4 +1,6 @@
-"""The transcript by reference: whether it is remembered, read from the tail of history or from all of it, the model gets the same."""
+"""The transcript by reference: whether it is remembered, read from the tail of history or from all
+of it, the model gets the same.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,17 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 from perdure import Agent, Usage, errors, tool
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.transcripts import RUN_BYTES, Transcripts
-from perdure.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
-from perdure.fold import fold
-from perdure.messages import AssistantMessage, Text, ToolCall, canonical
-from perdure.reports import StopReason
-from perdure.state import TurnState
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
-from perdure.wire import ModelAnswer, ModelCall, ToolOutput
+from perdure.turn.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
+from perdure.turn.fold import fold
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ModelCall, ToolOutput
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text, ToolCall, canonical
+from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker, PerdurePlugin
 
 from ..conftest import RecordingClient, Runtime, check_history, eventually
@@ -39,13 +42,25 @@ def look(page: int) -> str:
     return f"page {page}: " + "word " * 20
 
 
-READER = Agent(name="reader", model="scripted:reader", instructions="Read.", tools=[look], max_iterations=60)
+READER = Agent(
+    name="reader", model="scripted:reader", instructions="Read.", tools=[look], max_iterations=60
+)
 
 
 def pages(count: int) -> list[Reply]:
     """Read page after page, now one and now two at once, with an id or without one; then be done."""
-    asked = [[call("look", page=n)] if n % 3 else [call("look", call_id=f"a{n}", page=n), call("look", page=-n)] for n in range(count)]
-    return [*[calls(*some, usage=Usage(input_tokens=n)) for n, some in enumerate(asked)], says("read")]
+    asked = [
+        (
+            [call("look", page=n)]
+            if n % 3
+            else [call("look", call_id=f"a{n}", page=n), call("look", page=-n)]
+        )
+        for n in range(count)
+    ]
+    return [
+        *[calls(*some, usage=Usage(input_tokens=n)) for n, some in enumerate(asked)],
+        says("read"),
+    ]
 
 
 class Named:
@@ -63,7 +78,9 @@ class Named:
 
 
 def worker(client: Client, queue: str, model: ScriptedModel, name: str, asked: list[str]) -> Worker:
-    """A worker with a cache of its own that takes activities like any other: the turn's own worker has no preference."""
+    """A worker with a cache of its own that takes activities like any other: the turn's own worker
+    has no preference.
+    """
     app = AgentWorker(READER, providers={"scripted": Named(model, name, asked)})
     return Worker(
         client,
@@ -84,7 +101,9 @@ async def test_one_worker_remembers_and_reads_no_history(perdure_server: str) ->
     queue, model, asked = f"test-{secrets.token_hex(6)}", ScriptedModel(*pages(8)), list[str]()
 
     async with worker(client, queue, model, "only", asked):
-        report = await RecordingClient(await Client.connect(perdure_server), queue).run("reader", "go")
+        report = await RecordingClient(await Client.connect(perdure_server), queue).run(
+            "reader", "go"
+        )
 
     assert report.output == "read"
     assert len(asked) == 9
@@ -93,14 +112,19 @@ async def test_one_worker_remembers_and_reads_no_history(perdure_server: str) ->
 
 @pytest.mark.slow
 async def test_two_workers_that_share_a_turn_ask_what_one_would_ask(perdure_server: str) -> None:
-    """A tool or a model runs now here, now there; each worker reads only the tail that it has not seen."""
+    """A tool or a model runs now here, now there; each worker reads only the tail that it has not
+    seen.
+    """
     queue, model, asked = f"test-{secrets.token_hex(6)}", ScriptedModel(*pages(20)), list[str]()
     alone = ScriptedModel(*pages(20))
     (here, here_counts), (there, there_counts) = [await counted(perdure_server) for _ in range(2)]
     client = RecordingClient(await Client.connect(perdure_server), queue)
     single = RecordingClient(client.temporal, f"{queue}-single")
 
-    async with worker(here, queue, model, "here", asked), worker(there, queue, model, "there", asked):
+    async with (
+        worker(here, queue, model, "here", asked),
+        worker(there, queue, model, "there", asked),
+    ):
         turn = await client.start("reader", "go")
         report = await turn.result()
     async with worker(client.temporal, f"{queue}-single", alone, "single", []):
@@ -116,9 +140,15 @@ async def test_two_workers_that_share_a_turn_ask_what_one_would_ask(perdure_serv
 
 @pytest.mark.accepts("M4")
 async def test_worker_that_never_saw_the_turn_reads_all_of_it(perdure_server: str) -> None:
-    """The first worker is gone while the turn waits to ask again; another one goes on with the very same request."""
+    """The first worker is gone while the turn waits to ask again; another one goes on with the very
+    same request.
+    """
     queue, asked = f"test-{secrets.token_hex(6)}", list[str]()
-    script = [*pages(3)[:3], fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 1.5})), says("read")]
+    script = [
+        *pages(3)[:3],
+        fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 1.5})),
+        says("read"),
+    ]
     model = ScriptedModel(*script)
     fresh, service = await counted(perdure_server)
     client = RecordingClient(await Client.connect(perdure_server), queue)
@@ -163,7 +193,11 @@ class Recorded:
         return fold(itertools.takewhile(lambda fact: fact != Scheduled(Key(step)), self.facts))
 
     def answer(self, step: int) -> ModelAnswer:
-        [found] = [fact.answer for fact in self.facts if isinstance(fact, ModelAnswered) and fact.key == Key(step)]
+        [found] = [
+            fact.answer
+            for fact in self.facts
+            if isinstance(fact, ModelAnswered) and fact.key == Key(step)
+        ]
         return found
 
     def history_steps(self) -> list[int]:
@@ -171,9 +205,13 @@ class Recorded:
         return [fact.key.step for fact in self.facts if isinstance(fact, ModelAnswered)]
 
     def results(self, step: int) -> list[ToolReturned]:
-        return [fact for fact in self.facts if isinstance(fact, ToolReturned) and fact.key.step == step]
+        return [
+            fact for fact in self.facts if isinstance(fact, ToolReturned) and fact.key.step == step
+        ]
 
-    async def load(self, transcripts: Transcripts, step: int, client: Client | None = None) -> TurnState:
+    async def load(
+        self, transcripts: Transcripts, step: int, client: Client | None = None
+    ) -> TurnState:
         """What the activity of a step's model call would load."""
         state = self.before(step)
         named = ModelCall(digest=state.digest, model="scripted:reader")
@@ -181,7 +219,12 @@ class Recorded:
 
     def info(self, step: int) -> activity.Info:
         info = ActivityEnvironment.default_info()
-        return replace(info, workflow_id=self.history.workflow_id, workflow_run_id=self.history.run_id, activity_id=str(Key(step)))
+        return replace(
+            info,
+            workflow_id=self.history.workflow_id,
+            workflow_run_id=self.history.run_id,
+            activity_id=str(Key(step)),
+        )
 
 
 STEPS = 14
@@ -189,7 +232,9 @@ STEPS = 14
 
 @pytest.fixture
 async def recorded(runtime: Runtime) -> AsyncIterator[Recorded]:
-    """A turn of `STEPS` steps and an answer, long enough for several pages of history when it is read backwards."""
+    """A turn of `STEPS` steps and an answer, long enough for several pages of history when it is
+    read backwards.
+    """
     async with runtime(READER, model=ScriptedModel(*pages(STEPS))) as client:
         turn = await client.start(READER, "go")
         await turn.result()
@@ -199,26 +244,37 @@ async def recorded(runtime: Runtime) -> AsyncIterator[Recorded]:
 
 @pytest.mark.slow
 async def test_all_of_history_gives_each_steps_transcript(recorded: Recorded) -> None:
-    """A cache of no bytes remembers nothing, so every step is read from the beginning, up to its own call and not further."""
+    """A cache of no bytes remembers nothing, so every step is read from the beginning, up to its
+    own call and not further.
+    """
     transcripts = Transcripts(max_bytes=0)
 
     for step in range(1, STEPS + 2):
         state = await recorded.load(transcripts, step)
-        transcripts.remember_answer(recorded.history.run_id, state, Key(step), recorded.answer(step))
+        transcripts.remember_answer(
+            recorded.history.run_id, state, Key(step), recorded.answer(step)
+        )
 
         assert state == recorded.before(step)
 
 
 @pytest.mark.slow
 async def test_tail_since_any_answer_gives_each_steps_transcript(recorded: Recorded) -> None:
-    """For each pair of steps: who knows the answer of the first reads the tail, only backwards, and has the transcript of the second."""
+    """For each pair of steps: who knows the answer of the first reads the tail, only backwards, and
+    has the transcript of the second.
+    """
     client, service = counting(recorded.client)
 
     for known, step in itertools.combinations(range(1, STEPS + 2), 2):
         transcripts = Transcripts()
-        transcripts.remember_answer(recorded.history.run_id, recorded.before(known), Key(known), recorded.answer(known))
+        transcripts.remember_answer(
+            recorded.history.run_id, recorded.before(known), Key(known), recorded.answer(known)
+        )
         state = await recorded.load(transcripts, step, client)
-        assert (state.messages, state.digest) == (recorded.before(step).messages, recorded.before(step).digest)
+        assert (state.messages, state.digest) == (
+            recorded.before(step).messages,
+            recorded.before(step).digest,
+        )
 
     assert service.calls[FORWARD] == 0
     assert service.calls[BACKWARD] > 0
@@ -230,10 +286,16 @@ async def test_what_was_made_here_needs_no_history(recorded: Recorded) -> None:
     transcripts = Transcripts()
 
     for step in range(1, STEPS + 1):
-        transcripts.remember_answer(recorded.history.run_id, recorded.before(step), Key(step), recorded.answer(step))
-        for call_, fact in zip(fold(recorded.facts).steps[step - 1].message.calls, recorded.results(step), strict=True):
+        transcripts.remember_answer(
+            recorded.history.run_id, recorded.before(step), Key(step), recorded.answer(step)
+        )
+        for call_, fact in zip(
+            fold(recorded.facts).steps[step - 1].message.calls, recorded.results(step), strict=True
+        ):
             transcripts.remember_result(recorded.history.run_id, fact.key, call_.id, fact.output)
-        assert (await recorded.load(transcripts, step + 1, client)).messages == recorded.before(step + 1).messages
+        assert (await recorded.load(transcripts, step + 1, client)).messages == recorded.before(
+            step + 1
+        ).messages
 
     assert service.calls.total() == 0
 
@@ -245,52 +307,97 @@ ANOTHER = ToolCall(id="another", name="look", arguments='{"page": 99}')
 @pytest.mark.accepts("Y13")
 @pytest.mark.parametrize(
     "parts",
-    [(Text(text="nothing more"),), (ANOTHER,), (ANOTHER, ANOTHER.model_copy(update={"id": "third"})), (ANOTHER.model_copy(update={"id": ""}),)],
+    [
+        (Text(text="nothing more"),),
+        (ANOTHER,),
+        (ANOTHER, ANOTHER.model_copy(update={"id": "third"})),
+        (ANOTHER.model_copy(update={"id": ""}),),
+    ],
     ids=["no call", "one call", "two calls", "call without id"],
 )
-async def test_answer_that_history_does_not_have_is_not_believed(recorded: Recorded, parts: tuple[Text | ToolCall]) -> None:
-    """An attempt that was given up had answered here; history has the other attempt's answer, so each later step has the right transcript."""
+async def test_answer_that_history_does_not_have_is_not_believed(
+    recorded: Recorded, parts: tuple[Text | ToolCall]
+) -> None:
+    """An attempt that was given up had answered here; history has the other attempt's answer, so
+    each later step has the right transcript.
+    """
     stop = StopReason.END if isinstance(parts[0], Text) else StopReason.TOOL_CALLS
     lost = ModelAnswer(message=AssistantMessage(parts=parts), stop=stop, model="scripted")
 
     for known, step in itertools.combinations((1, 2, 3, 4, 5, STEPS, STEPS + 1), 2):
         transcripts = Transcripts()
-        transcripts.remember_answer(recorded.history.run_id, recorded.before(known), Key(known), lost)
+        transcripts.remember_answer(
+            recorded.history.run_id, recorded.before(known), Key(known), lost
+        )
         for fact in recorded.results(known):
-            transcripts.remember_result(recorded.history.run_id, fact.key, f"call_{known}_{fact.key.call}", fact.output)
+            transcripts.remember_result(
+                recorded.history.run_id, fact.key, f"call_{known}_{fact.key.call}", fact.output
+            )
         assert (await recorded.load(transcripts, step)).messages == recorded.before(step).messages
 
 
 def wrong_calls() -> Iterator[tuple[ToolCall, ...]]:
     """Calls that another attempt may have asked for where history has delegates."""
     task = {"agent": "helper", "task": "Help."}
-    some = [call("delegate_to_agent", **task), call("delegate_to_agent", agent=3), call("spawn_agents", tasks=[task] * 3), call("spawn_agents")]
-    some += [call("spawn_agents", tasks=[task]), call("list_agents"), call("look", page=1), call("nothing"), call("spawn_agents", tasks="x")]
+    some = [
+        call("delegate_to_agent", **task),
+        call("delegate_to_agent", agent=3),
+        call("spawn_agents", tasks=[task] * 3),
+        call("spawn_agents"),
+    ]
+    some += [
+        call("spawn_agents", tasks=[task]),
+        call("list_agents"),
+        call("look", page=1),
+        call("nothing"),
+        call("spawn_agents", tasks="x"),
+    ]
     for count in (1, 2):
         yield from itertools.product(some, repeat=count)
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y16")
-async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_believed(runtime: Runtime) -> None:
-    """A worker that was frozen knows the answer of a lost attempt; whatever it is, the transcript is that of history."""
+async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_believed(
+    runtime: Runtime,
+) -> None:
+    """A worker that was frozen knows the answer of a lost attempt; whatever it is, the transcript
+    is that of history.
+    """
     task = {"agent": "helper", "task": "Help."}
-    delegations = [calls(call("spawn_agents", tasks=[task, task])), calls(call("delegate_to_agent", **task), call("look", page=1))]
-    lead = Agent(name="lead", model="scripted:lead", tools=[look], delegates=["helper"], max_children=9)
+    delegations = [
+        calls(call("spawn_agents", tasks=[task, task])),
+        calls(call("delegate_to_agent", **task), call("look", page=1)),
+    ]
+    lead = Agent(
+        name="lead", model="scripted:lead", tools=[look], delegates=["helper"], max_children=9
+    )
     helper = Agent(name="helper", model="scripted:helper", description="Helps.")
-    models = {"lead": ScriptedModel(*delegations, says("done")), "helper": ScriptedModel(says("a"), says("b"), says("c"))}
+    models = {
+        "lead": ScriptedModel(*delegations, says("done")),
+        "helper": ScriptedModel(says("a"), says("b"), says("c")),
+    }
     async with runtime([lead, helper], model=models) as client:
         turn = await client.start("lead", "go")
         await turn.result()
         facts = [event.fact async for event in turn.events()]
         recorded = Recorded(client.temporal, await client.history(turn), facts)
         for wrong in wrong_calls():
-            answer = ModelAnswer(message=AssistantMessage(parts=wrong), stop=StopReason.TOOL_CALLS, model="scripted")
+            answer = ModelAnswer(
+                message=AssistantMessage(parts=wrong), stop=StopReason.TOOL_CALLS, model="scripted"
+            )
             for known in (1, 2):
                 transcripts = Transcripts()
-                transcripts.remember_answer(recorded.history.run_id, recorded.before(known), Key(known), answer)
+                transcripts.remember_answer(
+                    recorded.history.run_id, recorded.before(known), Key(known), answer
+                )
                 for fact in recorded.results(known):
-                    transcripts.remember_result(recorded.history.run_id, fact.key, f"call_{known}_{fact.key.call}", fact.output)
+                    transcripts.remember_result(
+                        recorded.history.run_id,
+                        fact.key,
+                        f"call_{known}_{fact.key.call}",
+                        fact.output,
+                    )
                 loaded = await recorded.load(transcripts, known + 1)
                 assert loaded.messages == recorded.before(known + 1).messages, wrong
 
@@ -299,9 +406,13 @@ async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_b
 async def test_result_that_history_does_not_have_is_not_believed(recorded: Recorded) -> None:
     """A tool that was given up had returned here; the model gets what history has."""
     transcripts = Transcripts()
-    transcripts.remember_answer(recorded.history.run_id, recorded.before(1), Key(1), recorded.answer(1))
+    transcripts.remember_answer(
+        recorded.history.run_id, recorded.before(1), Key(1), recorded.answer(1)
+    )
     [asked, *_] = fold(recorded.facts).steps[0].message.calls
-    transcripts.remember_result(recorded.history.run_id, Key(1, 1), asked.id, ToolOutput(content="too late"))
+    transcripts.remember_result(
+        recorded.history.run_id, Key(1, 1), asked.id, ToolOutput(content="too late")
+    )
 
     state = await recorded.load(transcripts, 2)
 
@@ -312,7 +423,9 @@ async def test_result_that_history_does_not_have_is_not_believed(recorded: Recor
 async def test_transcript_that_history_does_not_hold_is_an_error(recorded: Recorded) -> None:
     """A digest of something else: typed, whatever the cache holds."""
     transcripts = Transcripts()
-    transcripts.remember_answer(recorded.history.run_id, recorded.before(1), Key(1), recorded.answer(1))
+    transcripts.remember_answer(
+        recorded.history.run_id, recorded.before(1), Key(1), recorded.answer(1)
+    )
     state = recorded.before(2)
     other = ModelCall(digest="0" * 64, model="scripted:reader")
 
@@ -325,7 +438,9 @@ async def test_finished_turn_is_forgotten_at_once(recorded: Recorded) -> None:
     transcripts = Transcripts()
     last = recorded.answer(len(recorded.history_steps()))
 
-    transcripts.remember_answer(recorded.history.run_id, recorded.before(2), Key(2), recorded.answer(2))
+    transcripts.remember_answer(
+        recorded.history.run_id, recorded.before(2), Key(2), recorded.answer(2)
+    )
     held = len(transcripts)
     transcripts.remember_answer(recorded.history.run_id, recorded.before(2), Key(2), last)
 
@@ -339,7 +454,9 @@ async def test_cache_forgets_the_run_that_was_used_first(recorded: Recorded) -> 
     transcripts = Transcripts(max_bytes=recorded.before(3).size_bytes + RUN_BYTES + 1000)
     transcripts.remember_answer(run_id, recorded.before(2), Key(2), recorded.answer(2))
     for fact in recorded.results(2):
-        transcripts.remember_result(run_id, fact.key, recorded.answer(2).message.calls[0].id or "call_2_1", fact.output)
+        transcripts.remember_result(
+            run_id, fact.key, recorded.answer(2).message.calls[0].id or "call_2_1", fact.output
+        )
 
     kept = await recorded.load(transcripts, 3, client)
     requests_while_kept = service.calls.total()
@@ -361,7 +478,9 @@ def read_much(page: int) -> str:
 
 
 async def test_history_grows_with_the_transcript_and_not_with_its_square(runtime: Runtime) -> None:
-    """Forty steps with results of 5 KB: each message stands in history once, and a model call's input holds none of them."""
+    """Forty steps with results of 5 KB: each message stands in history once, and a model call's
+    input holds none of them.
+    """
     agent = replace(READER, tools=[read_much])
     model = ScriptedModel(*[calls(call("read_much", page=n)) for n in range(40)], says("read"))
 
@@ -379,7 +498,10 @@ async def test_history_grows_with_the_transcript_and_not_with_its_square(runtime
     ]
     assert len(report.steps) == 41
     assert transcript > 200_000
-    assert described.raw_description.workflow_execution_info.history_size_bytes < 1.5 * transcript + 20_000
+    assert (
+        described.raw_description.workflow_execution_info.history_size_bytes
+        < 1.5 * transcript + 20_000
+    )
     assert len(inputs) == 41
     assert max(inputs) < 400
     assert max(inputs) - min(inputs) < 10

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from perdure import Budget
-from perdure.clients.progress import Progress
-from perdure.clients.tree import Row, Tree, lines, rows
+from perdure.clients.cli.progress import Progress
+from perdure.clients.cli.tree import Row, Tree, lines, rows
 from perdure.testing import ByTask, ScriptedModel, says
 from perdure.worker import AgentWorker
 
@@ -31,16 +31,25 @@ class Gate(ScriptedModel):
 
 def plain(drawn: list[Row]) -> list[tuple[str, str, int, str, str]]:
     """The rows without their times."""
-    return [(row.branch + row.agent, row.status, row.steps, f"{row.cost}", row.task) for row in drawn]
+    return [
+        (row.branch + row.agent, row.status, row.steps, f"{row.cost}", row.task) for row in drawn
+    ]
 
 
 @pytest.mark.accepts("O2")
 async def test_tree_is_followed_live_and_shows_state_steps_cost_and_task(runtime: Runtime) -> None:
-    """While a grandchild still works, what is set aside for it does not count as spent; at the end the root's cost is that of all."""
+    """While a grandchild still works, what is set aside for it does not count as spent; at the end
+    the root's cost is that of all.
+    """
     held = Gate(says("checked", usage=used(1_000)))
     scripts = {
-        "A page": ScriptedModel(spawn(("writer", "Write it"), ("researcher", "Find it"), usage=used(1_000)), says("done", usage=used(1_000))),
-        "Write it": ScriptedModel(delegate("researcher", "Check it", usage=used(2_000)), says("text", usage=used(2_000))),
+        "A page": ScriptedModel(
+            spawn(("writer", "Write it"), ("researcher", "Find it"), usage=used(1_000)),
+            says("done", usage=used(1_000)),
+        ),
+        "Write it": ScriptedModel(
+            delegate("researcher", "Check it", usage=used(2_000)), says("text", usage=used(2_000))
+        ),
         "Find it": ScriptedModel(says("found", usage=used(3_000))),
         "Check it": held,
     }
@@ -49,10 +58,19 @@ async def test_tree_is_followed_live_and_shows_state_steps_cost_and_task(runtime
         turn = await client.start("editor", "A page", id="drawn", budget=Budget(usd="200"))
         printed = io.StringIO()
         progress = Progress(printed)
-        tree = Tree(turn, client.get, lambda node, event: progress.show(event) if node is tree.root else None)
+        tree = Tree(
+            turn,
+            client.get,
+            lambda node, event: progress.show(event) if node is tree.root else None,
+        )
         following = asyncio.create_task(tree.follow())
-        await eventually(lambda: bool(held.requests) and len(plain(rows(tree.root))) == 4, "the grandchild is seen")
-        await eventually(lambda: plain(rows(tree.root))[3][1] == "completed", "the quick child is over")
+        await eventually(
+            lambda: bool(held.requests) and len(plain(rows(tree.root))) == 4,
+            "the grandchild is seen",
+        )
+        await eventually(
+            lambda: plain(rows(tree.root))[3][1] == "completed", "the quick child is over"
+        )
         meanwhile = plain(rows(tree.root))
         held.let_go.set()
         await following

@@ -1,4 +1,6 @@
-"""Turns with the toolboxes that come with Perdure; `examples/trusted_tools.py` shows one that does its work."""
+"""Turns with the toolboxes that come with Perdure; `examples/trusted_tools.py` shows one that does
+its work.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,21 @@ async def test_turn_goes_on_after_everything_that_is_refused(run: Run, tmp_path:
         call("calculate", expression="9 ** 9 ** 9"),
         call("run_program", program="sh", arguments=["-c", "env"]),
     ]
-    boxes = [files(folder), fetch(), clock(), calculator(), shell(folder, ["ls"], requires_approval=False)]
+    boxes = [
+        files(folder),
+        fetch(),
+        clock(),
+        calculator(),
+        shell(folder, ["ls"], requires_approval=False),
+    ]
     report = await run(ScriptedModel(calls(*hostile), says("I may not.")), toolboxes=boxes)
     results = report.steps[0].results
 
     assert report.output == "I may not."
     assert [result.is_error for result in results] == [True] * len(hostile)
-    assert not any(str(tmp_path) in result.content or "swordfish" in result.content for result in results)
+    assert not any(
+        str(tmp_path) in result.content or "swordfish" in result.content for result in results
+    )
 
 
 async def test_cancel_of_a_turn_ends_its_command(runtime: Runtime, tmp_path: Path) -> None:
@@ -52,9 +62,14 @@ async def test_cancel_of_a_turn_ends_its_command(runtime: Runtime, tmp_path: Pat
     command = "echo begun > begun; sh -c 'echo $$ > pid; sleep 300; true' & wait"
     box = shell(tmp_path, "anything", timeout=timedelta(minutes=5), requires_approval=False)
     agent = Agent(name="clerk", model="m", toolboxes=[box])
-    async with runtime(agent, model=ScriptedModel(calls(call("run_command", command=command)))) as client:
+    async with runtime(
+        agent, model=ScriptedModel(calls(call("run_command", command=command)))
+    ) as client:
         turn = await client.start("clerk", "Wait.")
-        await eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"), "the command runs")
+        await eventually(
+            lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"),
+            "the command runs",
+        )
         await turn.cancel("enough")
         with pytest.raises(errors.TurnCancelledError):
             await turn.result()
@@ -63,5 +78,7 @@ async def test_cancel_of_a_turn_ends_its_command(runtime: Runtime, tmp_path: Pat
 
 
 def _is_running(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout.strip()
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.strip()
     return bool(state) and not state.startswith("Z")

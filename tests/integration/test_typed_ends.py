@@ -1,4 +1,6 @@
-"""The end of a turn with a type: a last answer that is paid from the reserve, and what a guardrail sees of an answer."""
+"""The end of a turn with a type: a last answer that is paid from the reserve, and what a guardrail
+sees of an answer.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from perdure import Agent, AgentReport, Budget, Middleware, Outcome, OutputGuardrail, errors, tool
-from perdure.messages import AssistantMessage, ToolMessage
 from perdure.testing import ScriptedModel, call, calls
+from perdure.values.messages import AssistantMessage, ToolMessage
 
 from ..conftest import Runtime
 
@@ -31,7 +33,9 @@ def look(number: int) -> str:
 
 def agent(**fields: Any) -> Agent[Sum]:
     """An agent with a type and a tool."""
-    return Agent(**{"name": "adder", "model": "scripted:adder", "tools": [look], "output": Sum, **fields})
+    return Agent(
+        **{"name": "adder", "model": "scripted:adder", "tools": [look], "output": Sum, **fields}
+    )
 
 
 FINISHES = agent(on_exhausted="finish", budget=Budget(model_calls=2))
@@ -40,29 +44,46 @@ FINISHES = agent(on_exhausted="finish", budget=Budget(model_calls=2))
 async def test_last_answer_that_calls_instead_of_answering_is_no_answer(runtime: Runtime) -> None:
     """Its call does not run, nobody is asked again, and a next turn can go on from there."""
     looked.clear()
-    model = ScriptedModel(calls(call("look", number=1)), calls(call("look", call_id="late", number=2)), '{"total": 3}')
+    model = ScriptedModel(
+        calls(call("look", number=1)), calls(call("look", call_id="late", number=2)), '{"total": 3}'
+    )
     async with runtime(FINISHES, model=model) as client:
         with pytest.raises(errors.OutputInvalidError) as caught:
             await client.run(FINISHES, "go")
         assert caught.value.report is not None
         report = await client.run(FINISHES, "go on", history=caught.value.report.messages)
 
-    assert (looked, caught.value.report.outcome, report.output) == ([1], Outcome.FAILED, Sum(total=3))
+    assert (looked, caught.value.report.outcome, report.output) == (
+        [1],
+        Outcome.FAILED,
+        Sum(total=3),
+    )
     assert model.requests[1].tools == ()
     *_, said, closed, _asked = model.requests[2].messages
     assert isinstance(said, AssistantMessage)
     assert isinstance(closed, ToolMessage)
-    assert [(result.call_id, result.is_error) for result in closed.results] == [(said.calls[0].id, True)] == [("late", True)]
+    assert (
+        [(result.call_id, result.is_error) for result in closed.results]
+        == [(said.calls[0].id, True)]
+        == [("late", True)]
+    )
 
 
 async def test_last_answer_with_a_call_beside_it_is_an_answer(runtime: Runtime) -> None:
     """The call does not run."""
     looked.clear()
-    model = ScriptedModel(calls(call("look", number=1)), calls(call("look", number=2), text='{"total": 3}'))
+    model = ScriptedModel(
+        calls(call("look", number=1)), calls(call("look", number=2), text='{"total": 3}')
+    )
     async with runtime(FINISHES, model=model) as client:
         report = await client.run(FINISHES, "go")
 
-    assert (looked, report.outcome, report.output, report.tool_calls) == ([1], Outcome.BUDGET_EXHAUSTED, Sum(total=3), 1)
+    assert (looked, report.outcome, report.output, report.tool_calls) == (
+        [1],
+        Outcome.BUDGET_EXHAUSTED,
+        Sum(total=3),
+        1,
+    )
 
 
 async def test_guardrail_sees_the_instance(runtime: Runtime) -> None:
@@ -73,12 +94,22 @@ async def test_guardrail_sees_the_instance(runtime: Runtime) -> None:
         async def after(self, report: AgentReport) -> None:
             seen.append(report.output)
 
-    checked = agent(middleware=[OutputGuardrail(lambda report: report.output.total < 10 or "too much"), Noting()])
-    async with runtime(checked, model=ScriptedModel('{"total": 3}', '```json\n{"total": 30}\n```')) as client:
+    checked = agent(
+        middleware=[
+            OutputGuardrail(lambda report: report.output.total < 10 or "too much"),
+            Noting(),
+        ]
+    )
+    async with runtime(
+        checked, model=ScriptedModel('{"total": 3}', '```json\n{"total": 30}\n```')
+    ) as client:
         report = await client.run(checked, "go")
         with pytest.raises(errors.GuardrailError, match="too much") as caught:
             await client.run(checked, "go")
 
     assert (report.output, seen) == (Sum(total=3), [Sum(total=3), Sum(total=30)])
     assert caught.value.report is not None
-    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == ("", '```json\n{"total": 30}\n```')
+    assert (caught.value.report.output, caught.value.report.steps[-1].message.text) == (
+        "",
+        '```json\n{"total": 30}\n```',
+    )

@@ -1,4 +1,6 @@
-"""Typed output: an answer becomes an instance of the type that was asked for, or the model is told what is wrong with it."""
+"""Typed output: an answer becomes an instance of the type that was asked for, or the model is told
+what is wrong with it.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,20 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 from temporalio.client import Client
 
-from perdure import Agent, AgentReport, Budget, Outcome, Price, Registry, TurnInfo, UserMessage, errors, tool
-from perdure.reports import StopReason
+from perdure import (
+    Agent,
+    AgentReport,
+    Budget,
+    Outcome,
+    Price,
+    Registry,
+    TurnInfo,
+    UserMessage,
+    errors,
+    tool,
+)
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.values.reports import StopReason
 from perdure.worker import AgentWorker
 
 from ..conftest import Run, Runtime
@@ -56,12 +69,22 @@ def look(number: str) -> str:
 
 def clerk(**fields: Any) -> Agent[Invoice]:
     """An agent with an output type."""
-    return Agent(**{"name": "clerk", "model": "scripted:clerk", "instructions": "Read invoices.", "output": Invoice, **fields})
+    return Agent(
+        **{
+            "name": "clerk",
+            "model": "scripted:clerk",
+            "instructions": "Read invoices.",
+            "output": Invoice,
+            **fields,
+        }
+    )
 
 
 @pytest.mark.accepts("X4")
 async def test_agent_value_gives_an_instance_of_its_type(runtime: Runtime) -> None:
-    """The schema goes with the request; the report has the instance, crosses pickle and JSON, and its messages are what was said."""
+    """The schema goes with the request; the report has the instance, crosses pickle and JSON, and
+    its messages are what was said.
+    """
     model = ScriptedModel(calls(call("look", number="1")), says(WRITTEN))
     agent = clerk(tools=[look])
     async with runtime(agent, model=model) as client:
@@ -73,13 +96,19 @@ async def test_agent_value_gives_an_instance_of_its_type(runtime: Runtime) -> No
     assert AgentReport[Invoice].model_validate_json(report.model_dump_json()) == report
     schema = model.requests[0].response_schema
     assert schema is not None
-    assert (schema["required"], schema["additionalProperties"], model.requests[0].response_name) == (["number", "items", "due"], False, "Invoice")
+    assert (
+        schema["required"],
+        schema["additionalProperties"],
+        model.requests[0].response_name,
+    ) == (["number", "items", "due"], False, "Invoice")
     assert [request.response_schema for request in model.requests] == [schema, schema]
 
 
 @pytest.mark.accepts("X4")
 async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime: Runtime) -> None:
-    """Of one turn: plain JSON by its name, an instance by name and type, text where text is asked for."""
+    """Of one turn: plain JSON by its name, an instance by name and type, text where text is asked
+    for.
+    """
     async with runtime(clerk(), model=ScriptedModel(WRITTEN)) as client:
         by_name = await client.run("clerk", "go", id=f"typed-{id(client)}")
         typed = await client.run("clerk", "go", id=by_name.turn_id, output=Invoice)
@@ -90,8 +119,12 @@ async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime:
 
 @pytest.mark.accepts("X4")
 async def test_caller_names_the_type_of_an_agent_that_has_none(runtime: Runtime) -> None:
-    """A list at the root: the schema that is sent is an object, and the value inside is what is meant."""
-    model = ScriptedModel('{"value": [{"name": "bolt", "price": "2.50"}]}', "the text of the plain agent")
+    """A list at the root: the schema that is sent is an object, and the value inside is what is
+    meant.
+    """
+    model = ScriptedModel(
+        '{"value": [{"name": "bolt", "price": "2.50"}]}', "the text of the plain agent"
+    )
     agent = Agent(name="clerk", model="scripted:clerk")
     async with runtime(agent, model=model) as client:
         typed = await client.run("clerk", "go", output=list[Item])
@@ -115,7 +148,9 @@ async def test_callers_type_goes_before_the_agents(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("X3")
 async def test_answer_that_breaks_the_schema_is_sent_back_with_the_reason(run: Run) -> None:
-    """Prose, then a number that the agent's own validator refuses, then an invoice: three requests, each told what was wrong."""
+    """Prose, then a number that the agent's own validator refuses, then an invoice: three requests,
+    each told what was wrong.
+    """
     model = ScriptedModel("They owe 2.50.", WRONG, WRITTEN)
 
     report = await run(model, output=Invoice)
@@ -124,22 +159,37 @@ async def test_answer_that_breaks_the_schema_is_sent_back_with_the_reason(run: R
     prose, number = (request.messages[-1] for request in model.requests[1:])
     assert isinstance(prose, UserMessage)
     assert isinstance(number, UserMessage)
-    assert prose.text.splitlines()[0] == "the answer is not what was asked for: it is no JSON: expected value at line 1 column 1"
-    assert number.text.splitlines()[0] == "the answer is not what was asked for: number: Value error, a number begins with RE-"
+    assert (
+        prose.text.splitlines()[0]
+        == "the answer is not what was asked for: it is no JSON: expected value at line 1 column 1"
+    )
+    assert (
+        number.text.splitlines()[0]
+        == "the answer is not what was asked for: number: Value error, a number begins with RE-"
+    )
     assert json.dumps(model.requests[0].response_schema) in prose.text
 
 
 @pytest.mark.accepts("X2", "X3")
 async def test_third_wrong_answer_in_a_row_is_an_error_that_names_the_model(run: Run) -> None:
-    """After two that were sent back: OutputInvalidError with the report, which has the words as they were."""
+    """After two that were sent back: OutputInvalidError with the report, which has the words as
+    they were.
+    """
     model = ScriptedModel("one", "two", says("three"))
 
-    with pytest.raises(errors.OutputInvalidError, match=r"^scripted: the answer is not what was asked for: it is no JSON") as caught:
+    with pytest.raises(
+        errors.OutputInvalidError,
+        match=r"^scripted: the answer is not what was asked for: it is no JSON",
+    ) as caught:
         await run(model, output=Invoice)
 
     assert caught.value.context == {"model": "scripted", "answers": 3}
     assert caught.value.report is not None
-    assert (caught.value.report.outcome, caught.value.report.output, len(caught.value.report.steps)) == (Outcome.FAILED, "three", 3)
+    assert (
+        caught.value.report.outcome,
+        caught.value.report.output,
+        len(caught.value.report.steps),
+    ) == (Outcome.FAILED, "three", 3)
     model.assert_finished()
 
 
@@ -175,7 +225,9 @@ async def test_asking_again_is_within_the_iterations_and_the_budget(run: Run) ->
 
 @pytest.mark.accepts("L7")
 async def test_answer_that_was_cut_off_is_an_error_at_once(run: Run) -> None:
-    """Nothing can be read from it, and another would be cut off as well: one request, and the report."""
+    """Nothing can be read from it, and another would be cut off as well: one request, and the
+    report.
+    """
     model = ScriptedModel(says(WRITTEN[:20], stop=StopReason.MAX_TOKENS))
 
     with pytest.raises(errors.OutputInvalidError) as caught:
@@ -197,7 +249,12 @@ async def test_answer_that_was_cut_off_after_its_end_is_read(run: Run) -> None:
 async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtime) -> None:
     """An agent that finishes may answer in its type; if it does not, nobody is asked again."""
     agent = clerk(tools=[look], on_exhausted="finish", budget=Budget(model_calls=2))
-    model = ScriptedModel(calls(call("look", number="1")), WRITTEN, calls(call("look", number="2")), "I could not find out.")
+    model = ScriptedModel(
+        calls(call("look", number="1")),
+        WRITTEN,
+        calls(call("look", number="2")),
+        "I could not find out.",
+    )
     async with runtime(agent, model=model) as client:
         report = await client.run(agent, "go")
         with pytest.raises(errors.OutputInvalidError):
@@ -209,12 +266,19 @@ async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtim
 
 async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(run: Run) -> None:
     """A stop sequence came after a call and before an answer: the objection is the call's result."""
-    model = ScriptedModel(calls(call("look", call_id="c1", number="1"), stop=StopReason.STOP_SEQUENCE), WRITTEN)
+    model = ScriptedModel(
+        calls(call("look", call_id="c1", number="1"), stop=StopReason.STOP_SEQUENCE), WRITTEN
+    )
 
     report = await run(model, output=Invoice, tools=[look])
 
     assert report.output == INVOICE
-    assert [message.role for message in report.messages] == ["user", "assistant", "tool", "assistant"]
+    assert [message.role for message in report.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -222,11 +286,19 @@ async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(
     [
         ("native", "none", WRITTEN),
         ("json", '{"answer": "none"}', f'{{"answer": {WRITTEN}}}'),
-        ("react_text", "Thought: none.\nFinal Answer: none", f"Thought: I know.\nFinal Answer: {WRITTEN}"),
+        (
+            "react_text",
+            "Thought: none.\nFinal Answer: none",
+            f"Thought: I know.\nFinal Answer: {WRITTEN}",
+        ),
     ],
 )
-async def test_every_protocol_has_typed_answers(run: Run, protocol: Any, wrong: str, right: str) -> None:
-    """A call, an answer that does not fit, and one that does; the schema is in the request or in its words."""
+async def test_every_protocol_has_typed_answers(
+    run: Run, protocol: Any, wrong: str, right: str
+) -> None:
+    """A call, an answer that does not fit, and one that does; the schema is in the request or in
+    its words.
+    """
     asks = {
         "native": calls(call("look", number="1")),
         "json": says('{"name": "look", "arguments": {"number": "1"}}'),
@@ -241,7 +313,9 @@ async def test_every_protocol_has_typed_answers(run: Run, protocol: Any, wrong: 
 
 
 async def test_type_that_a_deploy_has_changed_binds_the_next_turn_only(runtime: Runtime) -> None:
-    """Between two answers of a running turn the agent gets another type: the turn is held to the one that it is pinned to."""
+    """Between two answers of a running turn the agent gets another type: the turn is held to the
+    one that it is pinned to.
+    """
     registry = Registry()
 
     @tool
@@ -254,7 +328,9 @@ async def test_type_that_a_deploy_has_changed_binds_the_next_turn_only(runtime: 
     async with runtime(AgentWorker(registry, providers={"scripted": model})) as client:
         report = await client.run("clerk", "go")
 
-    assert report.output == json.loads(WRONG), "by the schema alone, without the validator of a type that is gone"
+    assert report.output == json.loads(WRONG), (
+        "by the schema alone, without the validator of a type that is gone"
+    )
     assert model.call_count == 3
 
 
@@ -277,14 +353,21 @@ async def test_validator_with_a_bug_is_told_like_any_other_reason(run: Run) -> N
 
 
 @pytest.mark.accepts("X1")
-async def test_recursive_type_of_a_caller_is_refused_before_the_turn_and_in_it(runtime: Runtime) -> None:
-    """By the client where it has the type, by the turn where another language sent a schema; no model is asked."""
+async def test_recursive_type_of_a_caller_is_refused_before_the_turn_and_in_it(
+    runtime: Runtime,
+) -> None:
+    """By the client where it has the type, by the turn where another language sent a schema; no
+    model is asked.
+    """
     model = ScriptedModel()
     async with runtime(Agent(name="clerk", model="scripted:clerk"), model=model) as client:
         with pytest.raises(errors.ConfigurationError, match="contains itself"):
             await client.start("clerk", "go", output=Tree)
         for schema in (
-            {"$ref": "#/$defs/T", "$defs": {"T": {"type": "array", "items": {"$ref": "#/$defs/T"}}}},
+            {
+                "$ref": "#/$defs/T",
+                "$defs": {"T": {"type": "array", "items": {"$ref": "#/$defs/T"}}},
+            },
             {},
             {"type": "integer", "minimum": "no"},
         ):
@@ -298,7 +381,12 @@ async def started_by_hand(client: Any, **fields: object) -> AgentReport[Any]:
     """A turn as another language starts it."""
     temporal: Client = client.temporal
     turn_id = f"by-hand-{len(client.turns)}-{id(client)}"
-    handle = await temporal.start_workflow("AgentTurn", {"agent": "clerk", "task": "go", **fields}, id=turn_id, task_queue=client.task_queue)
+    handle = await temporal.start_workflow(
+        "AgentTurn",
+        {"agent": "clerk", "task": "go", **fields},
+        id=turn_id,
+        task_queue=client.task_queue,
+    )
     turn = await client.get(handle.id)
     return cast("AgentReport[Any]", await turn.result())
 
@@ -309,7 +397,11 @@ class Tree(BaseModel):
 
 async def test_turn_of_another_language_names_a_schema(runtime: Runtime) -> None:
     """The value is held to it, and comes back as JSON values."""
-    schema = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}, "required": ["day"]}
+    schema = {
+        "type": "object",
+        "properties": {"day": {"type": "string", "format": "date"}},
+        "required": ["day"],
+    }
     model = ScriptedModel('{"day": "tomorrow"}', '{"day": "2026-11-22"}')
     async with runtime(Agent(name="clerk", model="scripted:clerk"), model=model) as client:
         report = await started_by_hand(client, output_schema=schema)
@@ -317,10 +409,18 @@ async def test_turn_of_another_language_names_a_schema(runtime: Runtime) -> None
     assert (report.output, report.model_calls) == ({"day": "2026-11-22"}, 2)
 
 
-async def test_answer_that_the_workers_schema_takes_and_the_callers_type_does_not_is_typed(runtime: Runtime) -> None:
-    """A validator is no part of a schema: the client says OutputInvalidError, with the report and the model."""
-    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(WRONG)) as client:
-        with pytest.raises(errors.OutputInvalidError, match=r"^scripted: .*a number begins with RE-") as caught:
+async def test_answer_that_the_workers_schema_takes_and_the_callers_type_does_not_is_typed(
+    runtime: Runtime,
+) -> None:
+    """A validator is no part of a schema: the client says OutputInvalidError, with the report and
+    the model.
+    """
+    async with runtime(
+        Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(WRONG)
+    ) as client:
+        with pytest.raises(
+            errors.OutputInvalidError, match=r"^scripted: .*a number begins with RE-"
+        ) as caught:
             await client.run("clerk", "go", output=Invoice)
 
     assert caught.value.report is not None
@@ -340,23 +440,38 @@ async def test_agents_of_a_factory_have_types_too(runtime: Runtime) -> None:
 
 
 async def test_generate_returns_an_instance_of_a_type(runtime: Runtime) -> None:
-    """One request without instructions and tools, to the model that the call names; text and types; an id is asked once."""
+    """One request without instructions and tools, to the model that the call names; text and types;
+    an id is asked once.
+    """
     model = ScriptedModel("a poem", '{"value": 42}')
     other = Agent(name="other", model="scripted:other")
     async with runtime(other, model=model) as client:
         text = await client.generate("scripted:any", "A poem, please.", str)
-        number = await client.generate("scripted:any", "The answer?", int, id=f"generated-{id(client)}")
-        again = await client.generate("scripted:any", "The answer?", int, id=f"generated-{id(client)}")
+        number = await client.generate(
+            "scripted:any", "The answer?", int, id=f"generated-{id(client)}"
+        )
+        again = await client.generate(
+            "scripted:any", "The answer?", int, id=f"generated-{id(client)}"
+        )
         with pytest.raises(errors.TurnConflictError):
-            await client.generate("scripted:another", "The answer?", int, id=f"generated-{id(client)}")
+            await client.generate(
+                "scripted:another", "The answer?", int, id=f"generated-{id(client)}"
+            )
 
     assert (text, number, again) == ("a poem", 42, 42)
     request = model.requests[0]
-    assert (request.model, request.system, request.tools, request.messages) == ("any", "", (), (UserMessage.of("A poem, please."),))
+    assert (request.model, request.system, request.tools, request.messages) == (
+        "any",
+        "",
+        (),
+        (UserMessage.of("A poem, please."),),
+    )
 
 
 async def test_generate_by_a_model_that_nobody_knows_is_typed(runtime: Runtime) -> None:
-    """An alias of the worker is a model too, and the scripted model plays it; without one the error names those there are."""
+    """An alias of the worker is a model too, and the scripted model plays it; without one the error
+    names those there are.
+    """
     app = AgentWorker(Agent(name="other", model="main"), models={"main": "openai:gpt-5-mini"})
     model = ScriptedModel("hello")
     async with runtime(app, model=model) as client:
@@ -369,7 +484,10 @@ async def test_generate_by_a_model_that_nobody_knows_is_typed(runtime: Runtime) 
 
 async def test_generate_is_paid_from_its_budget(runtime: Runtime) -> None:
     """It is a turn like any other: what it may spend is kept, and its error has the report."""
-    app = AgentWorker(Agent(name="other", model="scripted:other"), prices={"scripted:*": Price(input="1000", output="1000")})
+    app = AgentWorker(
+        Agent(name="other", model="scripted:other"),
+        prices={"scripted:*": Price(input="1000", output="1000")},
+    )
     async with runtime(app, model=ScriptedModel("hello")) as client:
         with pytest.raises(errors.TurnBudgetExceededError) as caught:
             await client.generate("scripted:other", "Hello!", str, budget=Budget(usd="0.0001"))
@@ -391,22 +509,41 @@ def test_example_runs() -> None:
     """As it stands, without a key."""
     example = Path(__file__).parents[2] / "examples/typed_output.py"
 
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, check=False, timeout=100
+    )
 
-    assert (done.returncode, done.stdout) == (0, "120 2026-12-24 in 2 calls\nKind.INVOICE\n"), done.stderr
+    assert (done.returncode, done.stdout) == (
+        0,
+        "120 2026-12-24 in 2 calls\nKind.INVOICE\n",
+    ), done.stderr
 
 
 def levels(count: int) -> dict[str, Any]:
     """A schema of 3 KB that is written out as 2 to the power of `count` copies."""
-    two = {level: {name: {"$ref": f"#/$defs/L{level + 1}", "description": name} for name in "ab"} for level in range(count)}
-    made = {f"L{level}": {"type": "object", "properties": properties} for level, properties in two.items()}
+    two = {
+        level: {name: {"$ref": f"#/$defs/L{level + 1}", "description": name} for name in "ab"}
+        for level in range(count)
+    }
+    made = {
+        f"L{level}": {"type": "object", "properties": properties}
+        for level, properties in two.items()
+    }
     return {"$defs": {**made, f"L{count}": {"type": "string"}}, "$ref": "#/$defs/L0"}
 
 
 LARGE = {
     "copies of copies": levels(23),
-    "many fields": {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(9_000)}},
-    "deep references": {"$defs": {f"L{n}": {"type": "array", "items": {"$ref": f"#/$defs/L{n + 1}"}} for n in range(900)}, "$ref": "#/$defs/L0"},
+    "many fields": {
+        "type": "object",
+        "properties": {f"f{number}": {"type": "string"} for number in range(9_000)},
+    },
+    "deep references": {
+        "$defs": {
+            f"L{n}": {"type": "array", "items": {"$ref": f"#/$defs/L{n + 1}"}} for n in range(900)
+        },
+        "$ref": "#/$defs/L0",
+    },
     "reference to itself": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
     "reference to itself beside what is sent": {
         "$defs": {"a": {"$ref": "#/$defs/a"}},
@@ -419,13 +556,20 @@ LARGE = {
 
 @pytest.mark.accepts("C1")
 @pytest.mark.parametrize("schema", LARGE.values(), ids=LARGE.keys())
-async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_task(runtime: Runtime, schema: dict[str, Any]) -> None:
+async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_task(
+    runtime: Runtime, schema: dict[str, Any]
+) -> None:
     """No model is asked, no workflow task fails, and the next turn is served."""
     model = ScriptedModel("fine")
     async with runtime(Agent(name="clerk", model="scripted:clerk"), model=model) as client:
         with pytest.raises(errors.InvalidRequestError, match="output schema"):
             await started_by_hand(client, output_schema=schema)
-        failed = [event async for event in client.temporal.get_workflow_handle(f"by-hand-0-{id(client)}").fetch_history_events()]
+        failed = [
+            event
+            async for event in client.temporal.get_workflow_handle(
+                f"by-hand-0-{id(client)}"
+            ).fetch_history_events()
+        ]
 
         assert (await client.run("clerk", "go")).output == "fine"
         assert not any(event.HasField("workflow_task_failed_event_attributes") for event in failed)
@@ -433,25 +577,51 @@ async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_ta
 
 
 LIST: dict[str, Any] = {"type": "array", "items": {"$ref": "#/$defs/list"}}
-IN_ITSELF = {"$defs": {"list": LIST}, "type": "object", "properties": {}, "allOf": [{"additionalProperties": {"$ref": "#/$defs/list"}}]}
+IN_ITSELF = {
+    "$defs": {"list": LIST},
+    "type": "object",
+    "properties": {},
+    "allOf": [{"additionalProperties": {"$ref": "#/$defs/list"}}],
+}
 DEEP = '{"x": ' + "[" * 150 + "]" * 150 + "}"
-BOTH = {f"L{level}": {"type": "object", "allOf": [{"$ref": f"#/$defs/L{level + 1}"}] * 2} for level in range(30)}
-ALL_OF = {"$defs": {**BOTH, "L30": {}}, "type": "object", "properties": {}, "allOf": [{"$ref": "#/$defs/L0"}]}
+BOTH = {
+    f"L{level}": {"type": "object", "allOf": [{"$ref": f"#/$defs/L{level + 1}"}] * 2}
+    for level in range(30)
+}
+ALL_OF = {
+    "$defs": {**BOTH, "L30": {}},
+    "type": "object",
+    "properties": {},
+    "allOf": [{"$ref": "#/$defs/L0"}],
+}
 
 
 @pytest.mark.accepts("C2")
-@pytest.mark.parametrize(("schema", "turns", "answer"), [(IN_ITSELF, 8, DEEP), (ALL_OF, 1, '{"x": 1}')], ids=["depth", "references that double"])
-async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(runtime: Runtime, schema: dict[str, Any], turns: int, answer: str) -> None:
+@pytest.mark.parametrize(
+    ("schema", "turns", "answer"),
+    [(IN_ITSELF, 8, DEEP), (ALL_OF, 1, '{"x": 1}')],
+    ids=["depth", "references that double"],
+)
+async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(
+    runtime: Runtime, schema: dict[str, Any], turns: int, answer: str
+) -> None:
     """Several at once, and a worker that goes on."""
-    async with runtime(Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(*[answer] * (turns + 1))) as client:
+    async with runtime(
+        Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(*[answer] * (turns + 1))
+    ) as client:
         handles = [
             await client.temporal.start_workflow(
-                "AgentTurn", {"agent": "clerk", "task": "go", "output_schema": schema}, id=f"evil-{number}-{id(client)}", task_queue=client.task_queue
+                "AgentTurn",
+                {"agent": "clerk", "task": "go", "output_schema": schema},
+                id=f"evil-{number}-{id(client)}",
+                task_queue=client.task_queue,
             )
             for number in range(turns)
         ]
         for handle in handles:
-            with pytest.raises(errors.InvalidRequestError, match="the output schema cannot be used"):
+            with pytest.raises(
+                errors.InvalidRequestError, match="the output schema cannot be used"
+            ):
                 await (await client.get(handle.id)).result()
 
         assert (await client.run("clerk", "go")).output == answer

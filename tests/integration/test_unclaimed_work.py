@@ -1,4 +1,6 @@
-"""Work that no worker takes up: the caller is told, and told to start a worker only where none polls the queue."""
+"""Work that no worker takes up: the caller is told, and told to start a worker only where none
+polls the queue.
+"""
 
 import asyncio
 import logging
@@ -8,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from perdure import Agent, tool
-from perdure.facts import Scheduled
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.turn.facts import Scheduled
 from perdure.worker import AgentWorker
 from perdure.worker.settings import WorkerSettings
 
@@ -27,21 +29,36 @@ async def hold() -> str:
 
 
 @pytest.mark.accepts("O19")
-async def test_caller_is_told_to_start_a_worker_only_where_none_polls(perdure_server: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker with all its places taken is not missing, and an activity that runs waits for no worker."""
+async def test_caller_is_told_to_start_a_worker_only_where_none_polls(
+    perdure_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker with all its places taken is not missing, and an activity that runs waits for no
+    worker.
+    """
     FREED.clear()
     caplog.set_level(logging.WARNING, "perdure")
     clerk = Agent(name="clerk", model="scripted:clerk", tools=[hold])
-    scripts = {"hold": ScriptedModel(calls(call("hold")), says("done")), "wait": ScriptedModel(says("done"))}
+    scripts = {
+        "hold": ScriptedModel(calls(call("hold")), says("done")),
+        "wait": ScriptedModel(says("done")),
+    }
     async with queue(perdure_server) as work, queue(perdure_server) as empty:
-        app = AgentWorker(clerk, task_queue=work.client.task_queue, providers={"scripted": ByTask(scripts)})
+        app = AgentWorker(
+            clerk, task_queue=work.client.task_queue, providers={"scripted": ByTask(scripts)}
+        )
         one_place = WorkerSettings(grace=timedelta(seconds=0.1), max_activities=1)
         async with app.running(work.client.temporal, settings=one_place):
             holding = await work.client.start("clerk", "hold")
             await until(holding, Scheduled, times=3)
-            turns = [holding, await work.client.start("clerk", "wait"), await empty.client.start("clerk", "wait")]
+            turns = [
+                holding,
+                await work.client.start("clerk", "wait"),
+                await empty.client.start("clerk", "wait"),
+            ]
             ends = [asyncio.create_task(ended(turn)) for turn in turns]
-            await eventually(lambda: len(said(caplog)) == 2, "two turns are said to wait", within_s=60)
+            await eventually(
+                lambda: len(said(caplog)) == 2, "two turns are said to wait", within_s=60
+            )
             await empty.client.temporal.get_workflow_handle(turns[2].id).terminate()
             FREED.set()
             await asyncio.gather(*ends)
@@ -56,4 +73,8 @@ async def test_caller_is_told_to_start_a_worker_only_where_none_polls(perdure_se
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What callers were told of turns in which nothing happens."""
-    return [text for record in caplog.records if (text := record.getMessage()).startswith("nothing has happened")]
+    return [
+        text
+        for record in caplog.records
+        if (text := record.getMessage()).startswith("nothing has happened")
+    ]

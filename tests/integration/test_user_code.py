@@ -1,4 +1,6 @@
-"""Policies, checks, observers and factories that block, are late or are written wrongly: nobody else's turn suffers, and nothing gets past them."""
+"""Policies, checks, observers and factories that block, are late or are written wrongly: nobody
+else's turn suffers, and nothing gets past them.
+"""
 
 import asyncio
 import threading
@@ -7,12 +9,25 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Allow, Budget, InputGuardrail, Middleware, Outcome, OutputGuardrail, ProposedCall, Registry, Task, errors, tool
-from perdure.facts import WaitBegan
-from perdure.observers import Observer
-from perdure.reports import AgentReport, Step
-from perdure.tasks import TurnInfo
+from perdure import (
+    Agent,
+    Allow,
+    Budget,
+    InputGuardrail,
+    Middleware,
+    Outcome,
+    OutputGuardrail,
+    ProposedCall,
+    Registry,
+    Task,
+    errors,
+    tool,
+)
+from perdure.agents.observers import Observer
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.turn.facts import WaitBegan
+from perdure.values.reports import AgentReport, Step
+from perdure.values.tasks import TurnInfo
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime
@@ -33,7 +48,9 @@ def agent(**fields: Any) -> Agent:
 
 
 def freed_by_the_loop() -> threading.Event:
-    """Set by the loop that the worker of this test runs on: it never is, while something blocks that."""
+    """Set by the loop that the worker of this test runs on: it never is, while something blocks
+    that.
+    """
     free = threading.Event()
     asyncio.get_running_loop().call_later(0.5, free.set)
     return free
@@ -55,7 +72,11 @@ async def test_policy_check_and_observer_may_block(runtime: Runtime) -> None:
         async def on_step(self, turn: TurnInfo, step: Step) -> None:
             seen.append(step.number)
 
-    blocking = agent(policy=policy, middleware=[InputGuardrail(lambda task: free.wait(60)), OutputGuardrail(check)], observers=[Blocking()])
+    blocking = agent(
+        policy=policy,
+        middleware=[InputGuardrail(lambda task: free.wait(60)), OutputGuardrail(check)],
+        observers=[Blocking()],
+    )
     async with runtime(blocking, model=ScriptedModel(calls(call("look")), says("done"))) as client:
         report = await client.run("looker", "go")
 
@@ -73,7 +94,9 @@ async def test_factory_may_block_and_is_called_once_for_a_turn(runtime: Runtime)
         free.wait(60)
         return agent(parallel_tools=True)
 
-    async with runtime(Registry([looker]), model=ScriptedModel(calls(call("look"), call("look")), says("done"))) as client:
+    async with runtime(
+        Registry([looker]), model=ScriptedModel(calls(call("look"), call("look")), says("done"))
+    ) as client:
         report = await client.run("looker", "go", id="made-once")
 
     assert report.output == "done"
@@ -82,7 +105,9 @@ async def test_factory_may_block_and_is_called_once_for_a_turn(runtime: Runtime)
 
 @pytest.mark.accepts("O6")
 async def test_observer_that_is_written_wrongly_hurts_no_other(runtime: Runtime) -> None:
-    """One without an argument, one that is not async, one that cancels itself: each is logged, and the next is told."""
+    """One without an argument, one that is not async, one that cancels itself: each is logged, and
+    the next is told.
+    """
     seen: list[int] = []
 
     class Short(Observer):
@@ -109,14 +134,22 @@ async def test_observer_that_is_written_wrongly_hurts_no_other(runtime: Runtime)
 
 
 @pytest.mark.accepts("A1")
-@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError(), ValueError("no")], ids=lambda one: type(one).__name__)
-async def test_policy_that_raises_what_stops_programs_denies(runtime: Runtime, raised: BaseException) -> None:
+@pytest.mark.parametrize(
+    "raised",
+    [SystemExit(3), asyncio.CancelledError(), ValueError("no")],
+    ids=lambda one: type(one).__name__,
+)
+async def test_policy_that_raises_what_stops_programs_denies(
+    runtime: Runtime, raised: BaseException
+) -> None:
     """As one does that raises anything else."""
 
     async def policy(proposed: ProposedCall) -> Allow:
         raise raised
 
-    async with runtime(agent(policy=policy), model=ScriptedModel(calls(call("look")), says("done"))) as client:
+    async with runtime(
+        agent(policy=policy), model=ScriptedModel(calls(call("look")), says("done"))
+    ) as client:
         report = await client.run("looker", "go")
 
     (result,) = report.steps[0].results
@@ -140,7 +173,9 @@ class LateBefore(Middleware):
 
 @pytest.mark.slow
 async def test_time_that_is_over_lets_nothing_past_a_guardrail(runtime: Runtime) -> None:
-    """Whatever is done when the budget is spent: the check is waited for, before the turn and after it."""
+    """Whatever is done when the budget is spent: the check is waited for, before the turn and after
+    it.
+    """
     limited = {"budget": Budget(time=SHORT)}
     agents = [
         agent(name=f"{moment}-{policy}", middleware=[stage], on_exhausted=policy, **limited)
@@ -150,10 +185,14 @@ async def test_time_that_is_over_lets_nothing_past_a_guardrail(runtime: Runtime)
     model = ByTask({item.name: ScriptedModel(says("leaked"), says("leaked")) for item in agents})
     async with runtime(agents, model=model) as client:
         async with asyncio.timeout(SOON_S):
-            ended = await asyncio.gather(*(client.run(item.name, item.name) for item in agents), return_exceptions=True)
+            ended = await asyncio.gather(
+                *(client.run(item.name, item.name) for item in agents), return_exceptions=True
+            )
 
     asked = {name: script.call_count for name, script in model.scripts.items()}
-    assert {item.name: type(one) for item, one in zip(agents, ended, strict=True)} == {item.name: errors.GuardrailError for item in agents}
+    assert {item.name: type(one) for item, one in zip(agents, ended, strict=True)} == {
+        item.name: errors.GuardrailError for item in agents
+    }
     assert asked == {item.name: 0 if item.name.startswith("before") else 1 for item in agents}
 
 
@@ -178,8 +217,12 @@ async def test_observers_miss_nothing_when_the_time_is_over(runtime: Runtime) ->
         await asyncio.Event().wait()
         return "never"
 
-    waiting = agent(tools=[wait], observers=[Watching()], budget=Budget(time=SHORT), on_exhausted="pause")
-    async with runtime(AgentWorker(waiting), model=ScriptedModel(calls(call("wait")), says("done"))) as client:
+    waiting = agent(
+        tools=[wait], observers=[Watching()], budget=Budget(time=SHORT), on_exhausted="pause"
+    )
+    async with runtime(
+        AgentWorker(waiting), model=ScriptedModel(calls(call("wait")), says("done"))
+    ) as client:
         turn = await client.start("looker", "go")
         await until(turn, WaitBegan)
         await turn.add_budget(Budget(time=timedelta(minutes=5)))

@@ -1,15 +1,17 @@
-"""A call that waits for a person: what Temporal tells of it, and what becomes of an answer that comes too late."""
+"""A call that waits for a person: what Temporal tells of it, and what becomes of an answer that
+comes too late.
+"""
 
 from datetime import timedelta
 
 import pytest
 
 from perdure import Agent, ProposedCall, RequireApproval, errors, tool
-from perdure.activities.signatures import MEMO_WAIT
-from perdure.approvals import PendingApproval
 from perdure.clients import Turn
-from perdure.facts import WaitBegan
+from perdure.temporal.names import MEMO_WAIT
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import WaitBegan
+from perdure.values.approvals import PendingApproval
 
 from ..conftest import RecordingClient, Runtime
 from .spending import until
@@ -42,16 +44,23 @@ async def asked(turn: Turn) -> tuple[PendingApproval, ...]:
 
 async def first_timer(client: RecordingClient, turn: Turn) -> None:
     """Return when the turn's first timer has fired."""
-    async for event in client.temporal.get_workflow_handle(turn.id).fetch_history_events(wait_new_event=True):
+    async for event in client.temporal.get_workflow_handle(turn.id).fetch_history_events(
+        wait_new_event=True
+    ):
         if event.HasField("timer_fired_event_attributes"):
             return
 
 
 @pytest.mark.accepts("A3")
 async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
-    """The turn still waits for other calls; the one that has expired cannot be approved, is shown no more, and does not run."""
+    """The turn still waits for other calls; the one that has expired cannot be approved, is shown
+    no more, and does not run.
+    """
     SENT.clear()
-    model = ScriptedModel(calls(*(call("send", call_id=to.lower(), to=to) for to in ("Ann", "Bob", "Cid"))), says("done"))
+    model = ScriptedModel(
+        calls(*(call("send", call_id=to.lower(), to=to) for to in ("Ann", "Bob", "Cid"))),
+        says("done"),
+    )
     async with runtime(AGENT, model=model) as client:
         turn = await client.start("clerk", "go")
         ann, bob, cid = await asked(turn)
@@ -65,7 +74,10 @@ async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
         report = await turn.result()
 
     assert left == ["bob", "cid"]
-    assert rows == ["**Waits for approval of:**", f'- **send** (cid) {{"to": "Cid"}}, until {cid.expires_at:%Y-%m-%d %H:%M:%S} UTC']
+    assert rows == [
+        "**Waits for approval of:**",
+        f'- **send** (cid) {{"to": "Cid"}}, until {cid.expires_at:%Y-%m-%d %H:%M:%S} UTC',
+    ]
     contents = [result.content for result in report.steps[0].results]
     assert contents == [
         "This call was not run: nobody approved it within 0:00:01.",
@@ -77,7 +89,9 @@ async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
 
 async def test_memo_has_the_arguments_of_what_waits_while_it_does(runtime: Runtime) -> None:
     """Whoever reads Temporal alone sees what is asked for, and after the answer nothing of it."""
-    async with runtime(AGENT, model=ScriptedModel(calls(call("send", call_id="a", to="Bob")), says("done"))) as client:
+    async with runtime(
+        AGENT, model=ScriptedModel(calls(call("send", call_id="a", to="Bob")), says("done"))
+    ) as client:
         turn = await client.start("clerk", "go")
         [bob] = await asked(turn)
         handle = client.temporal.get_workflow_handle(turn.id)
@@ -86,6 +100,16 @@ async def test_memo_has_the_arguments_of_what_waits_while_it_does(runtime: Runti
         await turn.result()
         after = await (await handle.describe()).memo()
 
-    told = {"call_id": "a", "tool": "send", "arguments": '{"to": "Bob"}', "digest": bob.digest, "expires_at": waiting["pending"][0]["expires_at"]}
-    assert waiting == {"kind": "approval", "reason": "somebody has to approve or deny send (a)", "pending": [told]}
+    told = {
+        "call_id": "a",
+        "tool": "send",
+        "arguments": '{"to": "Bob"}',
+        "digest": bob.digest,
+        "expires_at": waiting["pending"][0]["expires_at"],
+    }
+    assert waiting == {
+        "kind": "approval",
+        "reason": "somebody has to approve or deny send (a)",
+        "pending": [told],
+    }
     assert MEMO_WAIT not in after

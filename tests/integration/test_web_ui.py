@@ -10,8 +10,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from perdure import Agent, Budget, Price, RequireApproval, errors, tool
-from perdure.facts import WaitBegan
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.turn.facts import WaitBegan
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime, eventually
@@ -43,12 +43,16 @@ async def card_of(client: Client, turn_id: str) -> str:
 async def rows_of(client: Client, events: Iterable[HistoryEvent]) -> list[str]:
     """The summaries of the timeline's rows, in order."""
     shown = [event for event in events if event.event_type in SHOWN]
-    return [(await client.data_converter.decode([event.user_metadata.summary]))[0] for event in shown]
+    return [
+        (await client.data_converter.decode([event.user_metadata.summary]))[0] for event in shown
+    ]
 
 
 @pytest.mark.accepts("O10")
 async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: Runtime) -> None:
-    """Summary, card and rows: agent, task, step, spending against each limit, the last error, the wait, and what each call did."""
+    """Summary, card and rows: agent, task, step, spending against each limit, the last error, the
+    wait, and what each call did.
+    """
     script = {
         "Find it": ScriptedModel(
             calls(call("look", where="here"), usage=used(900)),
@@ -60,10 +64,19 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
         ),
         "Write it down": ScriptedModel(says("written", usage=used(700))),
     }
-    finder = Agent(name="finder", model="scripted:finder", tools=[look], delegates=["writer"], on_exhausted="pause", max_iterations=7)
+    finder = Agent(
+        name="finder",
+        model="scripted:finder",
+        tools=[look],
+        delegates=["writer"],
+        on_exhausted="pause",
+        max_iterations=7,
+    )
     worker = AgentWorker([finder, Agent(name="writer", model="scripted:writer")], prices=PRICED)
     async with runtime(worker, model=ByTask(script)) as client:
-        turn = await client.start("finder", "Find it", id="shown", budget=Budget(usd="20", tool_calls=3))
+        turn = await client.start(
+            "finder", "Find it", id="shown", budget=Budget(usd="20", tool_calls=3)
+        )
         await until(turn, WaitBegan)
         card = await card_of(client.temporal, turn.id)
         described = await client.temporal.get_workflow_handle(turn.id).describe()
@@ -99,12 +112,21 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
 
 
 @pytest.mark.accepts("O10")
-async def test_card_of_a_turn_that_is_over_says_how_it_ended_and_what_it_spent(runtime: Runtime) -> None:
-    """All steps are done and nothing is reserved, also where the turn failed or was cancelled in a wait."""
+async def test_card_of_a_turn_that_is_over_says_how_it_ended_and_what_it_spent(
+    runtime: Runtime,
+) -> None:
+    """All steps are done and nothing is reserved, also where the turn failed or was cancelled in a
+    wait.
+    """
     model = ByTask(
         {
-            "completed": ScriptedModel(calls(call("look", where="here"), usage=used(900)), says("done", usage=used(100))),
-            "failed": ScriptedModel(calls(call("look", where="here"), usage=used(900)), fails(errors.LLMAuthError("bad key"))),
+            "completed": ScriptedModel(
+                calls(call("look", where="here"), usage=used(900)), says("done", usage=used(100))
+            ),
+            "failed": ScriptedModel(
+                calls(call("look", where="here"), usage=used(900)),
+                fails(errors.LLMAuthError("bad key")),
+            ),
             "cancelled": ScriptedModel(calls(call("send", to="Ann"), usage=used(900))),
         }
     )
@@ -136,9 +158,16 @@ def waiting_rows(card: str) -> list[str]:
     return [line for line in card.splitlines() if line.startswith(("**Waits", "- "))]
 
 
-async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when(runtime: Runtime) -> None:
-    """As JSON that Markdown leaves alone, cut with a note; a call that is decided is gone from the card while the other still waits."""
-    asked = calls(call("send", call_id="a", to="Ann", text="1 * 2 costs $3"), call("send", call_id="b", to="Bob", text="x" * 500))
+async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when(
+    runtime: Runtime,
+) -> None:
+    """As JSON that Markdown leaves alone, cut with a note; a call that is decided is gone from the
+    card while the other still waits.
+    """
+    asked = calls(
+        call("send", call_id="a", to="Ann", text="1 * 2 costs $3"),
+        call("send", call_id="b", to="Bob", text="x" * 500),
+    )
     agent = Agent(name="clerk", model="scripted:clerk", tools=[send])
     async with runtime(agent, model=ScriptedModel(asked, says("done"))) as client:
         turn = await client.start("clerk", "go")
@@ -150,8 +179,13 @@ async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when
         await turn.result()
 
     until_when = f"{bob.expires_at:%Y-%m-%d %H:%M:%S} UTC"
-    for_ann = rf'- **send** (a) {{"to": "Ann", "text": "1 \* 2 costs \\u00243"}}, until {until_when}'
-    for_bob = f'- **send** (b) {{"to": "Bob", "text": "{"x" * 60}"… (500 characters)}}, until {until_when}'
+    for_ann = (
+        rf'- **send** (a) {{"to": "Ann", "text": "1 \* 2 costs \\u00243"}}, until {until_when}'
+    )
+    for_bob = (
+        f'- **send** (b) {{"to": "Bob", "text": "{"x" * 60}"… (500 characters)}}, until'
+        f" {until_when}"
+    )
     assert waiting_rows(both) == ["**Waits for approval of:**", for_ann, for_bob]
     assert waiting_rows(other) == ["**Waits for approval of:**", for_bob]
     assert "`perdure approvals` with the id of this turn shows what is cut." in both
@@ -159,8 +193,14 @@ async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when
 
 async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime) -> None:
     """While the model is asked again, and not after it answered."""
-    model = Held(fails(errors.LLMUnavailableError("the provider is down")), calls(call("send", to="Ann")), says("done"))
-    async with runtime(Agent(name="clerk", model="scripted:clerk", tools=[send]), model=model) as client:
+    model = Held(
+        fails(errors.LLMUnavailableError("the provider is down")),
+        calls(call("send", to="Ann")),
+        says("done"),
+    )
+    async with runtime(
+        Agent(name="clerk", model="scripted:clerk", tools=[send]), model=model
+    ) as client:
         turn = await client.start("clerk", "go")
         await eventually(lambda: model.call_count == 2, "the model is asked again", within_s=60)
         failed = await card_of(client.temporal, turn.id)
@@ -175,23 +215,46 @@ async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime)
 
 
 async def test_timers_say_what_they_are_for(runtime: Runtime) -> None:
-    """The deadline of a turn, and the time that people have for an approval, are rows of the timeline that can be read."""
-    agent = Agent(name="clerk", model="scripted:clerk", tools=[look], policy=lambda _: RequireApproval(expires=timedelta(seconds=1)))
+    """The deadline of a turn, and the time that people have for an approval, are rows of the
+    timeline that can be read.
+    """
+    agent = Agent(
+        name="clerk",
+        model="scripted:clerk",
+        tools=[look],
+        policy=lambda _: RequireApproval(expires=timedelta(seconds=1)),
+    )
     model = ScriptedModel(calls(call("look", where="here")), says("done"))
     async with runtime(agent, model=model) as client:
         turn = await client.start("clerk", "go", budget=Budget(time=timedelta(minutes=5)))
         await turn.result()
-        events = [event for event in (await client.history(turn)).events if event.event_type == EventType.EVENT_TYPE_TIMER_STARTED]
+        events = [
+            event
+            for event in (await client.history(turn)).events
+            if event.event_type == EventType.EVENT_TYPE_TIMER_STARTED
+        ]
         rows = await rows_of(client.temporal, events)
 
-    assert rows == ["the deadline of the turn", "the approval of look expires", "the deadline of the turn"]
+    assert rows == [
+        "the deadline of the turn",
+        "the approval of look expires",
+        "the deadline of the turn",
+    ]
 
 
 async def test_task_cannot_make_a_link_of_the_summary(runtime: Runtime) -> None:
-    """The web UI shows the summary of a turn as Markdown, and a delegate's task is written by a model."""
+    """The web UI shows the summary of a turn as Markdown, and a delegate's task is written by a
+    model.
+    """
     task = "[Approve here](http://evil.invalid/a) *now*"
-    script = {"go": ScriptedModel(delegate("writer", task), says("done")), task: ScriptedModel(says("written"))}
-    agents = [Agent(name="finder", model="scripted:finder", delegates=["writer"]), Agent(name="writer", model="scripted:writer")]
+    script = {
+        "go": ScriptedModel(delegate("writer", task), says("done")),
+        task: ScriptedModel(says("written")),
+    }
+    agents = [
+        Agent(name="finder", model="scripted:finder", delegates=["writer"]),
+        Agent(name="writer", model="scripted:writer"),
+    ]
     async with runtime(AgentWorker(agents), model=ByTask(script)) as client:
         turn = await client.start("finder", "go")
         await turn.result()

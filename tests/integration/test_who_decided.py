@@ -1,4 +1,6 @@
-"""Who approved, denied or added to a budget: recorded with the decision, and shown wherever the decision is."""
+"""Who approved, denied or added to a budget: recorded with the decision, and shown wherever the
+decision is.
+"""
 
 import asyncio
 import getpass
@@ -11,15 +13,16 @@ from temporalio.client import Client
 
 from perdure import Agent, Budget, errors, tool
 from perdure.__main__ import parser
-from perdure.activities.payloads import pack
-from perdure.activities.signatures import ADD_BUDGET, DECIDE
-from perdure.approvals import Decision
-from perdure.budgets import BudgetUpdate
-from perdure.clients import AgentClient, decisions, options
-from perdure.clients.progress import Progress
+from perdure.clients import AgentClient, options
+from perdure.clients.cli import decisions
+from perdure.clients.cli.progress import Progress
 from perdure.clients.updates import ask
-from perdure.facts import BudgetAdded, Decided
+from perdure.temporal.names import ADD_BUDGET, DECIDE
+from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.turn.facts import BudgetAdded, Decided
+from perdure.values.approvals import Decision
+from perdure.values.budgets import BudgetUpdate
 
 from ..conftest import Runtime
 from .test_approvals import pending
@@ -38,15 +41,23 @@ clerk = Agent(name="clerk", model="scripted:clerk", tools=[send])
 
 
 @pytest.mark.accepts("A11")
-async def test_decision_says_who_made_it_everywhere(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
-    """One call approved with other arguments, one denied, one approved without a name: event, terminal, log, web UI and report agree."""
+async def test_decision_says_who_made_it_everywhere(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One call approved with other arguments, one denied, one approved without a name: event,
+    terminal, log, web UI and report agree.
+    """
     caplog.set_level(logging.INFO, "perdure.turns")
-    model = ScriptedModel(calls(*(call("send", to=name) for name in ("Ann", "Bob", "Cy"))), says("done"))
+    model = ScriptedModel(
+        calls(*(call("send", to=name) for name in ("Ann", "Bob", "Cy"))), says("done")
+    )
     out = io.StringIO()
     async with runtime(clerk, model=model) as client:
         turn = await client.start("clerk", "go")
         ann, bob, cy = await pending(turn, 3)
-        await client.approve(turn.id, ann.call_id, by=ANNA, arguments={"to": "Anne"}, reason="her name")
+        await client.approve(
+            turn.id, ann.call_id, by=ANNA, arguments={"to": "Anne"}, reason="her name"
+        )
         await turn.deny(bob, "Bob has moved", by="Bo Berg")
         card = await card_of(client.temporal, turn.id)
         await turn.approve(cy)
@@ -58,7 +69,11 @@ async def test_decision_says_who_made_it_everywhere(runtime: Runtime, caplog: py
         progress.show(event)
     decided = tuple(event.fact.decision for event in events if isinstance(event.fact, Decided))
     lines = [getattr(record, "perdure") for record in caplog.records]  # noqa: B009 - a field of our own
-    told = {line["event_id"][-6:]: line.get("decided_by") for line in lines if line["event"] == "tool_call"}
+    told = {
+        line["event_id"][-6:]: line.get("decided_by")
+        for line in lines
+        if line["event"] == "tool_call"
+    }
 
     assert [(one.by, one.approve, one.reason) for one in decided] == [
         (ANNA, True, "her name"),
@@ -68,11 +83,16 @@ async def test_decision_says_who_made_it_everywhere(runtime: Runtime, caplog: py
     assert report.steps[0].decisions == decided
     assert report.steps[1].decisions == ()
     shown = out.getvalue()
-    assert 'call_1_1 approved by anna@example.com, with other arguments: {"to": "Anne"}: her name\n' in shown
+    assert (
+        'call_1_1 approved by anna@example.com, with other arguments: {"to": "Anne"}: her name\n'
+        in shown
+    )
     assert "call_1_2 denied by Bo Berg: Bob has moved\n" in shown
     assert "call_1_3 approved\n" in shown
     assert told == {"call-1": ANNA, "call-2": "Bo Berg", "call-3": None}
-    assert f"Decided: send (call\\_1\\_1) approved by {ANNA}, with other arguments: her name" in card
+    assert (
+        f"Decided: send (call\\_1\\_1) approved by {ANNA}, with other arguments: her name" in card
+    )
     assert 'step 1: {"to": "Anne"}, approved by anna@example.com' in rows
 
 
@@ -101,7 +121,9 @@ async def test_budget_that_was_added_says_who_added_it(runtime: Runtime) -> None
 
 @pytest.mark.accepts("A13")
 async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) -> None:
-    """By the client before anything is sent, and by the turn where another client sends it; the call waits on."""
+    """By the client before anything is sent, and by the turn where another client sends it; the
+    call waits on.
+    """
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(clerk, model=model) as client:
         turn = await client.start("clerk", "go", budget=Budget(tool_calls=5))
@@ -115,7 +137,10 @@ async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) ->
                 ask(handle, DECIDE, pack(decision)),
                 ask(handle, ADD_BUDGET, pack(BudgetUpdate(tool_calls=1, by=by))),
             ):
-                with pytest.raises(errors.InvalidRequestError, match="by must be one line of 1 to 200 visible characters"):
+                with pytest.raises(
+                    errors.InvalidRequestError,
+                    match="by must be one line of 1 to 200 visible characters",
+                ):
                     await attempt
         assert [one.call_id for one in await turn.pending_approvals()] == [ann.call_id]
         await turn.approve(ann, by="a" * 200)
@@ -126,16 +151,23 @@ async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) ->
 async def test_command_names_the_person_and_filters_by_agent_and_label(
     runtime: Runtime, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--by`, or `PERDURE_BY`, or the login name; of two turns that wait, the list has the one with the label."""
+    """`--by`, or `PERDURE_BY`, or the login name; of two turns that wait, the list has the one with
+    the label.
+    """
     monkeypatch.setenv("PERDURE_BY", "Bo Berg")
 
     async def approvals(*words: str) -> list[dict[str, str]]:
         await decisions.decide(client, parser().parse_args(["approvals", *words, "--json"]))
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    scripts = {team: ScriptedModel(calls(call("send", to="Ann"), call("send", to="Bob")), says("done")) for team in ("north", "south")}
+    scripts = {
+        team: ScriptedModel(calls(call("send", to="Ann"), call("send", to="Bob")), says("done"))
+        for team in ("north", "south")
+    }
     async with runtime(clerk, model=ByTask(scripts)) as client:
-        north, south = [await client.start("clerk", team, labels={"team": team}) for team in scripts]
+        north, south = [
+            await client.start("clerk", team, labels={"team": team}) for team in scripts
+        ]
         async with asyncio.timeout(60):
             while not {line["turn"] for line in await approvals()} >= {north.id, south.id}:  # noqa: ASYNC110 - a list lags behind, so it is polled
                 await asyncio.sleep(0.1)
@@ -154,9 +186,14 @@ async def test_command_names_the_person_and_filters_by_agent_and_label(
 
 
 def test_login_name_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it could not be recorded, the decision has no name; an option that could not be recorded is not replaced."""
+    """Where it could not be recorded, the decision has no name; an option that could not be
+    recorded is not replaced.
+    """
     monkeypatch.delenv("PERDURE_BY", raising=False)
-    unnamed, named = (parser().parse_args(["add-budget", "ticket-1", "--usd", "1", *words]) for words in ([], ["--by", ""]))
+    unnamed, named = (
+        parser().parse_args(["add-budget", "ticket-1", "--usd", "1", *words])
+        for words in ([], ["--by", ""])
+    )
     login, usual = getpass.getuser(), options.by_of(unnamed)
     monkeypatch.setenv("LOGNAME", "a\nb")
     odd = options.by_of(unnamed)

@@ -6,11 +6,22 @@ from itertools import pairwise
 
 import pytest
 
-from perdure import Agent, Budget, ModelProfile, Outcome, Price, ToolMessage, Usage, UserMessage, errors, tool
-from perdure.activities.models import ModelRequest, Provider
-from perdure.messages import AssistantMessage, Message, closed
-from perdure.reports import Tried
+from perdure import (
+    Agent,
+    Budget,
+    ModelProfile,
+    Outcome,
+    Price,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    errors,
+    tool,
+)
+from perdure.activities.provider import ModelRequest, Provider
 from perdure.testing import ScriptedModel, call, calls, fails, says
+from perdure.values.messages import AssistantMessage, Message, closed
+from perdure.values.reports import Tried
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime
@@ -26,14 +37,32 @@ def fetch(number: int) -> str:
 
 
 def long_script() -> ScriptedModel:
-    return ScriptedModel(*[calls(call("fetch", number=number)) for number in range(STEPS)], says("done"))
+    return ScriptedModel(
+        *[calls(call("fetch", number=number)) for number in range(STEPS)], says("done")
+    )
 
 
-def app(models: str = "a", *, window: int = WINDOW, providers: dict[str, Provider], budgeted: bool = False) -> AgentWorker:
+def app(
+    models: str = "a",
+    *,
+    window: int = WINDOW,
+    providers: dict[str, Provider],
+    budgeted: bool = False,
+) -> AgentWorker:
     """An agent whose first model has a small window."""
-    agent = Agent(name="reader", model=[f"{name}:m" for name in models], tools=[fetch], max_iterations="unlimited")
+    agent = Agent(
+        name="reader",
+        model=[f"{name}:m" for name in models],
+        tools=[fetch],
+        max_iterations="unlimited",
+    )
     price = Price(input="1", output="1") if budgeted else Price.free()
-    return AgentWorker(agent, providers=providers, prices={f"{name}:*": price for name in models}, profiles={"a:m": ModelProfile(window=window)})
+    return AgentWorker(
+        agent,
+        providers=providers,
+        prices={f"{name}:*": price for name in models},
+        profiles={"a:m": ModelProfile(window=window)},
+    )
 
 
 def tokens(request: ModelRequest) -> int:
@@ -48,15 +77,27 @@ def results(message: Message) -> list[str]:
 
 @pytest.mark.accepts("L18")
 async def test_transcript_that_outgrows_the_window_is_sent_shortened(runtime: Runtime) -> None:
-    """Task and last steps whole, calls and results paired; the step says what is left out, and the report has all of it."""
+    """Task and last steps whole, calls and results paired; the step says what is left out, and the
+    report has all of it.
+    """
     model = long_script()
     async with runtime(app(providers={"a": model})) as client:
         report = await client.run("reader", "go")
 
-    assert (report.outcome, report.output, len(report.steps)) == (Outcome.COMPLETED, "done", STEPS + 1)
+    assert (report.outcome, report.output, len(report.steps)) == (
+        Outcome.COMPLETED,
+        "done",
+        STEPS + 1,
+    )
     assert len(report.messages) == 2 * STEPS + 2
-    assert [len(content) for message in report.messages[2::2] for content in results(message)] == [RESULT_BYTES] * STEPS
-    assert max(map(tokens, model.requests)) < WINDOW < sum(len(message.model_dump_json()) for message in report.messages) // 3
+    assert [len(content) for message in report.messages[2::2] for content in results(message)] == [
+        RESULT_BYTES
+    ] * STEPS
+    assert (
+        max(map(tokens, model.requests))
+        < WINDOW
+        < sum(len(message.model_dump_json()) for message in report.messages) // 3
+    )
     last = model.requests[-1].messages
     assert last[0] == UserMessage.of("go")
     assert last[-8:] == report.messages[-9:-1]
@@ -70,7 +111,9 @@ async def test_transcript_that_outgrows_the_window_is_sent_shortened(runtime: Ru
 
 @pytest.mark.accepts("L18")
 async def test_beginning_of_what_is_sent_stays_the_same_for_many_steps(runtime: Runtime) -> None:
-    """So that a provider's prompt cache finds it: what is sent grows at its end, but for a few requests."""
+    """So that a provider's prompt cache finds it: what is sent grows at its end, but for a few
+    requests.
+    """
     model = long_script()
     async with runtime(app(providers={"a": model})) as client:
         await client.run("reader", "go")
@@ -101,7 +144,9 @@ async def test_model_whose_window_is_too_small_is_passed_over(runtime: Runtime) 
         report = await client.run("reader", "go " * 2_000)
 
     assert (report.output, small.call_count) == ("done", 0)
-    assert report.steps[0].tried == (Tried(model="a:m", reason="its window of 1000 tokens is too small"),)
+    assert report.steps[0].tried == (
+        Tried(model="a:m", reason="its window of 1000 tokens is too small"),
+    )
     assert len(large.requests[-1].messages) == 2 * STEPS + 1
     assert report.steps[-1].left_out is None
 
@@ -111,7 +156,9 @@ async def test_only_model_whose_window_is_too_small_says_so(runtime: Runtime) ->
     """Before anything is sent."""
     model = ScriptedModel()
     async with runtime(app(window=1_000, providers={"a": model})) as client:
-        with pytest.raises(errors.LLMInvalidRequestError, match=r"a:m: its window of 1000 tokens is too small"):
+        with pytest.raises(
+            errors.LLMInvalidRequestError, match=r"a:m: its window of 1000 tokens is too small"
+        ):
             await client.run("reader", "go " * 2_000)
 
     assert model.call_count == 0
@@ -119,9 +166,13 @@ async def test_only_model_whose_window_is_too_small_says_so(runtime: Runtime) ->
 
 @pytest.mark.accepts("L18")
 async def test_each_model_of_a_chain_gets_what_its_own_window_holds(runtime: Runtime) -> None:
-    """The second serves when the first fails, and gets the whole transcript although that was shortened for the first."""
+    """The second serves when the first fails, and gets the whole transcript although that was
+    shortened for the first.
+    """
     busy = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 120})
-    first = ScriptedModel(*[calls(call("fetch", number=number)) for number in range(22)], fails(busy))
+    first = ScriptedModel(
+        *[calls(call("fetch", number=number)) for number in range(22)], fails(busy)
+    )
     second = ScriptedModel("done")
     async with runtime(app("ab", providers={"a": first, "b": second})) as client:
         report = await client.run("reader", "go")

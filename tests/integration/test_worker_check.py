@@ -1,4 +1,6 @@
-"""`perdure worker --check` tries what the first turn would need; a worker warns of what it can see when it starts."""
+"""`perdure worker --check` tries what the first turn would need; a worker warns of what it can see
+when it starts.
+"""
 
 import logging
 import sys
@@ -35,11 +37,17 @@ app = AgentWorker(agents, providers={{"x": ScriptedModel()}})
 
 
 @pytest.mark.accepts("O25")
-async def test_check_tries_every_part(perdure_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It starts MCP servers and reads skills; what is wrong with one part hides nothing of the others."""
+async def test_check_tries_every_part(
+    perdure_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts MCP servers and reads skills; what is wrong with one part hides nothing of the
+    others.
+    """
     (tmp_path / "checked_shop.py").write_text(APP, encoding="utf-8")
     (tmp_path / "skills").mkdir()
-    (tmp_path / "skills" / "SKILL.md").write_text("---\nname: refunds\ndescription: Pay back.\n---\nPay.", encoding="utf-8")
+    (tmp_path / "skills" / "SKILL.md").write_text(
+        "---\nname: refunds\ndescription: Pay back.\n---\nPay.", encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
@@ -62,7 +70,9 @@ async def test_check_tries_every_part(perdure_server: str, tmp_path: Path, monke
         "Temporal": "ok",
         "namespace default": "ok",
     }
-    assert next(finding.words for finding in tried if finding.subject == "MCP server bad").startswith("the MCP server 'bad': ")
+    assert next(
+        finding.words for finding in tried if finding.subject == "MCP server bad"
+    ).startswith("the MCP server 'bad': ")
     assert [(finding.subject, finding.state) for finding in missing] == [
         ("module no_such_module:app", "failed"),
         ("Temporal", "ok"),
@@ -77,13 +87,20 @@ async def test_temporal_that_is_away_is_a_finding(closed_port: str) -> None:
     tried = [finding async for finding in check.findings("no_such_module:app", closed_port)]
 
     assert tried[1] == Finding(
-        "Temporal", "failed", f"no Temporal server answers at {closed_port}; start one with `perdure dev`, or say where it is with TEMPORAL_ADDRESS"
+        "Temporal",
+        "failed",
+        f"no Temporal server answers at {closed_port}; start one with `perdure dev`, or say where"
+        " it is with TEMPORAL_ADDRESS",
     )
 
 
 @pytest.mark.accepts("O24")
-async def test_worker_warns_when_it_starts(perdure_server: str, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """It starts all the same: here it fails by its lifespan, whose line of code is named and logged."""
+async def test_worker_warns_when_it_starts(
+    perdure_server: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """It starts all the same: here it fails by its lifespan, whose line of code is named and
+    logged.
+    """
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
@@ -92,14 +109,30 @@ async def test_worker_warns_when_it_starts(perdure_server: str, caplog: pytest.L
         yield
 
     agent = Agent(name="one", model="scripted:x", skills=[tmp_path / "nowhere"])
-    app = AgentWorker(agent, providers={"scripted": ScriptedModel()}, lifespan=lifespan, task_queue="test-worker-warns")
+    app = AgentWorker(
+        agent,
+        providers={"scripted": ScriptedModel()},
+        lifespan=lifespan,
+        task_queue="test-worker-warns",
+    )
     with pytest.raises(errors.ConfigurationError) as caught:
         await app.run(perdure_server)
 
     place = f"(test_worker_check.py:{lifespan.__wrapped__.__code__.co_firstlineno + 3} in lifespan)"  # type: ignore[attr-defined]
-    said = [(record.levelno, record.getMessage(), bool(record.exc_text)) for record in caplog.records if record.name == "perdure"]
-    assert caught.value.message == f"the worker's lifespan failed to open: OSError: no database {place}"
+    said = [
+        (record.levelno, record.getMessage(), bool(record.exc_text))
+        for record in caplog.records
+        if record.name == "perdure"
+    ]
+    assert (
+        caught.value.message
+        == f"the worker's lifespan failed to open: OSError: no database {place}"
+    )
     assert said == [
-        (logging.WARNING, f"skills {tmp_path / 'nowhere'}: there is no folder {tmp_path / 'nowhere'}", False),
+        (
+            logging.WARNING,
+            f"skills {tmp_path / 'nowhere'}: there is no folder {tmp_path / 'nowhere'}",
+            False,
+        ),
         (logging.ERROR, caught.value.message, True),
     ]

@@ -49,7 +49,11 @@ async def test_word_that_cannot_be_sent_is_refused_typed(perdure_server: str) ->
             await method(client, turn)
             said[name] = "nothing"
         except errors.PerdureError as error:
-            said[name] = "typed" if isinstance(error, (errors.InvalidRequestError, errors.ApprovalConflictError)) else repr(error)
+            said[name] = (
+                "typed"
+                if isinstance(error, (errors.InvalidRequestError, errors.ApprovalConflictError))
+                else repr(error)
+            )
         except Exception as error:  # noqa: BLE001 - which one it is, is what is asked
             said[name] = repr(error)
     await client.temporal.get_workflow_handle(turn.id).terminate()

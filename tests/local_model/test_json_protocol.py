@@ -1,4 +1,7 @@
-"""A real small model over real HTTP drives the `json` protocol. What is asserted is the wire and the loop, never the model's wit."""
+"""A real small model over real HTTP drives the `json` protocol.
+
+What is asserted is the wire and the loop, never the model's wit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from perdure import Agent, AgentReport, Budget, Outcome, RequestOptions, errors, tool
 from perdure.activities.providers import OpenAIChat
-from perdure.messages import ToolResult
+from perdure.values.messages import ToolResult
 from perdure.worker import AgentWorker
 
 from ..conftest import Runtime, fold_history
@@ -63,13 +66,23 @@ def add(a: int, b: int = 1) -> int:
 
 def clerk(wire: Wire, **fields: Any) -> AgentWorker:
     """An agent whose model is the small one."""
-    given: dict[str, Any] = {"instructions": "Answer from the handbook.", "tools": [look_up, add], "options": BRIEF, "protocol": "json", **fields}
+    given: dict[str, Any] = {
+        "instructions": "Answer from the handbook.",
+        "tools": [look_up, add],
+        "options": BRIEF,
+        "protocol": "json",
+        **fields,
+    }
     provider = OpenAIChat(base_url=wire.base_url, api_key_env=None, name="llama")
-    return AgentWorker(Agent(name="clerk", model="llama:smollm2", **given), providers={"llama": provider})
+    return AgentWorker(
+        Agent(name="clerk", model="llama:smollm2", **given), providers={"llama": provider}
+    )
 
 
 async def ended(runtime: Runtime, app: AgentWorker, **start: Any) -> AgentReport[Any]:
-    """The report of one turn, however it ended; it agrees with a fold of the turn's history, whose transcript is paired."""
+    """The report of one turn, however it ended; it agrees with a fold of the turn's history, whose
+    transcript is paired.
+    """
     async with runtime(app) as client:
         turn = await client.start("clerk", QUESTION, **start)
         try:
@@ -99,7 +112,10 @@ def replies(exchanges: list[Exchange]) -> list[dict[str, Any]]:
 def choices(exchange: Exchange) -> list[str]:
     """What the schema of a request leaves to choose from."""
     branches = exchange.schema.get("anyOf", [exchange.schema])
-    return [branch["properties"]["name"]["enum"][0] if "name" in branch["properties"] else "answer" for branch in branches]
+    return [
+        branch["properties"]["name"]["enum"][0] if "name" in branch["properties"] else "answer"
+        for branch in branches
+    ]
 
 
 def results(report: AgentReport[Any]) -> list[ToolResult]:
@@ -108,24 +124,51 @@ def results(report: AgentReport[Any]) -> list[ToolResult]:
 
 @pytest.mark.accepts("R8")
 async def test_schema_forces_calls_and_then_a_typed_answer(runtime: Runtime, wire: Wire) -> None:
-    """Two requests leave no choice but a tool, the last none but an answer; whatever the model is worth, that is what comes."""
-    app = clerk(wire, on_exhausted="finish", options=BRIEF.model_copy(update={"tool_choice": "required"}), on_loop="ignore")
+    """Two requests leave no choice but a tool, the last none but an answer; whatever the model is
+    worth, that is what comes.
+    """
+    app = clerk(
+        wire,
+        on_exhausted="finish",
+        options=BRIEF.model_copy(update={"tool_choice": "required"}),
+        on_loop="ignore",
+    )
 
     report = await ended(runtime, app, budget=Budget(model_calls=3), output=Period)
 
     said = replies(wire.exchanges)
     told = wire.exchanges[1].sent["messages"]
-    assert [choices(exchange) for exchange in wire.exchanges] == [["look_up", "add"], ["look_up", "add"], ["answer"]]
-    assert [list(reply) for reply in said] == [["name", "arguments"], ["name", "arguments"], ["answer"]]
-    assert (report.outcome, report.risk, report.model_calls, report.tool_calls) == (Outcome.BUDGET_EXHAUSTED, "budget_exhausted", 3, 2)
+    assert [choices(exchange) for exchange in wire.exchanges] == [
+        ["look_up", "add"],
+        ["look_up", "add"],
+        ["answer"],
+    ]
+    assert [list(reply) for reply in said] == [
+        ["name", "arguments"],
+        ["name", "arguments"],
+        ["answer"],
+    ]
+    assert (report.outcome, report.risk, report.model_calls, report.tool_calls) == (
+        Outcome.BUDGET_EXHAUSTED,
+        "budget_exhausted",
+        3,
+        2,
+    )
     assert report.output == Period.model_validate(said[2]["answer"])
-    assert [(result.name, result.is_error) for result in results(report)] == [(reply["name"], False) for reply in said[:2]]
+    assert [(result.name, result.is_error) for result in results(report)] == [
+        (reply["name"], False) for reply in said[:2]
+    ]
     assert [message["role"] for message in told] == ["system", "user", "assistant", "user"]
-    assert (json.loads(told[2]["content"]), told[3]["content"]) == (said[0], f"Result of {said[0]['name']}:\n{results(report)[0].content}")
+    assert (json.loads(told[2]["content"]), told[3]["content"]) == (
+        said[0],
+        f"Result of {said[0]['name']}:\n{results(report)[0].content}",
+    )
 
 
 async def test_one_tool_by_name_is_the_only_choice(runtime: Runtime, wire: Wire) -> None:
-    """The request holds its schema, no tools and no tool choice; the tool gets what the model wrote."""
+    """The request holds its schema, no tools and no tool choice; the tool gets what the model
+    wrote.
+    """
     app = clerk(wire, options=BRIEF.model_copy(update={"tool_choice": "add"}), max_iterations=1)
 
     report = await ended(runtime, app)
@@ -135,17 +178,30 @@ async def test_one_tool_by_name_is_the_only_choice(runtime: Runtime, wire: Wire)
     assert exchange.sent.keys() == {"model", "messages", "max_tokens", "response_format"}
     assert exchange.sent["response_format"]["json_schema"].keys() == {"name", "schema", "strict"}
     assert choices(exchange) == ["add"]
-    assert [result.content for result in results(report)] == [str(arguments["a"] + arguments.get("b", 1))]
+    assert [result.content for result in results(report)] == [
+        str(arguments["a"] + arguments.get("b", 1))
+    ]
     assert report.outcome == Outcome.MAX_ITERATIONS
 
 
 async def test_free_choice_ends_typed(runtime: Runtime, wire: Wire) -> None:
-    """Tools or an answer, as the model likes: each reply is a choice or was cut off, and the turn ends with tokens counted by the server."""
+    """Tools or an answer, as the model likes: each reply is a choice or was cut off, and the turn
+    ends with tokens counted by the server.
+    """
     report = await ended(runtime, clerk(wire, on_exhausted="finish"), budget=Budget(model_calls=4))
 
-    whole = [exchange for exchange in wire.exchanges if exchange.reply["choices"][0]["finish_reason"] == "stop"]
+    whole = [
+        exchange
+        for exchange in wire.exchanges
+        if exchange.reply["choices"][0]["finish_reason"] == "stop"
+    ]
     told = [exchange.reply["usage"] for exchange in wire.exchanges]
-    assert report.outcome in {Outcome.COMPLETED, Outcome.TRUNCATED, Outcome.BUDGET_EXHAUSTED, Outcome.LOOP}
+    assert report.outcome in {
+        Outcome.COMPLETED,
+        Outcome.TRUNCATED,
+        Outcome.BUDGET_EXHAUSTED,
+        Outcome.LOOP,
+    }
     assert len(replies(whole)) >= len(wire.exchanges) - 1
     assert len(wire.exchanges) == report.model_calls
     assert report.usage.input_tokens == sum(usage["prompt_tokens"] for usage in told) > 0
@@ -160,10 +216,20 @@ async def test_answer_of_a_type_without_an_agent(runtime: Runtime, wire: Wire) -
     assert period == Period.model_validate(replies(wire.exchanges)[0])
 
 
-async def test_words_of_the_react_protocol_pass_over_the_same_server(runtime: Runtime, wire: Wire) -> None:
-    """Its stop sequence is taken, no schema is sent, and what the model writes is an answer or a call."""
-    report = await ended(runtime, clerk(wire, protocol="react_text", unmarked="answer", max_iterations=2, on_loop="ignore"))
+async def test_words_of_the_react_protocol_pass_over_the_same_server(
+    runtime: Runtime, wire: Wire
+) -> None:
+    """Its stop sequence is taken, no schema is sent, and what the model writes is an answer or a
+    call.
+    """
+    report = await ended(
+        runtime,
+        clerk(wire, protocol="react_text", unmarked="answer", max_iterations=2, on_loop="ignore"),
+    )
 
     assert [exchange.status for exchange in wire.exchanges] == [200] * report.model_calls
-    assert all(exchange.sent["stop"] == ["\nObservation:"] and "response_format" not in exchange.sent for exchange in wire.exchanges)
+    assert all(
+        exchange.sent["stop"] == ["\nObservation:"] and "response_format" not in exchange.sent
+        for exchange in wire.exchanges
+    )
     assert report.outcome in {Outcome.COMPLETED, Outcome.MAX_ITERATIONS}

@@ -1,4 +1,6 @@
-"""What goes over the wire between a provider and a server: a proxy on loopback that notes each request and what came back."""
+"""What goes over the wire between a provider and a server: a proxy on loopback that notes each
+request and what came back.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,12 @@ def tapped(address: str) -> Iterator[Wire]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            reply = httpx.post(f"{address}{self.path}", content=body, headers={"content-type": "application/json"}, timeout=None)
+            reply = httpx.post(
+                f"{address}{self.path}",
+                content=body,
+                headers={"content-type": "application/json"},
+                timeout=None,
+            )
             wire.exchanges.append(Exchange(json.loads(body), reply.status_code, reply.json()))
             self.send_response(reply.status_code)
             self.send_header("content-type", reply.headers["content-type"])
@@ -62,7 +69,9 @@ def tapped(address: str) -> Iterator[Wire]:
             """Nobody reads it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="perdure-test-wire")
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.02,), name="perdure-test-wire"
+        )
         thread.start()
         wire.base_url = f"http://127.0.0.1:{server.server_port}/v1"
         try:

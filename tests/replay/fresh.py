@@ -1,4 +1,5 @@
-"""Replay the histories of a folder, or every Nth, with nothing cached: `python tests/replay/fresh.py FOLDER N`.
+"""Replay the histories of a folder, or every Nth, with nothing cached:
+`python tests/replay/fresh.py FOLDER N`.
 
 They are replayed in processes of their own, one for each core.
 """
@@ -15,17 +16,22 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from perdure.workflows import AgentTurn
-from perdure.workflows.inputs import OneInput
+from perdure.workflows.single_input import OneInput
 
 
 def read(path: Path) -> WorkflowHistory:
     """A history under the id of its workflow, which the ids of its children begin with."""
     history = WorkflowHistory.from_json("", path.read_text(encoding="utf-8"))
-    return replace(history, workflow_id=history.events[0].workflow_execution_started_event_attributes.workflow_id)
+    return replace(
+        history,
+        workflow_id=history.events[0].workflow_execution_started_event_attributes.workflow_id,
+    )
 
 
 async def replay(paths: list[Path]) -> None:
-    """Replay them one by one; the first that does not replay ends it with its error, which names it."""
+    """Replay them one by one; the first that does not replay ends it with its error, which names
+    it.
+    """
     replayer = Replayer(workflows=[AgentTurn], interceptors=[OneInput()])
     for path in paths:
         try:
@@ -42,7 +48,9 @@ def replay_some(paths: list[Path]) -> None:
 
 if __name__ == "__main__":
     found = sorted(Path(sys.argv[1]).glob("*.json"))[:: int(sys.argv[2])]
-    cores = min(os.cpu_count() or 1, len(found) // 20 + 1)  # a process takes as long to start as twenty histories to replay
+    cores = min(
+        os.cpu_count() or 1, len(found) // 20 + 1
+    )  # a process takes as long to start as twenty histories to replay
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(replay_some, [found[core::cores] for core in range(cores)]))
     print(f"{len(found)} histories of this session replayed in a fresh process")

@@ -1,7 +1,9 @@
-"""Record one history of each kind: `python -m tests.replay.record` writes tests/replay/histories anew.
+"""Record one history of each kind: `python -m tests.replay.record` writes tests/replay/histories
+anew.
 
-A stored history is a promise: what a release recorded, the next ones replay. So a file is written anew only where the turn's shape was changed on
-purpose and no release has recorded the old one; a new kind is added beside the others.
+A stored history is a promise: what a release recorded, the next ones replay. So a file is written
+anew only where the turn's shape was changed on purpose and no release has recorded the old one; a
+new kind is added beside the others.
 """
 
 from __future__ import annotations
@@ -44,10 +46,10 @@ from perdure import (
 )
 from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
-from perdure.facts import Key, Scheduled, WaitBegan
-from perdure.reports import StopReason, Usage
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.testing.scripted import Reply
+from perdure.turn.facts import Key, Scheduled, WaitBegan
+from perdure.values.reports import StopReason, Usage
 from perdure.worker import AgentWorker
 
 FOLDER = Path(__file__).parent / "histories"
@@ -167,10 +169,13 @@ Then = Callable[[AgentClient, Turn], Awaitable[None]]
 
 
 class Kind:
-    """How a turn of one kind is made: what the model says, what is asked, and what is done to the turn.
+    """How a turn of one kind is made: what the model says, what is asked, and what is done to the
+    turn.
 
-    `fields` are those in which its agent differs. `below` names the turn of a delegate whose history is wanted, instead of the turn's own. `chain`
-    has what each of several models says, `a:m` and so on, instead of the script of the only one; the first has a window of so many tokens.
+    `fields` are those in which its agent differs. `below` names the turn of a delegate whose
+    history is wanted, instead of the turn's own. `chain` has what each of several models says,
+    `a:m` and so on, instead of the script of the only one; the first has a window of so many
+    tokens.
     """
 
     def __init__(
@@ -187,7 +192,10 @@ class Kind:
         self.script = script
         self.then = then
         self.agent = agent
-        self.fields = {**(fields or {}), **({"model": [f"{name}:m" for name in chain]} if chain else {})}
+        self.fields = {
+            **(fields or {}),
+            **({"model": [f"{name}:m" for name in chain]} if chain else {}),
+        }
         self.below = below
         self.chain = chain
         self.window = window
@@ -199,7 +207,10 @@ class Kind:
         return AgentWorker(
             [replace(AGENT, **self.fields), WRITER],
             prices={f"{name}:*": Price(input="1", output="1") for name in names},
-            providers={name: ScriptedModel(*said) for name, said in {"scripted": [], **(self.chain or {})}.items()},
+            providers={
+                name: ScriptedModel(*said)
+                for name, said in {"scripted": [], **(self.chain or {})}.items()
+            },
             profiles={"a:m": ModelProfile(window=self.window)},
         )
 
@@ -207,7 +218,10 @@ class Kind:
         """What the agents say; None where each has models of its own."""
         if self.chain:
             return None
-        return {"adder": ScriptedModel(*self.script), "writer": ScriptedModel(says("a text", usage=USED))}
+        return {
+            "adder": ScriptedModel(*self.script),
+            "writer": ScriptedModel(says("a text", usage=USED)),
+        }
 
 
 def sum_of(a: int, b: int, call_id: str = "") -> ToolCall:
@@ -217,39 +231,86 @@ def sum_of(a: int, b: int, call_id: str = "") -> ToolCall:
 KINDS: Mapping[str, Kind] = {
     "plain": Kind(says("five", usage=USED)),
     "thinking": Kind(says("five", thinking="2 and 3", usage=USED)),
-    "tools": Kind(calls(sum_of(2, 3, "c1"), sum_of(4, 5), text="Let me see.", usage=USED), calls(sum_of(5, 9)), says("fourteen")),
-    "tool_errors": Kind(calls(call("fail", reason="no luck"), call("nothing"), call("add", a="x")), says("I could not")),
+    "tools": Kind(
+        calls(sum_of(2, 3, "c1"), sum_of(4, 5), text="Let me see.", usage=USED),
+        calls(sum_of(5, 9)),
+        says("fourteen"),
+    ),
+    "tool_errors": Kind(
+        calls(call("fail", reason="no luck"), call("nothing"), call("add", a="x")),
+        says("I could not"),
+    ),
     "context_and_history": Kind(
         says("six"),
         context={"memory": "numbers are small"},
         history=(UserMessage.of("2 + 3?"), AssistantMessage(parts=(Text(text="five"),))),
         labels={"ticket": "4711"},
-        task=Task(content=(Text(text="and this?"), Media(media_type="image/png", data="aGVsbG8=")), type="sum"),
+        task=Task(
+            content=(Text(text="and this?"), Media(media_type="image/png", data="aGVsbG8=")),
+            type="sum",
+        ),
     ),
     "tool_timeout": Kind(calls(call("too_slow")), says("too slow for me")),
     "truncated": Kind(calls(sum_of(2, 3), text="I will", stop=StopReason.MAX_TOKENS)),
     "stop_sequence": Kind(says("five.", stop=StopReason.STOP_SEQUENCE)),
     "refused": Kind(says("I would rather not", stop=StopReason.REFUSED)),
     "max_iterations": Kind(*[calls(sum_of(1, number)) for number in range(3)]),
-    "retried": Kind(fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 0.05})), says("five")),
-    "model_failed": Kind(calls(sum_of(2, 3)), fails(errors.LLMInvalidRequestError("no such parameter"))),
+    "retried": Kind(
+        fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 0.05})), says("five")
+    ),
+    "model_failed": Kind(
+        calls(sum_of(2, 3)), fails(errors.LLMInvalidRequestError("no such parameter"))
+    ),
     "unknown_agent": Kind(agent="nobody"),
-    "parallel": Kind(calls(sum_of(2, 3), sum_of(4, 5)), says("both"), fields={"parallel_tools": True}),
-    "approved": Kind(calls(call("post", text="a"), call("post", text="b")), says("posted"), then=approved_and_denied),
-    "policy": Kind(calls(sum_of(2, 3), call("fail", reason="x")), says("five"), fields={"policy": only_sums}),
-    "hooks": Kind(calls(sum_of(2, 3)), says("five"), fields={"middleware": [Watchful()], "observers": [Quiet()]}),
+    "parallel": Kind(
+        calls(sum_of(2, 3), sum_of(4, 5)), says("both"), fields={"parallel_tools": True}
+    ),
+    "approved": Kind(
+        calls(call("post", text="a"), call("post", text="b")),
+        says("posted"),
+        then=approved_and_denied,
+    ),
+    "policy": Kind(
+        calls(sum_of(2, 3), call("fail", reason="x")), says("five"), fields={"policy": only_sums}
+    ),
+    "hooks": Kind(
+        calls(sum_of(2, 3)),
+        says("five"),
+        fields={"middleware": [Watchful()], "observers": [Quiet()]},
+    ),
     "paused": Kind(
-        calls(sum_of(2, 3), usage=USED), says("five", usage=USED), then=given_more, fields={"on_exhausted": "pause"}, budget=Budget(model_calls=1)
+        calls(sum_of(2, 3), usage=USED),
+        says("five", usage=USED),
+        then=given_more,
+        fields={"on_exhausted": "pause"},
+        budget=Budget(model_calls=1),
     ),
     "finished": Kind(
-        calls(sum_of(2, 3), usage=USED), says("so far", usage=USED), fields={"on_exhausted": "finish"}, budget=Budget(model_calls=2, tokens=100_000)
+        calls(sum_of(2, 3), usage=USED),
+        says("so far", usage=USED),
+        fields={"on_exhausted": "finish"},
+        budget=Budget(model_calls=2, tokens=100_000),
     ),
-    "exhausted": Kind(calls(sum_of(2, 3), usage=USED), budget=Budget(usd="1", tool_calls=1, model_calls=1)),
-    "react": Kind(says('Thought: add\nAction: add\nAction Input: {"a": 2, "b": 3}'), says("Final Answer: five"), fields={"protocol": "react_text"}),
+    "exhausted": Kind(
+        calls(sum_of(2, 3), usage=USED), budget=Budget(usd="1", tool_calls=1, model_calls=1)
+    ),
+    "react": Kind(
+        says('Thought: add\nAction: add\nAction Input: {"a": 2, "b": 3}'),
+        says("Final Answer: five"),
+        fields={"protocol": "react_text"},
+    ),
     "typed": Kind(says("five"), says('{"value": 5}'), fields={"output": Sum}),
     "delegated": Kind(
-        calls(call("delegate_to_agent", agent="writer", task="a"), call("delegate_to_agent", agent="adder", task="b")),
-        calls(call("spawn_agents", tasks=[{"agent": "writer", "task": "c"}, {"agent": "writer", "task": "d"}])),
+        calls(
+            call("delegate_to_agent", agent="writer", task="a"),
+            call("delegate_to_agent", agent="adder", task="b"),
+        ),
+        calls(
+            call(
+                "spawn_agents",
+                tasks=[{"agent": "writer", "task": "c"}, {"agent": "writer", "task": "d"}],
+            )
+        ),
         says("done"),
         fields={"delegates": ["writer"]},
         budget=Budget(usd="1", model_calls=20),
@@ -264,13 +325,22 @@ KINDS: Mapping[str, Kind] = {
     "chain": Kind(
         chain={
             "a": [BUSY, BUSY],
-            "b": [UNKNOWN, calls(sum_of(2, 3), usage=USED), says("five", thinking="sure", usage=USED)],
+            "b": [
+                UNKNOWN,
+                calls(sum_of(2, 3), usage=USED),
+                says("five", thinking="sure", usage=USED),
+            ],
             "c": [calls(sum_of(1, 1), usage=USED)],
         },
         budget=Budget(usd="1"),
     ),
     "window": Kind(
-        chain={"a": [*(calls(call("fail", reason=f"{number} " * 300)) for number in range(7)), says("at last")]},
+        chain={
+            "a": [
+                *(calls(call("fail", reason=f"{number} " * 300)) for number in range(7)),
+                says("at last"),
+            ]
+        },
         window=2_500,
         fields={"max_iterations": 10, "on_loop": "ignore"},
     ),
@@ -290,11 +360,25 @@ async def record(client: AgentClient, name: str, *, turn_id: str) -> WorkflowHis
 
 
 def scrubbed(history: WorkflowHistory) -> str:
-    """As JSON, without what is of one machine: processes and hosts, queues, and where files are. A replay looks at none of it."""
-    return json.dumps(_scrub(json.loads(history.to_json())), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    """As JSON, without what is of one machine: processes and hosts, queues, and where files are.
+
+    A replay looks at none of it.
+    """
+    return (
+        json.dumps(
+            _scrub(json.loads(history.to_json())), indent=1, ensure_ascii=False, sort_keys=True
+        )
+        + "\n"
+    )
 
 
-_FIXED = {"identity": "worker", "stackTrace": "", "buildId": "build", "binaryChecksum": "", "normalName": "perdure"}
+_FIXED = {
+    "identity": "worker",
+    "stackTrace": "",
+    "buildId": "build",
+    "binaryChecksum": "",
+    "normalName": "perdure",
+}
 
 
 def _scrub(value: Any, key: str = "") -> Any:
@@ -309,7 +393,10 @@ def _scrub(value: Any, key: str = "") -> Any:
 
 def texts(stored: str) -> str:
     """A stored history with its payloads decoded, to look for what should not be in it."""
-    decoded = [base64.b64decode(found).decode(errors="replace") for found in re.findall(r'"data": "([^"]*)"', stored)]
+    decoded = [
+        base64.b64decode(found).decode(errors="replace")
+        for found in re.findall(r'"data": "([^"]*)"', stored)
+    ]
     return "\n".join([stored, *decoded])
 
 

@@ -10,9 +10,9 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from perdure import limits
-from perdure.activities.history import HistoryReader
-from perdure.fold import apply
-from perdure.state import TurnState
+from perdure.temporal.history import HistoryReader
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
 from perdure.workflows import AgentTurn
 
 FOLDER = Path(__file__).parent / "earlier"
@@ -21,7 +21,9 @@ FOLDER = Path(__file__).parent / "earlier"
 @pytest.mark.accepts("L21", "Y6")
 async def test_answer_with_more_calls_than_one_may_hold_replays() -> None:
     """66 calls at once, recorded before there was a limit, fold to what the turn said."""
-    history = WorkflowHistory.from_json("adder/many_calls", (FOLDER / "many_calls.json").read_text(encoding="utf-8"))
+    history = WorkflowHistory.from_json(
+        "adder/many_calls", (FOLDER / "many_calls.json").read_text(encoding="utf-8")
+    )
     reader, state = HistoryReader(DataConverter.default), TurnState()
 
     replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(history)

@@ -1,4 +1,6 @@
-"""What was recorded once replays for ever: stored histories, and those of this code, in a fresh process and with nothing cached."""
+"""What was recorded once replays for ever: stored histories, and those of this code, in a fresh
+process and with nothing cached.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
-from perdure.activities.history import HistoryReader
-from perdure.budgets import Spending
-from perdure.facts import TurnEnded
-from perdure.fold import apply
-from perdure.reports import Outcome
-from perdure.state import TurnState
+from perdure.temporal.history import HistoryReader
+from perdure.turn.facts import TurnEnded
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
+from perdure.values.budgets import Spending
+from perdure.values.reports import Outcome
 from perdure.workflows import AgentTurn
 
 from ..conftest import Runtime, fold_history
@@ -60,7 +62,12 @@ async def test_stored_history_replays(path: Path) -> None:
 async def test_history_of_a_turn_that_no_client_would_start_today_replays(content: object) -> None:
     """What people may give became stricter; what they gave once is read as it was."""
     told = json.loads((FOLDER / "plain.json").read_text(encoding="utf-8"))
-    given = {"agent": "adder", "task": {"content": content}, "options": {"max_output_tokens": 10**40}, "allowed_tools": []}
+    given = {
+        "agent": "adder",
+        "task": {"content": content},
+        "options": {"max_output_tokens": 10**40},
+        "allowed_tools": [],
+    }
     [payload] = told["events"][0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"]
     payload["data"] = base64.b64encode(json.dumps(given).encode()).decode()
     history = WorkflowHistory.from_json("adder/plain", json.dumps(told))
@@ -75,9 +82,16 @@ async def test_history_of_a_turn_that_no_client_would_start_today_replays(conten
 
 
 @pytest.mark.accepts("Y6", "Y12")
-@pytest.mark.parametrize(("name", "outcome"), [("loop_in_one_answer", Outcome.LOOP), ("warned_in_one_answer", Outcome.COMPLETED)])
-async def test_turn_that_began_by_the_earlier_rule_of_loops_ends_by_it(name: str, outcome: Outcome) -> None:
-    """Three equal calls in one answer were a loop, for which a turn ended or its model was warned: the rule is that of the pinned agent."""
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [("loop_in_one_answer", Outcome.LOOP), ("warned_in_one_answer", Outcome.COMPLETED)],
+)
+async def test_turn_that_began_by_the_earlier_rule_of_loops_ends_by_it(
+    name: str, outcome: Outcome
+) -> None:
+    """Three equal calls in one answer were a loop, for which a turn ended or its model was warned:
+    the rule is that of the pinned agent.
+    """
     history = stored(FOLDER.parent / f"earlier/{name}.json")
 
     replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(history)
@@ -86,19 +100,35 @@ async def test_turn_that_began_by_the_earlier_rule_of_loops_ends_by_it(name: str
     assert replayed.replay_failure is None
     assert state.ended is not None
     assert state.ended.summary is not None
-    assert (state.ended.outcome, state.digest, len(state.steps[0].results)) == (outcome, state.ended.summary.digest, 3)
+    assert (state.ended.outcome, state.digest, len(state.steps[0].results)) == (
+        outcome,
+        state.ended.summary.digest,
+        3,
+    )
 
 
 @pytest.mark.accepts("Y6")
-async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_set_replays() -> None:
-    """Before its agent was known: the history of a turn that a client had started with some, and that set none at its end."""
+async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_set_replays() -> (
+    None
+):
+    """Before its agent was known: the history of a turn that a client had started with some, and
+    that set none at its end.
+    """
     told = json.loads((FOLDER / "unknown_agent.json").read_text(encoding="utf-8"))
     marks = {
-        name: {"metadata": {"encoding": "anNvbi9wbGFpbg==", "type": "S2V5d29yZA=="}, "data": "IngiCg=="} for name in ("PerdureAgent", "PerdureState")
+        name: {
+            "metadata": {"encoding": "anNvbi9wbGFpbg==", "type": "S2V5d29yZA=="},
+            "data": "IngiCg==",
+        }
+        for name in ("PerdureAgent", "PerdureState")
     }
-    told["events"][0]["workflowExecutionStartedEventAttributes"]["searchAttributes"] = {"indexedFields": marks}
+    told["events"][0]["workflowExecutionStartedEventAttributes"]["searchAttributes"] = {
+        "indexedFields": marks
+    }
 
-    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(WorkflowHistory.from_json("adder/unknown", json.dumps(told)))
+    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(
+        WorkflowHistory.from_json("adder/unknown", json.dumps(told))
+    )
 
     assert replayed.replay_failure is None
 
@@ -106,16 +136,35 @@ async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_
 @pytest.mark.accepts("Y6", "Y12")
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> None:
-    """A reader of today sees the transcript that the turn had then: length, digest, counters and usage are those of its summary."""
+    """A reader of today sees the transcript that the turn had then: length, digest, counters and
+    usage are those of its summary.
+    """
     state = await folded(stored(path))
 
     assert state.ended is not None
     assert state.ended.outcome == OUTCOMES[path.stem]
     if (summary := state.ended.summary) is not None:
-        seen = (len(state.messages), state.digest, len(state.steps), state.model_calls, state.tool_calls, state.usage)
-        told = (summary.length, summary.digest, summary.steps, summary.model_calls, summary.tool_calls, summary.usage)
+        seen = (
+            len(state.messages),
+            state.digest,
+            len(state.steps),
+            state.model_calls,
+            state.tool_calls,
+            state.usage,
+        )
+        told = (
+            summary.length,
+            summary.digest,
+            summary.steps,
+            summary.model_calls,
+            summary.tool_calls,
+            summary.usage,
+        )
         assert seen == told
-        assert summary.spent in (Spending(), state.charged)  # the first histories are from before there were budgets
+        assert summary.spent in (
+            Spending(),
+            state.charged,
+        )  # the first histories are from before there were budgets
 
 
 async def folded(history: WorkflowHistory) -> TurnState:
@@ -137,19 +186,31 @@ def test_every_kind_is_stored() -> None:
 def test_stored_history_tells_nothing_of_the_machine_that_recorded_it(path: Path) -> None:
     """No host, process, user or folder, encoded or not."""
     text = texts(path.read_text(encoding="utf-8"))
-    here = [socket.gethostname(), f"/{getpass.getuser()}/", str(Path.cwd()), tempfile.gettempdir(), sys.prefix, "site-packages", ".py"]
+    here = [
+        socket.gethostname(),
+        f"/{getpass.getuser()}/",
+        str(Path.cwd()),
+        tempfile.gettempdir(),
+        sys.prefix,
+        "site-packages",
+        ".py",
+    ]
 
     assert [word for word in here if word in text] == []
     assert '"identity": "worker"' in text
 
 
 def replay_afresh(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, FRESH, folder, "1"], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, FRESH, folder, "1"], capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y5")
-async def test_histories_of_every_kind_replay_in_a_fresh_process(runtime: Runtime, tmp_path: Path) -> None:
+async def test_histories_of_every_kind_replay_in_a_fresh_process(
+    runtime: Runtime, tmp_path: Path
+) -> None:
     """Recorded now, replayed by a process that has seen none of it and has no cache."""
     for name, kind in KINDS.items():
         async with runtime(kind.app(), model=kind.models()) as client:
@@ -166,9 +227,13 @@ async def test_histories_of_every_kind_replay_in_a_fresh_process(runtime: Runtim
 
 @pytest.mark.accepts("Y5")
 async def test_history_of_another_decision_does_not_replay(tmp_path: Path) -> None:
-    """The check can fail: a history whose first model call has another name is refused by the fresh process."""
+    """The check can fail: a history whose first model call has another name is refused by the fresh
+    process.
+    """
     text = (FOLDER / "plain.json").read_text(encoding="utf-8")
-    (tmp_path / "changed.json").write_text(text.replace("perdure.call_model", "perdure.call_someone"), encoding="utf-8")
+    (tmp_path / "changed.json").write_text(
+        text.replace("perdure.call_model", "perdure.call_someone"), encoding="utf-8"
+    )
 
     replayed = await asyncio.to_thread(replay_afresh, tmp_path)
 

@@ -16,7 +16,9 @@ from .site import SITE
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -40,10 +42,14 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="session")
 async def chromium() -> AsyncIterator[Browser]:
     """One browser for the session."""
-    playwright = pytest.importorskip("playwright.async_api", reason="make docs-check installs Playwright")
+    playwright = pytest.importorskip(
+        "playwright.async_api", reason="make docs-check installs Playwright"
+    )
     if CHROMIUM is None:
         pytest.skip("no Chromium on the path: nobody has looked at the pages")
     async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield browser
         await browser.close()

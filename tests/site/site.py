@@ -1,4 +1,6 @@
-"""The site that `make docs` has built, as its tests read it: which pages it has, what they name, what they lead to."""
+"""The site that `make docs` has built, as its tests read it: which pages it has, what they name,
+what they lead to.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(os.environ["PERDURE_SITE"]).resolve() if "PERDURE_SITE" in os.environ else None
-"""`make docs` names it when it has built it, so that no test reads one that is older than its sources."""
+"""`make docs` names it when it has built it, so that no test reads one that is older than its
+sources.
+"""
 
 PAGES = [str(page.relative_to(SITE)) for page in sorted(SITE.rglob("*.html"))] if SITE else []
 NOT_BUILT = "make docs builds the site and runs this"

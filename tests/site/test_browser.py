@@ -1,4 +1,6 @@
-"""The site in a real browser: pages open without errors, ask nobody else, fit a phone; search finds; copies are commands."""
+"""The site in a real browser: pages open without errors, ask nobody else, fit a phone; search
+finds; copies are commands.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,16 @@ class Watched:
         self.page = page
         self.said: list[str] = []
         self.asked: list[str] = []
-        page.on("console", lambda message: self.said.append(message.text) if message.type in {"error", "warning"} else None)
+        page.on(
+            "console",
+            lambda message: (
+                self.said.append(message.text) if message.type in {"error", "warning"} else None
+            ),
+        )
         page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("requestfailed", lambda request: self.said.append(f"{request.url}: {request.failure}"))
+        page.on(
+            "requestfailed", lambda request: self.said.append(f"{request.url}: {request.failure}")
+        )
         page.on("request", lambda request: self.asked.append(request.url))
 
     def elsewhere(self, address: str) -> list[str]:
@@ -63,8 +72,12 @@ async def search(page: Page, word: str) -> None:
 
 @pytest.mark.accepts("P8")
 @pytest.mark.parametrize("name", PAGES)
-async def test_page_opens_without_errors_asks_nobody_else_and_fits_a_phone(chromium: Browser, address: str, name: str) -> None:
-    """Its console is silent, all that it asks for is on this server and comes, and at 390 pixels nothing stands out at the side."""
+async def test_page_opens_without_errors_asks_nobody_else_and_fits_a_phone(
+    chromium: Browser, address: str, name: str
+) -> None:
+    """Its console is silent, all that it asks for is on this server and comes, and at 390 pixels
+    nothing stands out at the side.
+    """
     async with opened(chromium, f"{address}/{name}", viewport=PHONE) as watched:
         width, room = await watched.page.evaluate(WIDTHS)
 
@@ -75,8 +88,12 @@ async def test_page_opens_without_errors_asks_nobody_else_and_fits_a_phone(chrom
 
 @pytest.mark.accepts("P8")
 @pytest.mark.parametrize("at", ["server", "disk"])
-async def test_search_finds_a_word_and_opens_its_page(chromium: Browser, address: str, at: str) -> None:
-    """From a server and from the disk: what is typed gives results, and a click on the first leads to a page that has the word."""
+async def test_search_finds_a_word_and_opens_its_page(
+    chromium: Browser, address: str, at: str
+) -> None:
+    """From a server and from the disk: what is typed gives results, and a click on the first leads
+    to a page that has the word.
+    """
     start = f"{address}/index.html" if at == "server" else f"file://{SITE}/index.html"
     async with opened(chromium, start) as watched:
         await search(watched.page, "approval")
@@ -89,11 +106,17 @@ async def test_search_finds_a_word_and_opens_its_page(chromium: Browser, address
         assert watched.said == []
 
 
-PLACES = [("TurnBudgetExceededError", "errors.html"), ("budget", "budgets.html"), ("worker dies", "how-a-turn-runs.html")]
+PLACES = [
+    ("TurnBudgetExceededError", "errors.html"),
+    ("budget", "budgets.html"),
+    ("worker dies", "how-a-turn-runs.html"),
+]
 
 
 @pytest.mark.parametrize(("word", "page"), PLACES)
-async def test_search_leads_to_the_page_about_it(chromium: Browser, address: str, word: str, page: str) -> None:
+async def test_search_leads_to_the_page_about_it(
+    chromium: Browser, address: str, word: str, page: str
+) -> None:
     """Among all that is found is the page where it is explained."""
     async with opened(chromium, f"{address}/index.html") as watched:
         await search(watched.page, word)
@@ -105,7 +128,9 @@ async def test_search_leads_to_the_page_about_it(chromium: Browser, address: str
 
 async def test_copied_console_is_the_command_alone(chromium: Browser, address: str) -> None:
     """The button on a console leaves out the prompt and what the command printed."""
-    async with opened(chromium, f"{address}/overview.html", permissions=["clipboard-read", "clipboard-write"]) as watched:
+    async with opened(
+        chromium, f"{address}/overview.html", permissions=["clipboard-read", "clipboard-write"]
+    ) as watched:
         block = watched.page.locator(".language-console").first
         await block.hover()
         await block.locator("button").first.click()
@@ -127,10 +152,17 @@ async def test_reader_who_likes_it_dark_gets_it_dark(chromium: Browser, address:
 
 
 async def test_pictures_of_a_turn_are_legible_on_a_phone(chromium: Browser, address: str) -> None:
-    """The drawings on the page about turns are as wide as the text, and their smallest letters are 11 pixels high or more."""
+    """The drawings on the page about turns are as wide as the text, and their smallest letters are
+    11 pixels high or more.
+    """
     async with opened(chromium, f"{address}/how-a-turn-runs.html", viewport=PHONE) as watched:
         pictures = await watched.page.locator("article img[src$='.svg']").all()
-        widths = [await picture.evaluate("picture => [picture.clientWidth, picture.naturalWidth, picture.alt.length > 20]") for picture in pictures]
+        widths = [
+            await picture.evaluate(
+                "picture => [picture.clientWidth, picture.naturalWidth, picture.alt.length > 20]"
+            )
+            for picture in pictures
+        ]
 
         assert len(widths) == 3
         assert [12.5 * shown / drawn >= 11 and told for shown, drawn, told in widths] == [True] * 3

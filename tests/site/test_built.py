@@ -1,4 +1,6 @@
-"""The built site: it needs nobody else's servers, its links hold, its search knows the words, every public name is in it."""
+"""The built site: it needs nobody else's servers, its links hold, its search knows the words, every
+public name is in it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import perdure
-import perdure.activities.providers
 import perdure.clients
+import perdure.providers
 import perdure.testing
 import perdure.toolboxes
 import perdure.worker
@@ -22,10 +24,34 @@ from perdure import errors
 from .site import NOT_BUILT, PAGES, SITE, Reader, read
 
 pytestmark = pytest.mark.skipif(SITE is None, reason=NOT_BUILT)
-_FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src", "object": "data"}
-_RELATIONS = {"stylesheet", "icon", "preload", "preconnect", "dns-prefetch", "modulepreload", "prefetch", "manifest"}
+_FETCHED = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+    "object": "data",
+}
+_RELATIONS = {
+    "stylesheet",
+    "icon",
+    "preload",
+    "preconnect",
+    "dns-prefetch",
+    "modulepreload",
+    "prefetch",
+    "manifest",
+}
 _MARKS = re.compile(r"^\s*([-*+] |\d+\. |\|.*\|\s*$)", re.MULTILINE)
-PUBLIC = (perdure, perdure.activities.providers, perdure.clients, perdure.testing, perdure.toolboxes, perdure.worker)
+PUBLIC = (
+    perdure,
+    perdure.activities.providers,
+    perdure.clients,
+    perdure.testing,
+    perdure.toolboxes,
+    perdure.worker,
+)
 
 
 @cache
@@ -36,8 +62,14 @@ def reader(page: str) -> Reader:
 
 def fetched(page: str) -> list[str]:
     """What a browser fetches for a page by itself: scripts, styles, icons, pictures."""
-    links = [named.get("href", "") for tag, named in reader(page).tags if tag == "link" and _RELATIONS & set(named.get("rel", "").split())]
-    return links + [named[_FETCHED[tag]] for tag, named in reader(page).tags if named.get(_FETCHED.get(tag, ""))]
+    links = [
+        named.get("href", "")
+        for tag, named in reader(page).tags
+        if tag == "link" and _RELATIONS & set(named.get("rel", "").split())
+    ]
+    return links + [
+        named[_FETCHED[tag]] for tag, named in reader(page).tags if named.get(_FETCHED.get(tag, ""))
+    ]
 
 
 def elsewhere(url: str) -> bool:
@@ -61,7 +93,12 @@ def test_styles_and_pictures_fetch_nothing_from_elsewhere() -> None:
     urls = {
         str(file.relative_to(SITE)): found
         for file in sorted([*SITE.rglob("*.css"), *SITE.rglob("*.svg")])
-        if (found := re.findall(r"""(?:url\(|@import|href=|src=)\s*["']?((?:https?:)?//[^"')\s]+)""", file.read_text(encoding="utf-8")))
+        if (
+            found := re.findall(
+                r"""(?:url\(|@import|href=|src=)\s*["']?((?:https?:)?//[^"')\s]+)""",
+                file.read_text(encoding="utf-8"),
+            )
+        )
     }
 
     assert urls == {}
@@ -70,8 +107,12 @@ def test_styles_and_pictures_fetch_nothing_from_elsewhere() -> None:
 @pytest.mark.accepts("P8")
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "404.html"])
 def test_every_link_of_a_page_holds(page: str) -> None:
-    """Each leads to a file of the site, and to something in it that has this id; also those that no Markdown says, as in the navigation."""
-    broken = [link for link in reader(page).links() if not elsewhere(link) and not holds(page, link)]
+    """Each leads to a file of the site, and to something in it that has this id; also those that no
+    Markdown says, as in the navigation.
+    """
+    broken = [
+        link for link in reader(page).links() if not elsewhere(link) and not holds(page, link)
+    ]
 
     assert broken == []
 
@@ -83,23 +124,38 @@ def holds(page: str, link: str) -> bool:
     file = ((SITE / page).parent / unquote(url.path)).resolve() if url.path else SITE / page
     if not file.is_file():
         return file.is_dir() and (file / "index.html").is_file()
-    return not url.fragment or unquote(url.fragment) in reader(str(file.relative_to(SITE))).ids | {"__skip"}
+    return not url.fragment or unquote(url.fragment) in reader(str(file.relative_to(SITE))).ids | {
+        "__skip"
+    }
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_lists_and_tables_of_a_page_are_shown_as_such(page: str) -> None:
-    """A forge needs no empty line above a list, the site does; without it, the marks would stand in a paragraph."""
+    """A forge needs no empty line above a list, the site does; without it, the marks would stand in
+    a paragraph.
+    """
     torn = [paragraph for paragraph in reader(page).paragraphs if _MARKS.search(paragraph)]
 
     assert torn == []
 
 
 @pytest.mark.accepts("P8")
-@pytest.mark.parametrize(("word", "page"), [("approval", "approvals.html"), ("kill", "overview.html"), ("TurnBudgetExceededError", "errors.html")])
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [
+        ("approval", "approvals.html"),
+        ("kill", "overview.html"),
+        ("TurnBudgetExceededError", "errors.html"),
+    ],
+)
 def test_search_knows_the_word(word: str, page: str) -> None:
     """The index of the search has it, with the page where one would look for it."""
     entries = json.loads(read("search/search_index.json"))["docs"]
-    pages = {entry["location"].partition("#")[0] for entry in entries if word in entry["title"] + entry["text"]}
+    pages = {
+        entry["location"].partition("#")[0]
+        for entry in entries
+        if word in entry["title"] + entry["text"]
+    }
 
     assert page in pages
 
@@ -113,8 +169,14 @@ def test_reference_has_every_public_name(module: ModuleType) -> None:
 
 
 def test_reference_has_every_error() -> None:
-    """The whole tree, by the names under which one catches them, and the function for a workflow of one's own."""
-    names = {f"perdure.errors.{name}" for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.PerdureError)}
+    """The whole tree, by the names under which one catches them, and the function for a workflow of
+    one's own.
+    """
+    names = {
+        f"perdure.errors.{name}"
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.PerdureError)
+    }
 
     assert (names | {"perdure.workflows.run_turn"}) - reader("reference.html").ids == set()
 

@@ -9,7 +9,14 @@ from urllib.parse import urlsplit
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md"), *ROOT.glob("examples/**/*.md")])
+FILES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("deploy/**/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+    ]
+)
 _CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]*)\)")
@@ -34,16 +41,27 @@ def problem(path: Path, target: str) -> str:
     """Why a link leads nowhere; empty if it does."""
     url = urlsplit(target)
     if url.scheme or url.netloc:
-        return "" if url.scheme in {"http", "https"} and re.fullmatch(r"[\w-]+(\.[\w-]+)+", url.hostname or "") else "no address of the web"
+        return (
+            ""
+            if url.scheme in {"http", "https"}
+            and re.fullmatch(r"[\w-]+(\.[\w-]+)+", url.hostname or "")
+            else "no address of the web"
+        )
     file = (path.parent / url.path).resolve() if url.path else path
     if not file.is_relative_to(ROOT) or not file.exists():
         return "no such file"
-    return "" if not url.fragment or (file.suffix == ".md" and url.fragment in anchors(file)) else "no such heading"
+    return (
+        ""
+        if not url.fragment or (file.suffix == ".md" and url.fragment in anchors(file))
+        else "no such heading"
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
-    """Links between pages, to pictures and to other files of the tree; of addresses elsewhere the form alone is looked at."""
+    """Links between pages, to pictures and to other files of the tree; of addresses elsewhere the
+    form alone is looked at.
+    """
     broken = {link["target"]: why for link in links(path) if (why := problem(path, link["target"]))}
 
     assert broken == {}
@@ -52,6 +70,8 @@ def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_picture_says_in_words_what_it_shows(path: Path) -> None:
     """A picture without words is nothing to who cannot see it."""
-    silent = [link["target"] for link in links(path) if link["picture"] and not link["text"].strip()]
+    silent = [
+        link["target"] for link in links(path) if link["picture"] and not link["text"].strip()
+    ]
 
     assert silent == []

@@ -1,4 +1,7 @@
-"""`make docs` fails on what a reader would stumble over. MkDocs is run on small folders, by the rules of `mkdocs.yml`."""
+"""`make docs` fails on what a reader would stumble over.
+
+MkDocs is run on small folders, by the rules of `mkdocs.yml`.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,16 @@ def build(folder: Path, one: str) -> tuple[int, str]:
     (docs / "index.md").write_text(one, encoding="utf-8")
     (docs / "two.md").write_text("# Two\n\n## Here\n\nIt is.\n", encoding="utf-8")
     (docs / "picture.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>', encoding="utf-8")
-    rules = f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nsite_dir: site\nnav: [index.md, two.md]\nplugins: []\nhooks: []\nwatch: []\n"
+    rules = (
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nsite_dir: site\nnav: [index.md,"
+        " two.md]\nplugins: []\nhooks: []\nwatch: []\n"
+    )
     (folder / "mkdocs.yml").write_text(rules, encoding="utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(folder / "mkdocs.yml")]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=quiet)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=100, env=quiet
+    )
     return done.returncode, done.stderr
 
 
@@ -49,7 +57,9 @@ def test_a_site_without_faults_is_built(tmp_path: Path) -> None:
     ],
 )
 def test_a_link_that_leads_nowhere_stops_the_build(tmp_path: Path, fault: str, said: str) -> None:
-    """To a page, to a heading of another or of the same, to a picture, or from the root of a server. The message names it."""
+    """To a page, to a heading of another or of the same, to a picture, or from the root of a
+    server. The message names it.
+    """
     code, words = build(tmp_path, f"{GOOD}\n{fault}\n")
 
     assert code != 0

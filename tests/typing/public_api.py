@@ -39,12 +39,12 @@ from perdure import (
     errors,
     tool,
 )
-from perdure.activities.models import ModelRequest, Provider
+from perdure.activities.provider import ModelRequest, Provider
 from perdure.activities.providers import OpenAIChat, PydanticAI, connect
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
-from perdure.facts import ModelAnswered, ToolReturned, TurnEnded
 from perdure.testing import Runtime, ScriptedModel, call, calls, fails, local_runtime, says
-from perdure.wire import ModelAnswer
+from perdure.turn.facts import ModelAnswered, ToolReturned, TurnEnded
+from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker, PerdurePlugin
 
 
@@ -105,7 +105,9 @@ by_position = Agent("researcher", "openai:gpt-5-mini")  # type: ignore[call-arg]
 
 def made_for(info: TurnInfo) -> Agent:
     """An agent for each turn."""
-    return Agent(name=info.agent, model="main", instructions=f"Help {info.labels.get('customer', 'them')}.")
+    return Agent(
+        name=info.agent, model="main", instructions=f"Help {info.labels.get('customer', 'them')}."
+    )
 
 
 registry = Registry([researcher, made_for])
@@ -136,7 +138,11 @@ app = AgentWorker(
     lifespan=lifespan,
     task_queue="research",
     models={"main": "vllm:qwen3"},
-    providers={"vllm": OpenAIChat(base_url="http://127.0.0.1:8000/v1", api_key_env="VLLM_KEY"), "echo": echo, "gemini": PydanticAI("google")},
+    providers={
+        "vllm": OpenAIChat(base_url="http://127.0.0.1:8000/v1", api_key_env="VLLM_KEY"),
+        "echo": echo,
+        "gemini": PydanticAI("google"),
+    },
 )
 AgentWorker(researcher)
 AgentWorker([researcher, made_for])
@@ -147,7 +153,10 @@ async def backend() -> None:
     client = await AgentClient.connect("localhost:7233", namespace="default", task_queue="research")
     turn = await client.start(
         researcher,
-        Task(content=(Text(text="What is this?"), Media(media_type="image/png", data="aGVsbG8=")), type="question"),
+        Task(
+            content=(Text(text="What is this?"), Media(media_type="image/png", data="aGVsbG8=")),
+            type="question",
+        ),
         id="ticket-4711",
         context={"memory": "They like it short."},
         labels={"customer": "4711"},
@@ -177,7 +186,13 @@ async def backend() -> None:
         assert_type(error.report, AgentReport | None)
         raise
     assert_type(report, AgentReport)
-    follow_up = await client.run("researcher", "And now?", history=report.messages, context=Context(blocks={}), on_step=on_step)
+    follow_up = await client.run(
+        "researcher",
+        "And now?",
+        history=report.messages,
+        context=Context(blocks={}),
+        on_step=on_step,
+    )
     read(follow_up)
 
 
@@ -270,7 +285,9 @@ async def typed(client: AgentClient) -> str:
 
 async def direct() -> None:
     """A model without Temporal."""
-    async with connect("anthropic:claude-sonnet-4-5", providers={"echo": echo}, timeout=timedelta(minutes=1)) as model:
+    async with connect(
+        "anthropic:claude-sonnet-4-5", providers={"echo": echo}, timeout=timedelta(minutes=1)
+    ) as model:
         assert_type(await model.complete("…", system="…", tools=[add, search]), ModelAnswer)
         async with model.stream([UserMessage.of("…")]) as stream:
             async for words in stream:
@@ -280,13 +297,22 @@ async def direct() -> None:
 
 any_tool: Tool[..., int] = add
 
-from_schema = Tool.from_schema(len, name="count", description="Count.", parameters={"type": "object"}, timeout=timedelta(seconds=5), read_only=True)
+from_schema = Tool.from_schema(
+    len,
+    name="count",
+    description="Count.",
+    parameters={"type": "object"},
+    timeout=timedelta(seconds=5),
+    read_only=True,
+)
 assert_type(from_schema, Tool[..., int])
 
 
 async def test_of_a_user(perdure_runtime: Runtime) -> None:
     """The fixture of a user's test."""
-    async with perdure_runtime(Agent(name="greeter", model="main"), model=ScriptedModel("Hi.")) as client:
+    async with perdure_runtime(
+        Agent(name="greeter", model="main"), model=ScriptedModel("Hi.")
+    ) as client:
         report = await client.run("greeter", "Hi.")
         stored = MessagesTypeAdapter.dump_json(report.messages)
         await client.run("greeter", "Again.", history=MessagesTypeAdapter.validate_json(stored))

@@ -18,9 +18,9 @@ from pydantic import BaseModel
 
 import perdure
 from perdure import __main__ as command_line
-from perdure.budgets import Budget
-from perdure.clients.amounts import duration
+from perdure.clients.cli.amounts import duration
 from perdure.errors import PerdureError
+from perdure.values.budgets import Budget
 from perdure.worker import AgentWorker, ModelQueue
 from perdure.worker.loading import load
 

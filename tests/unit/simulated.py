@@ -1,8 +1,9 @@
 """A turn without Temporal: the rules make the moves, and luck says what becomes of each.
 
-It does with each move what `workflows/agent_turn.py` does, and writes a history beside it in the order of a server. The workflow and the server
-need not see an order alike: what a client adds to the budget is known to the workflow at once, and stands in history after what came in by then.
-Each request is built as a worker builds it, from the history as it is read back.
+It does with each move what `workflows/agent_turn.py` does, and writes a history beside it in the
+order of a server. The workflow and the server need not see an order alike: what a client adds to
+the budget is known to the workflow at once, and stands in history after what came in by then. Each
+request is built as a worker builds it, from the history as it is read back.
 """
 
 from __future__ import annotations
@@ -15,15 +16,26 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure import approvals, errors, limits, protocols, reservations
-from perdure.activities import answers, call_model, conformity
-from perdure.activities.payloads import pack, unpack
-from perdure.approvals import Allow, Decision, Deny, RequireApproval, Ruling
-from perdure.budgets import Budget
-from perdure.decide import Act, Ask, AwaitApproval, Consult, Done, moves_at_once, next_move, time_kept
-from perdure.definitions import AgentDefinition
+from perdure import errors, limits, protocols
+from perdure.activities import answers, call_model, output_validation
+from perdure.agents.definitions import AgentDefinition
+from perdure.agents.policy import Allow, Deny, RequireApproval
 from perdure.errors import PerdureError
-from perdure.facts import (
+from perdure.protocols import Prompt
+from perdure.temporal.payloads import pack, unpack
+from perdure.turn import approvals, reservations
+from perdure.turn.approvals import Ruling
+from perdure.turn.decide import (
+    Act,
+    Ask,
+    AwaitApproval,
+    Consult,
+    Done,
+    moves_at_once,
+    next_move,
+    time_kept,
+)
+from perdure.turn.facts import (
     AgentResolved,
     ApprovalNeeded,
     BudgetAdded,
@@ -43,12 +55,14 @@ from perdure.facts import (
     WaitBegan,
     WaitEnded,
 )
-from perdure.fold import apply, ready_for, runs_tools
-from perdure.messages import ToolCall
-from perdure.protocols import Prompt
-from perdure.reports import Outcome, StopReason
-from perdure.state import TurnState
-from perdure.wire import ModelAnswer, ModelCall, ToolOutput, TurnRequest
+from perdure.turn.fold import apply, ready_for, runs_tools
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ModelCall, ToolOutput, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import Decision
+from perdure.values.budgets import Budget
+from perdure.values.messages import ToolCall
+from perdure.values.reports import Outcome, StopReason
 
 from .. import drawn
 
@@ -63,7 +77,9 @@ class Stopped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Asked:
-    """A model call: the state of the workflow, what its worker read, and the prompt before and after the protocol put it into words."""
+    """A model call: the state of the workflow, what its worker read, and the prompt before and
+    after the protocol put it into words.
+    """
 
     state: TurnState
     read: TurnState
@@ -104,7 +120,9 @@ class Played:
             self._resolve()
             while self.end is None and len(self.states) < _MOST_FACTS:
                 self.end = self._move()
-            self._note(TurnEnded(self.end.outcome if isinstance(self.end, Done) else Outcome.FAILED))
+            self._note(
+                TurnEnded(self.end.outcome if isinstance(self.end, Done) else Outcome.FAILED)
+            )
         except Stopped as stopped:
             self.end = stopped
             self._note(CancelRequested("enough"))
@@ -139,7 +157,9 @@ class Played:
             case Consult() if self._slept(move.delay):
                 self._perform([move])
             case Act() if self.agent.parallel_tools:
-                self._act(one for one in moves_at_once(self.state, self.agent) if isinstance(one, Act))
+                self._act(
+                    one for one in moves_at_once(self.state, self.agent) if isinstance(one, Act)
+                )
             case Act():
                 self._act([move])
         return None
@@ -149,11 +169,18 @@ class Played:
             return
         state = ready_for(self.state, move.key)
         reservation = reservations.for_call(state, self.agent, move.choice.target, move.choice.cut)
-        call = ModelCall.of(state.digest, cut=move.choice.cut, max_output_tokens=reservation.max_output_tokens, most_input=reservation.most_input)
+        call = ModelCall.of(
+            state.digest,
+            cut=move.choice.cut,
+            max_output_tokens=reservation.max_output_tokens,
+            most_input=reservation.most_input,
+        )
         self._write()
         read = ready_for(self.read, move.key)
         prompt = call_model._prompt(call, read)
-        self.asked.append(Asked(state, read, call, prompt, protocols.named(self.agent.protocol).ask(prompt)))
+        self.asked.append(
+            Asked(state, read, call, prompt, protocols.named(self.agent.protocol).ask(prompt))
+        )
         self._perform([move])
 
     def _act(self, moves: Iterable[Act]) -> None:
@@ -162,7 +189,9 @@ class Played:
         self._perform(moves)
 
     def _perform(self, moves: list[Ask] | list[Act] | list[Consult]) -> None:
-        """Schedule activities, and draw which of them end how, and when; at a deadline the others are left behind, unless somebody adds time."""
+        """Schedule activities, and draw which of them end how, and when; at a deadline the others
+        are left behind, unless somebody adds time.
+        """
         for move in moves:
             self._note(Scheduled(move.key))
         running: list[Ask | Act | Consult] = self.luck.sample(moves, k=len(moves))
@@ -174,7 +203,10 @@ class Played:
         if is_cancelled:
             raise Stopped
         if is_late:
-            self._elapsed = max(self._elapsed, (self.state.time_limit or timedelta()) - time_kept(self.state, self.agent))
+            self._elapsed = max(
+                self._elapsed,
+                (self.state.time_limit or timedelta()) - time_kept(self.state, self.agent),
+            )
             self._meanwhile()
         if self._time_left is not None and self._time_left <= time_kept(self.state, self.agent):
             self._left_behind, running = [*self._left_behind, *running], []
@@ -207,7 +239,13 @@ class Played:
         budget = self.state.ledger.budget
         assert budget is not None
         names = [name for name, value in budget if value is not None]
-        self._note(BudgetAdded(Budget.model_validate({name: 60 * SECOND if name == "time" else 5000 for name in names})))
+        self._note(
+            BudgetAdded(
+                Budget.model_validate(
+                    {name: 60 * SECOND if name == "time" else 5000 for name in names}
+                )
+            )
+        )
         self._note(WaitEnded())
 
     def _wait_for_approval(self, asked: approvals.Asked) -> None:
@@ -220,7 +258,12 @@ class Played:
             if said == "nothing":
                 self.refused.add(one.call_id)
                 continue
-            decision = Decision(call_id=one.call_id, digest=one.digest, approve=said != "deny", arguments="{}" if said == "edit" else None)
+            decision = Decision(
+                call_id=one.call_id,
+                digest=one.digest,
+                approve=said != "deny",
+                arguments="{}" if said == "edit" else None,
+            )
             self._decide(decision)
             with pytest.raises(errors.ApprovalConflictError):
                 self._decide(decision)
@@ -229,7 +272,11 @@ class Played:
     def _decide(self, decision: Decision) -> None:
         waiting = self.state.waiting
         open_ids = {call.id for call, _ in self.state.asked.calls}
-        approvals.check(tuple(one for one in (waiting.pending if waiting else ()) if one.call_id in open_ids), decision, NOW)
+        approvals.check(
+            tuple(one for one in (waiting.pending if waiting else ()) if one.call_id in open_ids),
+            decision,
+            NOW,
+        )
         if not decision.approve:
             self.refused.add(decision.call_id)
         else:
@@ -263,7 +310,9 @@ class Played:
         return ToolReturned(move.key, output)
 
     def _ruled(self, move: Consult) -> Fact:
-        verdict = self.luck.choice([Allow(), Allow(), Deny(reason="no"), RequireApproval(expires=SECOND)])
+        verdict = self.luck.choice(
+            [Allow(), Allow(), Deny(reason="no"), RequireApproval(expires=SECOND)]
+        )
         if isinstance(verdict, Deny):
             self.refused.add(move.call.id)
         if isinstance(verdict, Allow):
@@ -273,8 +322,12 @@ class Played:
     def _answered(self, key: Key) -> Fact:
         """What a model says, as the model activity reads it."""
         asked, held = self.asked[-1], self.state.ledger.held[str(key)]
-        said = drawn.answer(self.luck, self.agent, held.tokens, asked.call.max_output_tokens or limits.OUTPUT_TOKENS)
-        answer = protocols.named(self.agent.protocol).read(said, asked.prompt, corrects=self.agent.unmarked == "correct")
+        said = drawn.answer(
+            self.luck, self.agent, held.tokens, asked.call.max_output_tokens or limits.OUTPUT_TOKENS
+        )
+        answer = protocols.named(self.agent.protocol).read(
+            said, asked.prompt, corrects=self.agent.unmarked == "correct"
+        )
         try:
             call_model._refuse_nothing("any", answer)
         except errors.LLMUnavailableError as error:
@@ -287,7 +340,7 @@ class Played:
         is_last = state.finishing or not runs_tools(answer)
         if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
             return answer
-        reason = answers._reason(answer.message.text, schema, conformity.validator(schema))
+        reason = answers._reason(answer.message.text, schema, output_validation.validator(schema))
         return answer.model_copy(update={"objection": reason})
 
     @property
@@ -297,12 +350,16 @@ class Played:
 
     def _slept(self, delay: timedelta) -> bool:
         left = self._time_left
-        for_calls = None if left is None else max(left - time_kept(self.state, self.agent), timedelta())
+        for_calls = (
+            None if left is None else max(left - time_kept(self.state, self.agent), timedelta())
+        )
         self._elapsed += delay if for_calls is None else min(delay, for_calls)
         return for_calls is None or not delay or for_calls > delay
 
     def _note(self, fact: Fact) -> None:
-        """The workflow knows it, and history has it, before what was not written yet unless that had to be known for it."""
+        """The workflow knows it, and history has it, before what was not written yet unless that
+        had to be known for it.
+        """
         if isinstance(fact, Scheduled | WaitBegan | WaitEnded | TurnEnded):
             self._write()
         self.states.append(apply(self.state, fact))

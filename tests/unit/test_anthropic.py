@@ -10,14 +10,30 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import Anthropic
-from perdure.activities.providers.anthropic import MAX_OUTPUT_TOKENS, SILENT_ERROR, body_of, usage_of
+from perdure.activities.providers.anthropic import (
+    MAX_OUTPUT_TOKENS,
+    SILENT_ERROR,
+    body_of,
+    usage_of,
+)
 from perdure.errors import LLMError
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage, canonical
-from perdure.reports import StopReason, Usage
 from perdure.testing.stub_provider import Reply, StubProvider
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    canonical,
+)
+from perdure.values.reports import StopReason, Usage
 
 from ..loopback import ADD, ANTHROPIC, HELLO, KEY
 
@@ -28,17 +44,26 @@ REDACTED = {"type": "redacted_thinking", "data": "EmwKAhgB"}
 
 def body(*content: Any, stop_reason: str | None = "end_turn", **more: Any) -> Reply:
     """A 200 with these blocks."""
-    return {"raw": json.dumps({"type": "message", "content": content, "stop_reason": stop_reason, **more})}
+    return {
+        "raw": json.dumps(
+            {"type": "message", "content": content, "stop_reason": stop_reason, **more}
+        )
+    }
 
 
 def error_body(status: int, kind: str, message: str = "no") -> Reply:
     """An error as Anthropic gives it."""
-    return {"status": status, "raw": json.dumps({"type": "error", "error": {"type": kind, "message": message}})}
+    return {
+        "status": status,
+        "raw": json.dumps({"type": "error", "error": {"type": kind, "message": message}}),
+    }
 
 
 def sent(*messages: Message, **more: Any) -> list[dict[str, Any]]:
     """The messages of a request as the API gets them."""
-    turns: list[dict[str, Any]] = body_of(ModelRequest(model="m", messages=messages, **more), 9)["messages"]
+    turns: list[dict[str, Any]] = body_of(ModelRequest(model="m", messages=messages, **more), 9)[
+        "messages"
+    ]
     return turns
 
 
@@ -46,16 +71,29 @@ def sent(*messages: Message, **more: Any) -> list[dict[str, Any]]:
 
 
 async def test_whole_conversation_is_sent_in_order() -> None:
-    """System prompt apart, blocks in order, all results in the user message after the calls, errors marked, tools as given."""
-    calls = (ToolCall(id="c1", name="add", arguments='{"a": 2}'), ToolCall(id="c2", name="add", arguments=""))
-    results = (ToolResult(call_id="c1", name="add", content="2"), ToolResult(call_id="c2", name="add", content="no", is_error=True))
+    """System prompt apart, blocks in order, all results in the user message after the calls, errors
+    marked, tools as given.
+    """
+    calls = (
+        ToolCall(id="c1", name="add", arguments='{"a": 2}'),
+        ToolCall(id="c2", name="add", arguments=""),
+    )
+    results = (
+        ToolResult(call_id="c1", name="add", content="2"),
+        ToolResult(call_id="c2", name="add", content="no", is_error=True),
+    )
     messages = (
         UserMessage.of("2?"),
-        AssistantMessage(parts=(Thinking(text="hm", signature="sig"), Text(text="Let me add."), *calls)),
+        AssistantMessage(
+            parts=(Thinking(text="hm", signature="sig"), Text(text="Let me add."), *calls)
+        ),
         ToolMessage(results=results),
     )
     with StubProvider([{}, {"text": "2"}]) as stub:
-        await ANTHROPIC.ask(stub.anthropic_url, ModelRequest(model="m", system="Be brief.", messages=messages, tools=(ADD,)))
+        await ANTHROPIC.ask(
+            stub.anthropic_url,
+            ModelRequest(model="m", system="Be brief.", messages=messages, tools=(ADD,)),
+        )
 
     assert stub.requests == [
         {
@@ -77,7 +115,12 @@ async def test_whole_conversation_is_sent_in_order() -> None:
                     "role": "user",
                     "content": [
                         {"type": "tool_result", "tool_use_id": "c1", "content": "2"},
-                        {"type": "tool_result", "tool_use_id": "c2", "content": "no", "is_error": True},
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "c2",
+                            "content": "no",
+                            "is_error": True,
+                        },
                     ],
                 },
             ],
@@ -87,13 +130,17 @@ async def test_whole_conversation_is_sent_in_order() -> None:
 
 
 async def test_key_and_version_are_sent_as_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key comes from the environment variable that was named; without one there is no such header."""
+    """The key comes from the environment variable that was named; without one there is no such
+    header.
+    """
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([{"text": "hi"}]) as stub:
         await ANTHROPIC.ask(stub.anthropic_url, key="TEST_KEY")
         await ANTHROPIC.ask(stub.anthropic_url)
 
-    assert [(headers.get("x-api-key"), headers["anthropic-version"]) for headers in stub.headers] == [(KEY, "2023-06-01"), (None, "2023-06-01")]
+    assert [
+        (headers.get("x-api-key"), headers["anthropic-version"]) for headers in stub.headers
+    ] == [(KEY, "2023-06-01"), (None, "2023-06-01")]
 
 
 async def test_output_limit_is_the_constructors() -> None:
@@ -125,7 +172,12 @@ def test_messages_of_one_role_in_a_row_are_sent_as_one() -> None:
     """Results come first, then what the user said after them, then the next task."""
     call = ToolCall(id="c1", name="add")
 
-    turns = sent(AssistantMessage(parts=(call,)), ToolMessage.of(call, "2"), UserMessage.of("Go on."), UserMessage.of("And 3?"))
+    turns = sent(
+        AssistantMessage(parts=(call,)),
+        ToolMessage.of(call, "2"),
+        UserMessage.of("Go on."),
+        UserMessage.of("And 3?"),
+    )
 
     assert [turn["role"] for turn in turns] == ["assistant", "user"]
     assert turns[1]["content"] == [
@@ -157,11 +209,20 @@ def test_images_and_pdf_are_sent_as_data_or_url() -> None:
     ]
 
 
-@pytest.mark.parametrize("media", [Media(media_type="audio/wav", data="QUJD"), Media(media_type="image/png"), Media(media_type="application/pdf")])
+@pytest.mark.parametrize(
+    "media",
+    [
+        Media(media_type="audio/wav", data="QUJD"),
+        Media(media_type="image/png"),
+        Media(media_type="application/pdf"),
+    ],
+)
 async def test_media_that_the_api_does_not_take_is_refused_before_a_request(media: Media) -> None:
     """Nothing is sent, and the error names the model."""
     with StubProvider([]) as stub, pytest.raises(errors.LLMInvalidRequestError) as caught:
-        await ANTHROPIC.ask(stub.anthropic_url, ModelRequest(model="m", messages=(UserMessage(parts=(media,)),)))
+        await ANTHROPIC.ask(
+            stub.anthropic_url, ModelRequest(model="m", messages=(UserMessage(parts=(media,)),))
+        )
 
     assert (stub.requests, caught.value.context) == ([], {"model": "m"})
 
@@ -180,7 +241,9 @@ async def test_media_that_the_api_does_not_take_is_refused_before_a_request(medi
         ("[" * 100_000, {"invalid_arguments": "[" * 100_000}),
     ],
 )
-def test_arguments_that_are_no_object_are_quoted_in_one(arguments: str, sent_as: dict[str, Any]) -> None:
+def test_arguments_that_are_no_object_are_quoted_in_one(
+    arguments: str, sent_as: dict[str, Any]
+) -> None:
     """The API takes objects only, and the model shall see what it wrote."""
     turns = sent(AssistantMessage(parts=(ToolCall(id="c1", name="add", arguments=arguments),)))
 
@@ -188,11 +251,20 @@ def test_arguments_that_are_no_object_are_quoted_in_one(arguments: str, sent_as:
 
 
 def test_call_of_another_vendors_model_fits_the_api_and_stays_paired() -> None:
-    """Two ids that differ in a character which is not allowed stay two; a name that no tool could have is sent in a form that is."""
-    calls = (ToolCall(id="functions.add:0", name="the tool"), ToolCall(id="functions.add.0", name="x" * 65), ToolCall(id="ok-1_", name="add"))
+    """Two ids that differ in a character which is not allowed stay two; a name that no tool could
+    have is sent in a form that is.
+    """
+    calls = (
+        ToolCall(id="functions.add:0", name="the tool"),
+        ToolCall(id="functions.add.0", name="x" * 65),
+        ToolCall(id="ok-1_", name="add"),
+    )
     results = tuple(ToolResult(call_id=call.id, name=call.name, content="2") for call in calls)
 
-    asked, answered = (turn["content"] for turn in sent(AssistantMessage(parts=calls), ToolMessage(results=results)))
+    asked, answered = (
+        turn["content"]
+        for turn in sent(AssistantMessage(parts=calls), ToolMessage(results=results))
+    )
 
     ids = [block["id"] for block in asked]
     assert ids == [block["tool_use_id"] for block in answered]
@@ -206,7 +278,12 @@ def test_call_of_another_vendors_model_fits_the_api_and_stays_paired() -> None:
 def test_calls_of_earlier_turns_are_declared_for_an_agent_without_tools() -> None:
     """The API refuses calls without tools; the model may not choose these."""
     call = ToolCall(id="c1", name="add")
-    messages = (UserMessage.of("2?"), AssistantMessage(parts=(call, call)), ToolMessage.of(call, "2"), UserMessage.of("Thanks."))
+    messages = (
+        UserMessage.of("2?"),
+        AssistantMessage(parts=(call, call)),
+        ToolMessage.of(call, "2"),
+        UserMessage.of("Thanks."),
+    )
 
     request = body_of(ModelRequest(model="m", messages=messages), 9)
 
@@ -222,7 +299,9 @@ def test_calls_of_earlier_turns_are_declared_for_an_agent_without_tools() -> Non
         ({"content": "", "is_error": True}, {"content": SILENT_ERROR, "is_error": True}),
     ],
 )
-def test_blank_results_are_sent_in_a_way_the_api_takes(result: dict[str, Any], block: dict[str, Any]) -> None:
+def test_blank_results_are_sent_in_a_way_the_api_takes(
+    result: dict[str, Any], block: dict[str, Any]
+) -> None:
     """An error without words gets some."""
     turns = sent(ToolMessage(results=(ToolResult(call_id="c1", name="add", **result),)))
 
@@ -231,14 +310,22 @@ def test_blank_results_are_sent_in_a_way_the_api_takes(result: dict[str, Any], b
 
 def test_blank_text_and_thinking_of_another_vendor_are_not_sent() -> None:
     """The API refuses both; a message of nothing else is left out, and its neighbours become one."""
-    turns = sent(UserMessage.of("a"), AssistantMessage(parts=(Thinking(text="hm"), Text(text="\n\n"))), UserMessage.of("b"))
+    turns = sent(
+        UserMessage.of("a"),
+        AssistantMessage(parts=(Thinking(text="hm"), Text(text="\n\n"))),
+        UserMessage.of("b"),
+    )
 
-    assert turns == [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+    assert turns == [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    ]
 
 
 @pytest.mark.accepts("M7")
 async def test_thinking_goes_back_unchanged_in_its_place() -> None:
-    """Signed, without words (the vendor may keep them to itself), redacted, and between calls; also after a turn through history."""
+    """Signed, without words (the vendor may keep them to itself), redacted, and between calls; also
+    after a turn through history.
+    """
     call = {"type": "tool_use", "id": "c1", "name": "add", "input": {"b": 1, "a": [2.0]}}
     blocks = [THOUGHT, REDACTED, {"type": "text", "text": "Let me add."}, HIDDEN_TEXT, call]
     answer = await ANTHROPIC.ask_served(body(*blocks, stop_reason="tool_use"))
@@ -262,7 +349,14 @@ async def test_answer_with_thinking_text_and_calls_is_read_in_order() -> None:
         {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": "ü"}},
     )
 
-    answer = await ANTHROPIC.ask_served(body(*blocks, stop_reason="tool_use", model="m-1", usage={"input_tokens": 10, "output_tokens": 5}))
+    answer = await ANTHROPIC.ask_served(
+        body(
+            *blocks,
+            stop_reason="tool_use",
+            model="m-1",
+            usage={"input_tokens": 10, "output_tokens": 5},
+        )
+    )
 
     assert answer == ModelAnswer(
         message=AssistantMessage(
@@ -283,8 +377,14 @@ async def test_answer_with_thinking_text_and_calls_is_read_in_order() -> None:
     ("block", "parts"),
     [
         ({"type": "tool_use", "name": "add"}, (ToolCall(id="", name="add"),)),
-        ({"type": "tool_use", "id": 7, "name": "add", "input": "{a"}, (ToolCall(id="", name="add", arguments="{a"),)),
-        ({"type": "tool_use", "id": "c", "name": "add", "input": [1]}, (ToolCall(id="c", name="add", arguments="[1]"),)),
+        (
+            {"type": "tool_use", "id": 7, "name": "add", "input": "{a"},
+            (ToolCall(id="", name="add", arguments="{a"),),
+        ),
+        (
+            {"type": "tool_use", "id": "c", "name": "add", "input": [1]},
+            (ToolCall(id="c", name="add", arguments="[1]"),),
+        ),
         ({"type": "text", "text": ""}, ()),
         ({"type": "text", "text": None}, ()),
         ({"type": "thinking", "thinking": "hm"}, (Thinking(text="hm"),)),
@@ -320,8 +420,13 @@ async def test_blocks_of_lax_servers_are_read(block: Any, parts: tuple[Any, ...]
     ],
 )
 async def test_stop_reasons_are_mapped(reason: str | None, calls: int, stop: StopReason) -> None:
-    """A known reason is kept, an unknown one is said to be so, a missing one is told by the content."""
-    blocks = [{"type": "text", "text": "hi"}, *[{"type": "tool_use", "id": "c", "name": "add", "input": {}}] * calls]
+    """A known reason is kept, an unknown one is said to be so, a missing one is told by the
+    content.
+    """
+    blocks = [
+        {"type": "text", "text": "hi"},
+        *[{"type": "tool_use", "id": "c", "name": "add", "input": {}}] * calls,
+    ]
 
     answer = await ANTHROPIC.ask_served(body(*blocks, stop_reason=reason))
 
@@ -344,11 +449,19 @@ async def test_refusal_without_words_has_those_of_its_explanation() -> None:
         (None, Usage()),
         ({"input_tokens": 100, "output_tokens": 5}, Usage(input_tokens=100, output_tokens=5)),
         (
-            {"input_tokens": 10, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30, "output_tokens": 5},
+            {
+                "input_tokens": 10,
+                "cache_read_input_tokens": 60,
+                "cache_creation_input_tokens": 30,
+                "output_tokens": 5,
+            },
             Usage(input_tokens=100, output_tokens=5, cache_read_tokens=60, cache_write_tokens=30),
         ),
         ({"input_tokens": 10, "cache_read_input_tokens": None}, Usage(input_tokens=10)),
-        ({"input_tokens": 0, "cache_read_input_tokens": 60, "output_tokens": 5}, Usage(input_tokens=60, output_tokens=5, cache_read_tokens=60)),
+        (
+            {"input_tokens": 0, "cache_read_input_tokens": 60, "output_tokens": 5},
+            Usage(input_tokens=60, output_tokens=5, cache_read_tokens=60),
+        ),
         ("lots", Usage()),
     ],
 )
@@ -357,7 +470,9 @@ def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage)
     assert usage_of(reported) == usage
 
 
-@pytest.mark.parametrize("wrong", [-1, "5", 2.5, 5.0, True, float("nan"), float("inf"), 10**9 + 1, [5], {}])
+@pytest.mark.parametrize(
+    "wrong", [-1, "5", 2.5, 5.0, True, float("nan"), float("inf"), 10**9 + 1, [5], {}]
+)
 @pytest.mark.parametrize(
     ("field", "usage"),
     [
@@ -367,16 +482,25 @@ def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage)
         ("output_tokens", Usage(input_tokens=100, cache_read_tokens=60, cache_write_tokens=30)),
     ],
 )
-def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(field: str, usage: Usage, wrong: Any) -> None:
+def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(
+    field: str, usage: Usage, wrong: Any
+) -> None:
     """What was paid for a part of the input is no bill for all of it: 0 is "not told"."""
-    reported = {"input_tokens": 10, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30, "output_tokens": 5}
+    reported = {
+        "input_tokens": 10,
+        "cache_read_input_tokens": 60,
+        "cache_creation_input_tokens": 30,
+        "output_tokens": 5,
+    }
 
     assert usage_of({**reported, field: wrong}) == usage
 
 
 def test_sum_that_cannot_be_true_is_not_told() -> None:
     """A thousand million tokens and as many from a cache."""
-    assert usage_of({"input_tokens": 10**9, "cache_read_input_tokens": 10**9, "output_tokens": 10**9}) == Usage(output_tokens=10**9)
+    assert usage_of(
+        {"input_tokens": 10**9, "cache_read_input_tokens": 10**9, "output_tokens": 10**9}
+    ) == Usage(output_tokens=10**9)
 
 
 def test_input_that_is_told_by_the_cache_alone_is_not_told() -> None:
@@ -404,15 +528,24 @@ async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) ->
 
 
 @pytest.mark.parametrize("depth", range(880, 1000, 7))
-async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a_typed_error(depth: int) -> None:
+async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a_typed_error(
+    depth: int,
+) -> None:
     """What reads the parsed body, or sends it back, may need more stack than what parsed it."""
     nested = '{"a":' * depth + '"\\ud800"' + "}" * depth
-    reply: Reply = {"raw": '{"content": [{"type": "tool_use", "id": "c", "name": "add", "input": ' + nested + "}]}"}
+    reply: Reply = {
+        "raw": (
+            '{"content": [{"type": "tool_use", "id": "c", "name": "add", "input": ' + nested + "}]}"
+        )
+    }
 
     with contextlib.suppress(errors.LLMUnavailableError):
         answer = await ANTHROPIC.ask_served(reply)
         with StubProvider([{}, {"text": "hi"}]) as stub:
-            back = await ANTHROPIC.ask(stub.anthropic_url, ModelRequest(model="m", messages=(*HELLO.messages, answer.message)))
+            back = await ANTHROPIC.ask(
+                stub.anthropic_url,
+                ModelRequest(model="m", messages=(*HELLO.messages, answer.message)),
+            )
 
         assert answer.message.calls[0].arguments.count("{") == depth
         assert back.message.text == "hi"
@@ -427,16 +560,38 @@ async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a
         (error_body(401, "authentication_error", "invalid x-api-key"), errors.LLMAuthError),
         (error_body(402, "billing_error"), errors.LLMAuthError),
         (error_body(400, "billing_error"), errors.LLMAuthError),
-        (error_body(400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API."), errors.LLMAuthError),
-        (error_body(400, "invalid_request_error", "You have reached your specified API usage limits."), errors.LLMAuthError),
-        (error_body(400, "invalid_request_error", "You have reached your specified workspace API usage limits."), errors.LLMAuthError),
+        (
+            error_body(
+                400,
+                "invalid_request_error",
+                "Your credit balance is too low to access the Anthropic API.",
+            ),
+            errors.LLMAuthError,
+        ),
+        (
+            error_body(
+                400, "invalid_request_error", "You have reached your specified API usage limits."
+            ),
+            errors.LLMAuthError,
+        ),
+        (
+            error_body(
+                400,
+                "invalid_request_error",
+                "You have reached your specified workspace API usage limits.",
+            ),
+            errors.LLMAuthError,
+        ),
         (error_body(403, "permission_error"), errors.LLMAuthError),
         (error_body(429, "rate_limit_error"), errors.LLMRateLimitError),
         (error_body(504, "timeout_error"), errors.LLMTimeoutError),
         (error_body(400, "invalid_request_error"), errors.LLMInvalidRequestError),
         (error_body(404, "not_found_error"), errors.LLMInvalidRequestError),
         (error_body(413, "request_too_large"), errors.LLMInvalidRequestError),
-        (error_body(400, "invalid_request_error", "Output blocked by content filtering policy"), errors.LLMRefusedError),
+        (
+            error_body(400, "invalid_request_error", "Output blocked by content filtering policy"),
+            errors.LLMRefusedError,
+        ),
         (error_body(500, "api_error"), errors.LLMUnavailableError),
         (error_body(529, "overloaded_error"), errors.LLMUnavailableError),
         (error_body(200, "overloaded_error"), errors.LLMUnavailableError),
@@ -450,7 +605,9 @@ async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a
     ],
 )
 async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) -> None:
-    """The status tells, and inside a 200 the type; what must be paid or was filtered comes as a mere 400."""
+    """The status tells, and inside a 200 the type; what must be paid or was filtered comes as a
+    mere 400.
+    """
     error = await ANTHROPIC.failing(reply)
 
     assert type(error) is cls

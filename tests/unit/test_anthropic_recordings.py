@@ -1,4 +1,6 @@
-"""What our reading makes of recorded traffic of the messages API agrees with an independent one, and we ask as it was asked."""
+"""What our reading makes of recorded traffic of the messages API agrees with an independent one,
+and we ask as it was asked.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,35 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
-from perdure.definitions import ToolDefinition
+from perdure.activities.provider import ModelRequest
+from perdure.agents.definitions import ToolDefinition
 from perdure.errors import LLMError
-from perdure.messages import AssistantMessage, Media, Message, Text, ToolMessage, ToolResult, UserMessage
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
 from perdure.testing.stub_provider import StubProvider
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 from ..loopback import ADD, ANTHROPIC
 from ..recordings import Exchange, as_reply, recorded
 
-STOPS = {"end_turn": StopReason.END, "max_tokens": StopReason.MAX_TOKENS, "tool_use": StopReason.TOOL_CALLS}
-CLASSES = {400: errors.LLMInvalidRequestError, 401: errors.LLMAuthError, 404: errors.LLMInvalidRequestError}
+STOPS = {
+    "end_turn": StopReason.END,
+    "max_tokens": StopReason.MAX_TOKENS,
+    "tool_use": StopReason.TOOL_CALLS,
+}
+CLASSES = {
+    400: errors.LLMInvalidRequestError,
+    401: errors.LLMAuthError,
+    404: errors.LLMInvalidRequestError,
+}
 
 
 def succeeded(exchange: Exchange) -> bool:
@@ -30,8 +48,12 @@ def succeeded(exchange: Exchange) -> bool:
 
 
 def is_ours(exchange: Exchange) -> bool:
-    """Whether it was answered and an agent of ours could have asked it: its system prompt is not among its messages."""
-    return succeeded(exchange) and all(message["role"] != "system" for message in exchange["request"]["body"]["messages"])
+    """Whether it was answered and an agent of ours could have asked it: its system prompt is not
+    among its messages.
+    """
+    return succeeded(exchange) and all(
+        message["role"] != "system" for message in exchange["request"]["body"]["messages"]
+    )
 
 
 def of_type(body: dict[str, Any], *types: str) -> list[dict[str, Any]]:
@@ -44,12 +66,20 @@ def as_part(block: dict[str, Any]) -> Text | Media:
     if block["type"] == "text":
         return Text(text=block["text"])
     source = block["source"]
-    return Media(media_type=source.get("media_type", "image/png"), data=source.get("data"), url=source.get("url"))
+    return Media(
+        media_type=source.get("media_type", "image/png"),
+        data=source.get("data"),
+        url=source.get("url"),
+    )
 
 
 def as_message(message: dict[str, Any]) -> Message:
     """A recorded message as ours."""
-    content = message["content"] if isinstance(message["content"], list) else [{"type": "text", "text": message["content"]}]
+    content = (
+        message["content"]
+        if isinstance(message["content"], list)
+        else [{"type": "text", "text": message["content"]}]
+    )
     parts = tuple(as_part(block) for block in content)
     if message["role"] == "assistant":
         return AssistantMessage(parts=tuple(part for part in parts if isinstance(part, Text)))
@@ -58,7 +88,13 @@ def as_message(message: dict[str, Any]) -> Message:
 
 def as_tool(tool: dict[str, Any]) -> ToolDefinition:
     """A recorded tool as ours."""
-    return ADD.model_copy(update={"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]})
+    return ADD.model_copy(
+        update={
+            "name": tool["name"],
+            "description": tool["description"],
+            "parameters": tool["input_schema"],
+        }
+    )
 
 
 def as_options(asked: dict[str, Any]) -> RequestOptions:
@@ -76,7 +112,10 @@ def as_options(asked: dict[str, Any]) -> RequestOptions:
 def plain(message: dict[str, Any]) -> dict[str, Any]:
     """A message with its content as blocks, as we always send it."""
     content = message["content"]
-    return {"role": message["role"], "content": [{"type": "text", "text": content}] if isinstance(content, str) else content}
+    return {
+        "role": message["role"],
+        "content": [{"type": "text", "text": content}] if isinstance(content, str) else content,
+    }
 
 
 @pytest.mark.accepts("M5", "M6")
@@ -92,7 +131,10 @@ async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> 
         assert body["error"]["message"] in caught.value.message
         return
     usage = body["usage"]
-    read, written = usage.get("cache_read_input_tokens", 0), usage.get("cache_creation_input_tokens", 0)
+    read, written = (
+        usage.get("cache_read_input_tokens", 0),
+        usage.get("cache_creation_input_tokens", 0),
+    )
 
     answer = await ANTHROPIC.ask_served(as_reply(response))
 
@@ -112,30 +154,47 @@ async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> 
 @pytest.mark.accepts("M7")
 @pytest.mark.parametrize("exchange", list(recorded("messages", "/v1/messages", succeeded)))
 async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
-    """Block for block, thinking with its signature, each call followed by its result; only blank text may not be sent."""
+    """Block for block, thinking with its signature, each call followed by its result; only blank
+    text may not be sent.
+    """
     body = exchange["response"]["body"]
     answer = await ANTHROPIC.ask_served(as_reply(exchange["response"]))
-    results = tuple(ToolResult(call_id=call.id, name=call.name, content="done") for call in answer.message.calls)
-    messages = (UserMessage.of("hello"), answer.message, ToolMessage(results=results), UserMessage.of("Go on."))
+    results = tuple(
+        ToolResult(call_id=call.id, name=call.name, content="done") for call in answer.message.calls
+    )
+    messages = (
+        UserMessage.of("hello"),
+        answer.message,
+        ToolMessage(results=results),
+        UserMessage.of("Go on."),
+    )
 
     with StubProvider([{}, {"text": "ok"}]) as stub:
         await ANTHROPIC.ask(stub.anthropic_url, ModelRequest(model="m", messages=messages))
 
     said, after = stub.requests[0]["messages"][1:]
     assert said["content"] == [
-        {name: value for name, value in block.items() if name != "caller"} for block in body["content"] if block.get("text", "x").strip()
+        {name: value for name, value in block.items() if name != "caller"}
+        for block in body["content"]
+        if block.get("text", "x").strip()
     ]
-    assert [block["tool_use_id"] for block in after["content"][:-1]] == [block["id"] for block in of_type(body, "tool_use")]
+    assert [block["tool_use_id"] for block in after["content"][:-1]] == [
+        block["id"] for block in of_type(body, "tool_use")
+    ]
 
 
 @pytest.mark.parametrize("exchange", list(recorded("messages", "/v1/messages", is_ours)))
 async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
-    """Messages, tools and options of a request that was answered have the same shape when an agent of ours asks."""
+    """Messages, tools and options of a request that was answered have the same shape when an agent
+    of ours asks.
+    """
     asked = exchange["request"]["body"]
     system = asked.get("system", "")
     request = ModelRequest(
         model=asked["model"],
-        system=system if isinstance(system, str) else "\n\n".join(block["text"] for block in system),
+        system=system
+        if isinstance(system, str)
+        else "\n\n".join(block["text"] for block in system),
         messages=tuple(as_message(message) for message in asked["messages"]),
         tools=tuple(as_tool(tool) for tool in asked.get("tools", ())),
         options=as_options(asked),
@@ -145,4 +204,8 @@ async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
         await ANTHROPIC.ask(stub.anthropic_url, request)
 
     sent = stub.requests[0]
-    assert sent == {**asked, "messages": [plain(message) for message in asked["messages"]], **({"system": sent["system"]} if system else {})}
+    assert sent == {
+        **asked,
+        "messages": [plain(message) for message in asked["messages"]],
+        **({"system": sent["system"]} if system else {}),
+    }

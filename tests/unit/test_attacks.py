@@ -1,4 +1,6 @@
-"""Values from outside whose size means harm: they are counted before they are read, and reading them leaves room for other turns."""
+"""Values from outside whose size means harm: they are counted before they are read, and reading
+them leaves room for other turns.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,30 @@ from pydantic import BaseModel, ValidationError
 from pydantic_ai import messages as theirs
 
 from perdure import errors, limits
-from perdure.activities import call_tool, conformity
+from perdure.activities import call_tool, output_validation
 from perdure.activities.answers import Check, checked
 from perdure.activities.mcp.process import _A_SECOND, _RUSH, ServerProcess, _Pace
-from perdure.activities.providers import anthropic, openai_chat, openai_responses, pydantic_ai_messages, reading
-from perdure.definitions import AgentDefinition
-from perdure.facts import AgentResolved, Key, TurnStarted
-from perdure.fold import fold
-from perdure.messages import AssistantMessage, Text
-from perdure.tasks import Task
+from perdure.activities.providers import (
+    anthropic,
+    lenient_json,
+    openai_chat,
+    openai_responses,
+    pydantic_ai_messages,
+)
+from perdure.agents.definitions import AgentDefinition
 from perdure.text import clean, clip
-from perdure.wire import ModelAnswer, TurnRequest
+from perdure.turn.facts import AgentResolved, Key, TurnStarted
+from perdure.turn.fold import fold
+from perdure.turn.wire import TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text
+from perdure.values.tasks import Task
 
-ITEMS: dict[str, Any] = {"type": "array", "uniqueItems": True, "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+ITEMS: dict[str, Any] = {
+    "type": "array",
+    "uniqueItems": True,
+    "items": {"type": "object", "properties": {"n": {"type": "integer"}}},
+}
 
 
 @pytest.fixture
@@ -57,15 +70,19 @@ def turns_beside(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     "work",
     {
-        "a check of unique items": lambda: conformity.validator(ITEMS)([{"n": n} for n in range(5_000)]),
-        "objects of a reply": lambda: reading.parsed(json.dumps([{"n": True}] * 200_000)),
-        "numbers of a reply": lambda: reading.parsed(json.dumps([1, 2.5] * 200_000)),
+        "a check of unique items": lambda: output_validation.validator(ITEMS)(
+            [{"n": n} for n in range(5_000)]
+        ),
+        "objects of a reply": lambda: lenient_json.parsed(json.dumps([{"n": True}] * 200_000)),
+        "numbers of a reply": lambda: lenient_json.parsed(json.dumps([1, 2.5] * 200_000)),
     }.values(),
     ids=["unique", "objects", "numbers"],
 )
 def test_long_work_lets_other_threads_run(work: Callable[[], object]) -> None:
     """Many times, although Python never takes the interpreter from it."""
-    conformity.validator(ITEMS)  # imports what it needs, and reading files lets other threads run
+    output_validation.validator(
+        ITEMS
+    )  # imports what it needs, and reading files lets other threads run
     assert turns_beside(work) >= 10
 
 
@@ -73,30 +90,43 @@ def test_long_work_lets_other_threads_run(work: Callable[[], object]) -> None:
 def test_reply_with_too_many_values_is_not_parsed() -> None:
     """Neither objects nor numbers are in it, so nothing could pause while it is parsed."""
     with pytest.raises(ValueError, match="more than 2000000 values"):
-        reading.parsed(f"[{'[],' * limits.REPLY_VALUES}[]]")
+        lenient_json.parsed(f"[{'[],' * limits.REPLY_VALUES}[]]")
 
 
-@pytest.mark.parametrize("words", ['[1, 2.5, "a", {"b": [null, true]}, -0.0, 1e400]', "[" + "1," * 60_000 + "01]"], ids=["values", "invalid"])
+@pytest.mark.parametrize(
+    "words",
+    ['[1, 2.5, "a", {"b": [null, true]}, -0.0, 1e400]', "[" + "1," * 60_000 + "01]"],
+    ids=["values", "invalid"],
+)
 def test_long_replies_are_read_as_short_ones(words: str) -> None:
     """The same values, and the same errors."""
     padded = words + " " * 200_000
 
     def read(given: str) -> object:
         try:
-            return repr(json.loads(given)), repr(reading.parsed(given))
+            return repr(json.loads(given)), repr(lenient_json.parsed(given))
         except ValueError as error:
             return str(error)
 
     assert read(padded) == read(words)
 
 
-CALL: dict[str, Any] = {"type": "tool_use", "function": {}}  # without a name, which is an error as soon as it is looked at
+CALL: dict[str, Any] = {
+    "type": "tool_use",
+    "function": {},
+}  # without a name, which is an error as soon as it is looked at
 ITEM = {"type": "function_call"}
 WAYS: dict[str, Callable[[], object]] = {
-    "openai": lambda: openai_chat.answer_of({"choices": [{"message": {"tool_calls": [CALL] * 20_000}}]}, "m"),
+    "openai": lambda: openai_chat.answer_of(
+        {"choices": [{"message": {"tool_calls": [CALL] * 20_000}}]}, "m"
+    ),
     "anthropic": lambda: anthropic.answer_of({"content": [CALL] * 20_000}, "m"),
-    "openai-responses": lambda: openai_responses.answer_of({"status": "completed", "output": [ITEM] * 20_000}, "m"),
-    "pydantic-ai": lambda: pydantic_ai_messages.answer_of(theirs.ModelResponse(parts=[theirs.ToolCallPart("")] * 20_000), "m"),
+    "openai-responses": lambda: openai_responses.answer_of(
+        {"status": "completed", "output": [ITEM] * 20_000}, "m"
+    ),
+    "pydantic-ai": lambda: pydantic_ai_messages.answer_of(
+        theirs.ModelResponse(parts=[theirs.ToolCallPart("")] * 20_000), "m"
+    ),
 }
 
 
@@ -104,7 +134,10 @@ WAYS: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("answer", WAYS.values(), ids=WAYS)
 def test_calls_are_counted_before_they_are_read(answer: Callable[[], object]) -> None:
     """None of 20,000 is looked at."""
-    with pytest.raises(errors.LLMInvalidRequestError, match="m asked for 20000 tool calls in one answer, more than the 64") as refused:
+    with pytest.raises(
+        errors.LLMInvalidRequestError,
+        match="m asked for 20000 tool calls in one answer, more than the 64",
+    ) as refused:
         answer()
 
     assert (refused.value.context["calls"], refused.value.context["limit"]) == (20_000, 64)
@@ -138,21 +171,36 @@ class Number(BaseModel):
 
 def state() -> Any:
     """A turn whose answer is to be a number."""
-    agent = AgentDefinition(name="clerk", instructions="", model="a:m", output_schema=Number.model_json_schema())
-    return fold([TurnStarted(TurnRequest(agent="clerk", task=Task(content="go"))), AgentResolved(Key(0), agent)])
+    agent = AgentDefinition(
+        name="clerk", instructions="", model="a:m", output_schema=Number.model_json_schema()
+    )
+    return fold(
+        [
+            TurnStarted(TurnRequest(agent="clerk", task=Task(content="go"))),
+            AgentResolved(Key(0), agent),
+        ]
+    )
 
 
 @pytest.mark.accepts("C10")
 @pytest.mark.parametrize(
     ("check", "words"),
-    [(lambda _: threading.Event().wait(5), r"it took longer than 0\.05 s"), (lambda _: sys.exit(), "it called sys.exit")],
+    [
+        (lambda _: threading.Event().wait(5), r"it took longer than 0\.05 s"),
+        (lambda _: sys.exit(), "it called sys.exit"),
+    ],
     ids=["hangs", "exits"],
 )
-async def test_validator_that_does_not_end_is_given_up(check: Callable[[Any], object], words: str) -> None:
+async def test_validator_that_does_not_end_is_given_up(
+    check: Callable[[Any], object], words: str
+) -> None:
     """The error says whose validators they are."""
     answer = ModelAnswer(message=AssistantMessage(parts=(Text(text='{"value": 1}'),)))
 
-    with pytest.raises(errors.ConfigurationError, match=f"the validators of the output type of agent 'clerk' failed: {words}"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=f"the validators of the output type of agent 'clerk' failed: {words}",
+    ):
         await checked(answer, state(), Check(check, timedelta(seconds=0.05)))
 
 
@@ -194,7 +242,9 @@ async def test_server_without_messages_is_ended(script: str) -> None:
 
 @pytest.mark.accepts("C10")
 def test_server_is_read_at_a_limited_pace() -> None:
-    """A rush is read at once, what follows as slowly as it may come, and a pause allows for another rush."""
+    """A rush is read at once, what follows as slowly as it may come, and a pause allows for another
+    rush.
+    """
     pace = _Pace()
 
     rush = [pace.wait_s(100.0) for _ in range(_RUSH)]
@@ -211,13 +261,11 @@ def test_server_is_read_at_a_limited_pace() -> None:
 def test_process_of_a_worker_is_prepared() -> None:
     """What its turns need is imported, and the collector has next to nothing to go through."""
     code = (
-        "import gc, sys\n"
-        "from perdure import Agent, MCPServer\n"
-        "from perdure.worker import AgentWorker, startup\n"
-        "startup.prepare([Agent(name='a', model='m')])\n"
-        "print('httpx' in sys.modules, 'mcp' in sys.modules)\n"
-        "startup.prepare([Agent(name='a', model='m', toolboxes=[MCPServer.stdio('time', ['x'])])])\n"
-        "print('mcp' in sys.modules, len(gc.get_objects()) < gc.get_freeze_count() / 100)"
+        "import gc, sys\nfrom perdure import Agent, MCPServer\nfrom perdure.worker import"
+        " AgentWorker, startup\nstartup.prepare([Agent(name='a', model='m')])\nprint('httpx' in"
+        " sys.modules, 'mcp' in sys.modules)\nstartup.prepare([Agent(name='a', model='m',"
+        " toolboxes=[MCPServer.stdio('time', ['x'])])])\nprint('mcp' in sys.modules,"
+        " len(gc.get_objects()) < gc.get_freeze_count() / 100)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

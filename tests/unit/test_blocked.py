@@ -47,7 +47,9 @@ async def test_async_tool_that_blocks_is_reported_once_with_its_name_and_line() 
     line = block.__code__.co_firstlineno + 1
     said = [record.getMessage() for record in seen.records]
     assert [words.partition("; ")[0] for words in said] == [
-        f"the tool '{name}' has blocked the event loop of the async tools for 0.1 s (test_blocked.py:{line} in block)" for name in ("slow", "slower")
+        f"the tool '{name}' has blocked the event loop of the async tools for 0.1 s"
+        f" (test_blocked.py:{line} in block)"
+        for name in ("slow", "slower")
     ]
     assert all("seen.event.wait(30)" in str(record.exc_text) for record in seen.records)
     assert not any(thread.name == "perdure-tools-watch" for thread in threading.enumerate())

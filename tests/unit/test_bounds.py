@@ -1,4 +1,6 @@
-"""The reservation of a request is at least its bill: shown for recorded exchanges of every API, by the rules that reserve for an agent."""
+"""The reservation of a request is at least its bill: shown for recorded exchanges of every API, by
+the rules that reserve for an agent.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from perdure import reservations
-from perdure.activities.models import ModelRequest
-from perdure.activities.prices import Prices
+from perdure.activities.pricing import Prices
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import anthropic, openai_chat, openai_responses, reasoning
-from perdure.definitions import AgentDefinition
-from perdure.facts import Key, ModelAnswered, Scheduled
-from perdure.fold import apply
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.prices import bound
-from perdure.state import TurnState
+from perdure.agents.definitions import AgentDefinition
 from perdure.text import size
-from perdure.wire import ModelAnswer
+from perdure.turn import reservations
+from perdure.turn.facts import Key, ModelAnswered, Scheduled
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.prices import bound
 
 from ..clerk import in_its_own_time
 from ..exchanges import PATHS, Exchange, exchanges
@@ -31,19 +43,31 @@ from ..loopback import ADD
 
 PRICES = Prices({})
 EXCHANGES = list(exchanges())
-SKIP = pytest.mark.skipif(not EXCHANGES, reason="PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings")
+SKIP = pytest.mark.skipif(
+    not EXCHANGES,
+    reason="PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings",
+)
 
 
 def each(*cases: Exchange | tuple[Exchange, Exchange]) -> pytest.MarkDecorator:
-    """The test for each of them, by the name of the request; skipped, with the reason, where there are no recordings."""
-    named = [pytest.param(case, id=(case if isinstance(case, Exchange) else case[1]).name) for case in cases]
+    """The test for each of them, by the name of the request; skipped, with the reason, where there
+    are no recordings.
+    """
+    named = [
+        pytest.param(case, id=(case if isinstance(case, Exchange) else case[1]).name)
+        for case in cases
+    ]
     return pytest.mark.parametrize("case", named or [pytest.param(None, marks=SKIP, id="none")])
 
 
 def asked(exchange: Exchange) -> TurnState:
     """The state in which an agent of ours asks so."""
     agent = exchange.agent(PRICES.price(exchange.target))
-    return TurnState(agent=agent, base_tokens=reservations.base_tokens(agent), bound=sum(map(bound, exchange.messages)))
+    return TurnState(
+        agent=agent,
+        base_tokens=reservations.base_tokens(agent),
+        bound=sum(map(bound, exchange.messages)),
+    )
 
 
 def asked_again(before: Exchange, exchange: Exchange) -> TurnState:
@@ -79,7 +103,9 @@ def test_reservation_is_at_least_the_bill(case: Exchange) -> None:
 
 @pytest.mark.accepts("B15")
 @each(*((before, after) for before, after in pairwise(EXCHANGES) if after.goes_on(before)))
-def test_reservation_is_at_least_the_bill_when_the_beginning_was_counted(case: tuple[Exchange, Exchange]) -> None:
+def test_reservation_is_at_least_the_bill_when_the_beginning_was_counted(
+    case: tuple[Exchange, Exchange],
+) -> None:
     """Only the bytes that came after what the provider counted are added to that."""
     check(asked_again(*case), case[1])
 
@@ -87,14 +113,29 @@ def test_reservation_is_at_least_the_bill_when_the_beginning_was_counted(case: t
 WORDS = st.text(st.characters(codec="utf-8"), max_size=40)
 IDS = st.text("abc-_.", min_size=1, max_size=12)
 ARGUMENTS = st.dictionaries(WORDS, WORDS | st.lists(WORDS), max_size=3).map(json.dumps) | WORDS
-SUMMARIES = st.lists(st.builds(lambda words: {"type": "summary_text", "text": words}, WORDS), max_size=3)
-REASONING = st.builds(lambda summary, sealed: {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": sealed}, SUMMARIES, IDS)
-THOUGHTS = st.builds(Thinking, text=WORDS, signature=WORDS) | REASONING.map(reasoning.thought_of).filter(bool)
+SUMMARIES = st.lists(
+    st.builds(lambda words: {"type": "summary_text", "text": words}, WORDS), max_size=3
+)
+REASONING = st.builds(
+    lambda summary, sealed: {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": summary,
+        "encrypted_content": sealed,
+    },
+    SUMMARIES,
+    IDS,
+)
+THOUGHTS = st.builds(Thinking, text=WORDS, signature=WORDS) | REASONING.map(
+    reasoning.thought_of
+).filter(bool)
 CALLS = st.builds(ToolCall, id=IDS, name=IDS, arguments=ARGUMENTS)
 RESULTS = st.builds(ToolResult, call_id=IDS, name=IDS, content=WORDS, is_error=st.booleans())
 MESSAGES = (
     st.builds(UserMessage, parts=st.lists(st.builds(Text, text=WORDS)).map(tuple))
-    | st.builds(AssistantMessage, parts=st.lists(st.builds(Text, text=WORDS) | THOUGHTS | CALLS).map(tuple))
+    | st.builds(
+        AssistantMessage, parts=st.lists(st.builds(Text, text=WORDS) | THOUGHTS | CALLS).map(tuple)
+    )
     | st.builds(ToolMessage, results=st.lists(RESULTS).map(tuple))
 )
 
@@ -102,14 +143,25 @@ MESSAGES = (
 def said(value: object) -> int:
     """Bytes of all text in JSON, without its punctuation."""
     if isinstance(value, dict):
-        return sum(said(name) + said(item) for name, item in value.items() if name not in ("type", "role"))
-    return sum(map(said, value)) if isinstance(value, list) else size(value) if isinstance(value, str) else 0
+        return sum(
+            said(name) + said(item) for name, item in value.items() if name not in ("type", "role")
+        )
+    return (
+        sum(map(said, value))
+        if isinstance(value, list)
+        else size(value)
+        if isinstance(value, str)
+        else 0
+    )
 
 
 @in_its_own_time
 @given(MESSAGES)
 def test_every_byte_of_what_is_sent_counts(message: Message) -> None:
-    """A token has at least one byte. No API is sent more words for a message than its bound has tokens."""
+    """A token has at least one byte.
+
+    No API is sent more words for a message than its bound has tokens.
+    """
     request = ModelRequest(model="m", messages=(message,))
 
     assert said(openai_chat.body_of(request)["messages"]) <= bound(message)
@@ -119,7 +171,9 @@ def test_every_byte_of_what_is_sent_counts(message: Message) -> None:
 
 @in_its_own_time
 @given(WORDS, WORDS, st.dictionaries(WORDS, WORDS))
-def test_every_byte_of_instructions_and_tools_counts(instructions: str, description: str, parameters: dict[str, JsonValue]) -> None:
+def test_every_byte_of_instructions_and_tools_counts(
+    instructions: str, description: str, parameters: dict[str, JsonValue]
+) -> None:
     """They go with every request."""
     tool = ADD.model_copy(update={"description": description, "parameters": parameters})
     plain = AgentDefinition(name="a", instructions="", model="m:m")
@@ -138,20 +192,32 @@ LARGEST = [
 
 
 @pytest.mark.parametrize("tokens", LARGEST)
-@pytest.mark.parametrize("image", [{"data": "iVBORw0KGgo="}, {"url": "https://example.com/a.png"}], ids=["data", "url"])
-def test_image_counts_as_much_as_vendors_make_of_the_largest(tokens: int, image: dict[str, str]) -> None:
-    """Whatever the bytes are: a small file can hold many pixels, and a URL says nothing about them. The numbers are from the vendors' pages."""
+@pytest.mark.parametrize(
+    "image", [{"data": "iVBORw0KGgo="}, {"url": "https://example.com/a.png"}], ids=["data", "url"]
+)
+def test_image_counts_as_much_as_vendors_make_of_the_largest(
+    tokens: int, image: dict[str, str]
+) -> None:
+    """Whatever the bytes are: a small file can hold many pixels, and a URL says nothing about them.
+
+    The numbers are from the vendors' pages.
+    """
     assert bound(UserMessage(parts=(Media(media_type="image/png", **image),))) >= tokens
 
 
 @SKIP
-def test_recordings_are_of_every_api_and_most_have_a_price(record_property: Callable[[str, object], None]) -> None:
+def test_recordings_are_of_every_api_and_most_have_a_price(
+    record_property: Callable[[str, object], None],
+) -> None:
     """So that the tests above show something."""
     counts = {api: sum(exchange.api == api for exchange in EXCHANGES) for api in PATHS}
     priced = sum(PRICES.price(exchange.target) is not None for exchange in EXCHANGES)
     record_property("exchanges", counts)
     record_property("priced", priced)
-    print(f"reservations of {counts} recorded exchanges compared with their bills, {priced} of them in money")
+    print(
+        f"reservations of {counts} recorded exchanges compared with their bills, {priced} of them"
+        " in money"
+    )
 
     assert min(counts.values()) > 0
     assert priced > len(EXCHANGES) / 2

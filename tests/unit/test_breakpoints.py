@@ -9,16 +9,24 @@ from typing import Any
 
 import pytest
 
-from perdure.activities.models import ModelRequest
-from perdure.activities.prices import Prices
+from perdure.activities.pricing import Prices
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import Anthropic
 from perdure.activities.providers.anthropic import body_of
-from perdure.activities.providers.breakpoints import LEAST_BYTES
-from perdure.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.options import RequestOptions
-from perdure.reports import Usage
+from perdure.activities.providers.prompt_cache import LEAST_BYTES
 from perdure.testing.stub_provider import StubProvider
-from perdure.view import Cut, sent
+from perdure.turn.context_window import Cut, sent
+from perdure.values.messages import (
+    AssistantMessage,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import Usage
 
 from ..loopback import ADD
 
@@ -29,19 +37,30 @@ LOOKED_BACK = 20
 """Blocks before a breakpoint in which the API looks for what is cached."""
 
 
-def turn(steps: int, *, calls: int = 1, question: str = LONG, result: str = LONG) -> tuple[Message, ...]:
+def turn(
+    steps: int, *, calls: int = 1, question: str = LONG, result: str = LONG
+) -> tuple[Message, ...]:
     """A transcript after so many steps with so many calls each."""
     messages: list[Message] = [UserMessage.of(question)]
     for step in range(steps):
         asked = tuple(ToolCall(id=f"c{step}_{index}", name="add") for index in range(calls))
         messages.append(AssistantMessage(parts=(Text(text="Let me see."), *asked)))
-        messages.append(ToolMessage(results=tuple(ToolResult(call_id=call.id, name="add", content=f"{call.id} {result}") for call in asked)))
+        messages.append(
+            ToolMessage(
+                results=tuple(
+                    ToolResult(call_id=call.id, name="add", content=f"{call.id} {result}")
+                    for call in asked
+                )
+            )
+        )
     return tuple(messages)
 
 
 def request_of(messages: tuple[Message, ...], **more: Any) -> ModelRequest:
     """A request of a loop: it offers a tool."""
-    return ModelRequest(**{"model": MODEL, "messages": messages, "system": LONG, "tools": (ADD,), **more})
+    return ModelRequest(
+        **{"model": MODEL, "messages": messages, "system": LONG, "tools": (ADD,), **more}
+    )
 
 
 def blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -53,7 +72,9 @@ def blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def marks(body: dict[str, Any]) -> list[str]:
-    """What is marked: the name of a tool, or the beginning of a text or a result, or the result's id."""
+    """What is marked: the name of a tool, or the beginning of a text or a result, or the result's
+    id.
+    """
     marked = [block for block in blocks(body) if block.get("cache_control") == MARK]
     return [block.get("tool_use_id") or block.get("name") or block["text"][:4] for block in marked]
 
@@ -64,7 +85,9 @@ def unmarked(value: Any) -> Any:
         case list():
             return [unmarked(item) for item in value]
         case dict():
-            plain = {name: unmarked(item) for name, item in value.items() if name != "cache_control"}
+            plain = {
+                name: unmarked(item) for name, item in value.items() if name != "cache_control"
+            }
             if isinstance(plain.get("system"), list):
                 plain["system"] = plain["system"][0]["text"]
             return plain
@@ -83,33 +106,79 @@ def unmarked(value: Any) -> Any:
         (request_of(turn(3)), ["word", "c1_0", "c2_0"]),
         (request_of(turn(2, calls=2)), ["word", "c0_1", "c1_1"]),
         (request_of(turn(1), system=""), ["word", "c0_0"]),
-        (request_of(turn(1), system="", tools=(ADD.model_copy(update={"description": LONG}),)), ["add", "word", "c0_0"]),
+        (
+            request_of(turn(1), system="", tools=(ADD.model_copy(update={"description": LONG}),)),
+            ["add", "word", "c0_0"],
+        ),
         (request_of(turn(1, question="?", result="5"), system=""), []),
         (request_of(turn(1, question="?"), system="Be brief."), ["c0_0"]),
-        (request_of(turn(1), options=RequestOptions(tool_choice="required")), ["word", "word", "c0_0"]),
+        (
+            request_of(turn(1), options=RequestOptions(tool_choice="required")),
+            ["word", "word", "c0_0"],
+        ),
         (request_of(turn(1), options=RequestOptions(tool_choice="none")), []),
         (request_of(turn(1), tools=()), []),
-        (request_of(turn(0), options=RequestOptions(extra={"cache_control": {"type": "ephemeral", "ttl": "1h"}})), []),
-        (request_of(turn(0), options=RequestOptions(extra={"system": [{"type": "text", "text": "s", "cache_control": MARK}]})), ["s"]),
+        (
+            request_of(
+                turn(0),
+                options=RequestOptions(extra={"cache_control": {"type": "ephemeral", "ttl": "1h"}}),
+            ),
+            [],
+        ),
+        (
+            request_of(
+                turn(0),
+                options=RequestOptions(
+                    extra={"system": [{"type": "text", "text": "s", "cache_control": MARK}]}
+                ),
+            ),
+            ["s"],
+        ),
         (request_of(turn(0), options=RequestOptions(extra={"system": "Another."})), ["word"]),
     ],
     ids=[
-        *["the first request", "the second", "the fourth", "several calls", "no system prompt", "long tools", "all is short", "the front is short"],
-        *["some tool", "no tool may be chosen", "no tools", "its own for all", "its own", "another system prompt"],
+        *[
+            "the first request",
+            "the second",
+            "the fourth",
+            "several calls",
+            "no system prompt",
+            "long tools",
+            "all is short",
+            "the front is short",
+        ],
+        *[
+            "some tool",
+            "no tool may be chosen",
+            "no tools",
+            "its own for all",
+            "its own",
+            "another system prompt",
+        ],
     ],
 )
-def test_breakpoints_stand_where_another_request_will_begin_alike(request_: ModelRequest, places: list[str]) -> None:
-    """Behind tools and system prompt, behind this request and the one before; none where no other follows, and none beside those of `extra`."""
+def test_breakpoints_stand_where_another_request_will_begin_alike(
+    request_: ModelRequest, places: list[str]
+) -> None:
+    """Behind tools and system prompt, behind this request and the one before; none where no other
+    follows, and none beside those of `extra`.
+    """
     assert marks(body_of(request_, 9)) == places
 
 
 @pytest.mark.parametrize("short_of", [0, 1])
 def test_what_is_shorter_than_the_least_gets_no_breakpoint(short_of: int) -> None:
     """The API would leave it alone too; bytes say so, not characters."""
-    bare = len(json.dumps(body_of(request_of(turn(0, question="?")), 9, caching=False)["tools"][0])) + len('""')
-    system = "ü" * ((LEAST_BYTES - bare - short_of) // 2) + "." * ((LEAST_BYTES - bare - short_of) % 2)
+    bare = len(
+        json.dumps(body_of(request_of(turn(0, question="?")), 9, caching=False)["tools"][0])
+    ) + len('""')
+    system = "ü" * ((LEAST_BYTES - bare - short_of) // 2) + "." * (
+        (LEAST_BYTES - bare - short_of) % 2
+    )
 
-    assert len(marks(body_of(request_of(turn(0, question="?"), system=system), 9))) == (1 if short_of else 2)
+    assert len(marks(body_of(request_of(turn(0, question="?"), system=system), 9))) == (
+        1 if short_of else 2
+    )
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -137,7 +206,10 @@ def test_request_is_not_changed_by_its_body() -> None:
 async def test_caching_can_be_switched_off(caching: bool) -> None:
     """For servers that refuse it; in whole answers and in streams."""
     with StubProvider([{}, {"text": "hi"}]) as stub:
-        provider, heard = Anthropic(stub.anthropic_url, api_key_env=None, caching=caching), list[str]()
+        provider, heard = (
+            Anthropic(stub.anthropic_url, api_key_env=None, caching=caching),
+            list[str](),
+        )
         await provider.complete(request_of(turn(1)))
         await provider.stream(request_of(turn(1)), heard.append)
         await provider.close()
@@ -149,7 +221,8 @@ async def test_caching_can_be_switched_off(caching: bool) -> None:
 
 
 class Cache:
-    """What Anthropic documents of its cache: found by content up to a breakpoint or at most 20 blocks before it, written up to the last breakpoint.
+    """What Anthropic documents of its cache: found by content up to a breakpoint or at most 20
+    blocks before it, written up to the last breakpoint.
 
     A token is four bytes here. What is shorter than 1,024 is not cached.
     """
@@ -160,13 +233,27 @@ class Cache:
     def usage(self, body: dict[str, Any]) -> Usage:
         """What a request would be told to have used."""
         said = [(json.dumps(unmarked(block)), "cache_control" in block) for block in blocks(body)]
-        ends = [sum(len(words) for words, _ in said[: place + 1]) // 4 for place in range(len(said))]
+        ends = [
+            sum(len(words) for words, _ in said[: place + 1]) // 4 for place in range(len(said))
+        ]
         begins = ["".join(words for words, _ in said[: place + 1]) for place in range(len(said))]
-        breaks = [place for place, (_, is_break) in enumerate(said) if is_break and ends[place] >= 1_024]
-        hits = [place for end in breaks for place in range(max(0, end - LOOKED_BACK), end + 1) if begins[place] in self._known]
+        breaks = [
+            place for place, (_, is_break) in enumerate(said) if is_break and ends[place] >= 1_024
+        ]
+        hits = [
+            place
+            for end in breaks
+            for place in range(max(0, end - LOOKED_BACK), end + 1)
+            if begins[place] in self._known
+        ]
         read, written = (ends[max(hits)] if hits else 0), (ends[breaks[-1]] if breaks else 0)
         self._known.update(begins[place] for place in breaks)
-        return Usage(input_tokens=ends[-1], output_tokens=100, cache_read_tokens=read, cache_write_tokens=max(0, written - read))
+        return Usage(
+            input_tokens=ends[-1],
+            output_tokens=100,
+            cache_read_tokens=read,
+            cache_write_tokens=max(0, written - read),
+        )
 
 
 def cost(bodies: list[dict[str, Any]]) -> Decimal:
@@ -189,7 +276,9 @@ def test_turn_of_several_steps_costs_less(steps: int, least: float) -> None:
 
 
 def test_turn_of_one_request_costs_a_little_more() -> None:
-    """Nobody knows before that the model will call no tool: a quarter of its input, of which another turn of the agent reads most."""
+    """Nobody knows before that the model will call no tool: a quarter of its input, of which
+    another turn of the agent reads most.
+    """
     one = request_of(turn(0))
 
     assert -0.25 < saved([one]) < 0
@@ -197,24 +286,32 @@ def test_turn_of_one_request_costs_a_little_more() -> None:
 
 
 def test_steps_of_many_calls_are_found_again() -> None:
-    """More than 20 blocks of results stand between two requests, and the API looks no further back than that."""
+    """More than 20 blocks of results stand between two requests, and the API looks no further back
+    than that.
+    """
     assert saved([request_of(turn(step, calls=30, result="five" * 20)) for step in range(6)]) > 0.5
 
 
 def test_cut_view_is_cached_until_the_next_cut() -> None:
     """A transcript that is too long is cut rarely, for the sake of the cache."""
-    requests = [request_of(sent(turn(step), Cut(results=step // 10 * 20, opening=0))) for step in range(30)]
+    requests = [
+        request_of(sent(turn(step), Cut(results=step // 10 * 20, opening=0))) for step in range(30)
+    ]
 
     assert saved(requests) > 0.6
 
 
 def test_reservation_bounds_a_request_that_is_all_written() -> None:
-    """A write costs 1.25 of the input's price, and the rate that requests are reserved at is no lower."""
+    """A write costs 1.25 of the input's price, and the rate that requests are reserved at is no
+    lower.
+    """
     prices = Prices({})
     price = prices.price(f"anthropic:{MODEL}")
     usage = Usage(input_tokens=1_000_000, output_tokens=1_000, cache_write_tokens=1_000_000)
     written = prices.cost(f"anthropic:{MODEL}", "", usage)
-    plain = prices.cost(f"anthropic:{MODEL}", "", Usage(input_tokens=1_000_000, output_tokens=1_000))
+    plain = prices.cost(
+        f"anthropic:{MODEL}", "", Usage(input_tokens=1_000_000, output_tokens=1_000)
+    )
 
     assert price is not None
     assert written is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from perdure import errors
-from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending, usd
+from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending, usd
 
 from ..clerk import NANO, in_its_own_time
 
@@ -54,19 +54,56 @@ def test_float_in_json_is_refused_too(text: str) -> None:
 @pytest.mark.parametrize(
     "limit",
     [
-        *[{"usd": money} for money in ("0", "-0", "-0.01", -1, "NaN", "sNaN", "Infinity", "1e400", "0x10", "", "1 $", "0.0000000001", "1e9", 10**9)],
+        *[
+            {"usd": money}
+            for money in (
+                "0",
+                "-0",
+                "-0.01",
+                -1,
+                "NaN",
+                "sNaN",
+                "Infinity",
+                "1e400",
+                "0x10",
+                "",
+                "1 $",
+                "0.0000000001",
+                "1e9",
+                10**9,
+            )
+        ],
         *[{"usd": Decimal(money)} for money in ("NaN", "Infinity", "-1", "0", "1E-10", "1E+30")],
         *[
             {"time": time}
-            for time in (0, -1, float("nan"), float("inf"), 1e300, True, "soon", timedelta(0), timedelta(days=-1), timedelta(days=4000))
+            for time in (
+                0,
+                -1,
+                float("nan"),
+                float("inf"),
+                1e300,
+                True,
+                "soon",
+                timedelta(0),
+                timedelta(days=-1),
+                timedelta(days=4000),
+            )
         ],
-        *[{name: count} for name in DIMENSIONS[1:] for count in (0, -1, True, 1.0, "5", float("nan"), 10**16, 10**400)],
+        *[
+            {name: count}
+            for name in DIMENSIONS[1:]
+            for count in (0, -1, True, 1.0, "5", float("nan"), 10**16, 10**400)
+        ],
         *[{"euros": 5}, {"usd": None}, {}],
     ],
-    ids=lambda limit: ", ".join(f"{name}={str(value)[:20]!r}" for name, value in limit.items()) or "nothing",
+    ids=lambda limit: (
+        ", ".join(f"{name}={str(value)[:20]!r}" for name, value in limit.items()) or "nothing"
+    ),
 )
 def test_limit_that_cannot_be_kept_is_refused(limit: dict[str, object]) -> None:
-    """Nothing, less than nothing, no number, more than anybody has, smaller than a nano-dollar, unknown, or no limit at all."""
+    """Nothing, less than nothing, no number, more than anybody has, smaller than a nano-dollar,
+    unknown, or no limit at all.
+    """
     with pytest.raises(ValidationError):
         Budget.model_validate(limit)
 
@@ -81,7 +118,10 @@ def test_limit_that_cannot_be_kept_is_refused(limit: dict[str, object]) -> None:
         ({"time": timedelta(minutes=10)}, {"time": timedelta(seconds=600)}),
         ({"time": "PT10M"}, {"time": timedelta(seconds=600)}),
         ({"time": 90}, {"time": timedelta(seconds=90)}),
-        ({"tokens": 1, "model_calls": 10**15, "tool_calls": 3}, {"tokens": 1, "model_calls": 10**15, "tool_calls": 3}),
+        (
+            {"tokens": 1, "model_calls": 10**15, "tool_calls": 3},
+            {"tokens": 1, "model_calls": 10**15, "tool_calls": 3},
+        ),
     ],
 )
 def test_limit_is_kept_as_it_was_meant(given: dict[str, object], kept: dict[str, object]) -> None:
@@ -113,7 +153,10 @@ def test_more_of_what_is_limited_is_added_exactly(budget: Budget, data: st.DataO
 
     grown = budget.plus(Budget.model_validate(more))
 
-    assert named(grown) == {name: value + more[name] if name in more else value for name, value in named(budget).items()}  # type: ignore[operator]
+    assert named(grown) == {
+        name: value + more[name] if name in more else value  # type: ignore[operator]
+        for name, value in named(budget).items()
+    }
 
 
 def test_more_of_what_is_not_limited_is_refused() -> None:
@@ -122,7 +165,9 @@ def test_more_of_what_is_not_limited_is_refused() -> None:
         Budget(usd="1").plus(Budget(usd="1", tokens=5, tool_calls=5))
 
 
-@pytest.mark.parametrize("much", [{"usd": "999999999"}, {"tokens": 10**15}, {"time": timedelta(days=3650)}])
+@pytest.mark.parametrize(
+    "much", [{"usd": "999999999"}, {"tokens": 10**15}, {"time": timedelta(days=3650)}]
+)
 def test_more_than_can_be_kept_is_a_typed_error(much: dict[str, object]) -> None:
     """A turn must survive what somebody adds to it, so this is no ValidationError."""
     most = Budget.model_validate(much)
@@ -144,10 +189,17 @@ def test_amount_is_booked_as_the_next_whole_nano_dollar(amount: Decimal) -> None
 
 @in_its_own_time
 @given(st.lists(SPENDINGS), SPENDINGS)
-def test_spendings_add_up_in_any_order_and_can_be_taken_back(spendings: list[Spending], one: Spending) -> None:
+def test_spendings_add_up_in_any_order_and_can_be_taken_back(
+    spendings: list[Spending], one: Spending
+) -> None:
     """Each dimension on its own, exactly."""
     total = sum(spendings, NOTHING)
 
     assert total == sum(reversed(spendings), NOTHING)
-    assert total == Spending(**{name: sum((getattr(spending, name) for spending in spendings), getattr(NOTHING, name)) for name in DIMENSIONS})
+    assert total == Spending(
+        **{
+            name: sum((getattr(spending, name) for spending in spendings), getattr(NOTHING, name))
+            for name in DIMENSIONS
+        }
+    )
     assert total + one - one == total

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from perdure.activities.toolboxes.calculator import Result
+from perdure.agents.tools import as_tools, encode
 from perdure.toolboxes import calculator
-from perdure.tools import as_tools, encode
 
 
 def calculate(expression: str) -> Result:
@@ -61,7 +61,9 @@ def test_tool_reads_only() -> None:
     ],
 )
 def test_exact_result_is_told_as_it_is(expression: str, value: str) -> None:
-    """Numbers are decimal and written as people write them; what is no sum of decimals keeps Python's rules."""
+    """Numbers are decimal and written as people write them; what is no sum of decimals keeps
+    Python's rules.
+    """
     assert calculate(expression) == Result(value=value, exact=True)
 
 
@@ -126,7 +128,9 @@ def test_rounded_result_says_so(expression: str, value: str) -> None:
     ],
 )
 @pytest.mark.timeout(60)
-def test_what_is_no_arithmetic_or_too_much_of_it_is_refused_promptly(expression: str, reason: str) -> None:
+def test_what_is_no_arithmetic_or_too_much_of_it_is_refused_promptly(
+    expression: str, reason: str
+) -> None:
     """With what to do instead."""
     began = time.monotonic()
     with pytest.raises(ValueError) as caught:

@@ -10,20 +10,32 @@ from typing import Any
 import pytest
 
 from perdure import Budget, Media, Text, UserMessage, errors, limits
-from perdure.chains import Choice, choose, for_target, target_of, with_author
-from perdure.decide import Ask, next_move
-from perdure.definitions import AgentDefinition, Target
+from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import PerdureError, from_info
-from perdure.facts import AgentResolved, BudgetAdded, CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnStarted, WaitBegan, WaitEnded
-from perdure.fold import fold
-from perdure.messages import AssistantMessage, Thinking, ToolCall, canonical
-from perdure.prices import Price
-from perdure.reports import StopReason, Tried, Usage
-from perdure.reservations import check, for_call, kept
-from perdure.retries import RETRY_DELAY
-from perdure.state import TurnState
-from perdure.tasks import Task
-from perdure.wire import ModelAnswer, ModelCall, TurnRequest
+from perdure.turn.decide import Ask, next_move
+from perdure.turn.facts import (
+    AgentResolved,
+    BudgetAdded,
+    CallFailed,
+    Fact,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.turn.fallback import Choice, choose, for_target, target_of, with_author
+from perdure.turn.fold import fold
+from perdure.turn.reservations import check, for_call, kept
+from perdure.turn.retries import RETRY_DELAY
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ModelCall, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Thinking, ToolCall, canonical
+from perdure.values.prices import Price
+from perdure.values.reports import StopReason, Tried, Usage
+from perdure.values.tasks import Task
 
 CHEAP, DEAR = Price(input="1", output="2"), Price(input="10", output="20")
 DIGEST = "0" * 16
@@ -31,7 +43,9 @@ BUSY = errors.LLMUnavailableError("down")
 SLOW_DOWN = errors.LLMRateLimitError("slow down", context={"retry_after_s": 2})
 COME_BACK_LATER = errors.LLMRateLimitError("slow down", context={"retry_after_s": 60})
 UNKNOWN = errors.LLMInvalidRequestError("no such model", context={"status": 404})
-EMPTY = errors.LLMUnavailableError("answered with nothing", context={"empty": True, "charged": True})
+EMPTY = errors.LLMUnavailableError(
+    "answered with nothing", context={"empty": True, "charged": True}
+)
 SKIPPED = errors.LLMUnavailableError("left alone", context={"skipped": True, "charged": False})
 
 
@@ -42,7 +56,14 @@ def agent(models: str = "abc", **fields: Any) -> AgentDefinition:
 
 def chained(*targets: Target, **fields: Any) -> AgentDefinition:
     """An agent with these models."""
-    return AgentDefinition(name="x", instructions="", model=targets[0].model, price=targets[0].price, targets=targets, **fields)
+    return AgentDefinition(
+        name="x",
+        instructions="",
+        model=targets[0].model,
+        price=targets[0].price,
+        targets=targets,
+        **fields,
+    )
 
 
 def turn(*facts: Fact, by: AgentDefinition | None = None, **request: Any) -> TurnState:
@@ -61,7 +82,9 @@ def attempts(*failed: tuple[str, PerdureError], lost: Collection[int] = ()) -> l
     return facts
 
 
-def chosen(*failed: tuple[str, PerdureError], benched: str = "", models: str = "abc") -> tuple[str, timedelta]:
+def chosen(
+    *failed: tuple[str, PerdureError], benched: str = "", models: str = "abc"
+) -> tuple[str, timedelta]:
     """Who is asked next, and after which pause."""
     by = agent(models)
     choice = choose(turn(*attempts(*failed), by=by), by, [f"{name}:m" for name in benched])
@@ -96,16 +119,27 @@ NOW = timedelta()
         ([("a", SKIPPED), ("b", UNKNOWN), ("c", UNKNOWN)], "", ("a", NOW)),
         ([("a", SKIPPED), ("b", UNKNOWN), ("c", UNKNOWN), ("a", BUSY)], "", ("a", RETRY_DELAY)),
     ],
-    ids=lambda value: "".join(f"{name}-{error.code} " for name, error in value) or "none" if isinstance(value, list) else None,
+    ids=lambda value: (
+        "".join(f"{name}-{error.code} " for name, error in value) or "none"
+        if isinstance(value, list)
+        else None
+    ),
 )
-def test_who_is_asked_next(failed: list[tuple[str, PerdureError]], benched: str, expected: tuple[str, timedelta]) -> None:
-    """Once more the same, then the next that is not benched, and of those that are all benched the first."""
+def test_who_is_asked_next(
+    failed: list[tuple[str, PerdureError]], benched: str, expected: tuple[str, timedelta]
+) -> None:
+    """Once more the same, then the next that is not benched, and of those that are all benched the
+    first.
+    """
     assert chosen(*failed, benched=benched) == expected
 
 
 def test_long_pause_is_waited_for_where_there_is_no_other() -> None:
     """The last of the chain is asked once more, after the pause that it asked for."""
-    assert chosen(("a", UNKNOWN), ("b", UNKNOWN), ("c", COME_BACK_LATER)) == ("c", timedelta(seconds=60))
+    assert chosen(("a", UNKNOWN), ("b", UNKNOWN), ("c", COME_BACK_LATER)) == (
+        "c",
+        timedelta(seconds=60),
+    )
 
 
 def test_attempt_that_was_lost_is_made_again_with_the_same_model() -> None:
@@ -128,9 +162,14 @@ def test_attempt_that_was_lost_is_made_again_with_the_same_model() -> None:
 def test_worker_may_leave_a_model_alone_only_where_there_is_another(
     models: str, failed: list[tuple[str, PerdureError]], benched: str, others: bool
 ) -> None:
-    """So a turn ends with an answer or with what its models say, never because all of them are benched."""
+    """So a turn ends with an answer or with what its models say, never because all of them are
+    benched.
+    """
     by = agent(models)
-    assert choose(turn(*attempts(*failed), by=by), by, [f"{name}:m" for name in benched]).others is others
+    assert (
+        choose(turn(*attempts(*failed), by=by), by, [f"{name}:m" for name in benched]).others
+        is others
+    )
 
 
 @pytest.mark.accepts("M2")
@@ -170,9 +209,13 @@ def test_error_of_a_chain_holds_a_typed_error_for_each_model() -> None:
     crossed = from_info(raised.value.info())
     assert isinstance(crossed, errors.ModelChainExhaustedError)
     assert limits.CHAIN == len(crossed.errors) == 8
-    assert [type(error) for error in crossed.errors.values()] == [errors.LLMInvalidRequestError] * 7 + [errors.LLMUnavailableError]
+    assert [type(error) for error in crossed.errors.values()] == [
+        errors.LLMInvalidRequestError
+    ] * 7 + [errors.LLMUnavailableError]
     assert crossed.errors["h:m"].message == "answered with nothing"
-    assert crossed.message.startswith("every model of the chain failed: a:m: LLM_INVALID_REQUEST; b:m: ")
+    assert crossed.message.startswith(
+        "every model of the chain failed: a:m: LLM_INVALID_REQUEST; b:m: "
+    )
 
 
 @pytest.mark.accepts("U11")
@@ -192,7 +235,12 @@ WORDS_ALONE: dict[str, int] = {}
 
 def taking(*media: dict[str, int] | None) -> AgentDefinition:
     """An agent whose models take these images and files."""
-    return chained(*(Target(model=f"{name}:m", media=sizes, price=CHEAP) for name, sizes in zip("abc", media, strict=False)))
+    return chained(
+        *(
+            Target(model=f"{name}:m", media=sizes, price=CHEAP)
+            for name, sizes in zip("abc", media, strict=False)
+        )
+    )
 
 
 @pytest.mark.accepts("M3")
@@ -206,7 +254,9 @@ def taking(*media: dict[str, int] | None) -> AgentDefinition:
     ],
 )
 def test_model_that_cannot_take_an_image_is_passed_over(media: dict[str, int], reason: str) -> None:
-    """Without penalty, and that is said; where nobody takes it, so is that, and where there is none, nothing is passed over."""
+    """Without penalty, and that is said; where nobody takes it, so is that, and where there is
+    none, nothing is passed over.
+    """
     by = taking(media, None)
     choice = choose(turn(by=by, task=PICTURE), by)
     assert (choice.target.model, choice.passed) == ("b:m", (f"a:m: {reason}",))
@@ -214,7 +264,9 @@ def test_model_that_cannot_take_an_image_is_passed_over(media: dict[str, int], r
     nobody = taking(media, media)
     with pytest.raises(errors.ModelChainExhaustedError) as raised:
         choose(turn(by=nobody, task=PICTURE), nobody)
-    assert {type(error): error.message for error in raised.value.errors.values()} == {errors.LLMInvalidRequestError: f"b:m: {reason}"}
+    assert {type(error): error.message for error in raised.value.errors.values()} == {
+        errors.LLMInvalidRequestError: f"b:m: {reason}"
+    }
 
 
 @pytest.mark.accepts("M3")
@@ -247,8 +299,15 @@ def test_step_names_who_served_and_who_did_not() -> None:
     """Passed over, benched, failed: each with its reason."""
     facts = attempts(("a", UNKNOWN), ("b", SKIPPED))
     key = Key(1, attempt=3)
-    answer = ModelAnswer(message=AssistantMessage(parts=(Text(text="hi"),)), usage=Usage(input_tokens=5, output_tokens=1))
-    state = turn(*facts, Scheduled(key, ModelCall.of(DIGEST, model="c:m", passed=("z:m: benched",))), ModelAnswered(key, answer))
+    answer = ModelAnswer(
+        message=AssistantMessage(parts=(Text(text="hi"),)),
+        usage=Usage(input_tokens=5, output_tokens=1),
+    )
+    state = turn(
+        *facts,
+        Scheduled(key, ModelCall.of(DIGEST, model="c:m", passed=("z:m: benched",))),
+        ModelAnswered(key, answer),
+    )
 
     [step] = state.steps
     assert step.model == "m"
@@ -262,9 +321,15 @@ def test_each_model_is_paid_by_its_own_price() -> None:
     """Reserved, and charged where nobody knows what became of a call."""
     by = chained(Target(model="a:m", price=CHEAP), Target(model="b:m", price=DEAR))
     budget = Budget(usd="1")
-    first, second = (for_call(turn(by=by, budget=budget), by, target).amount.usd for target in by.chain)
+    first, second = (
+        for_call(turn(by=by, budget=budget), by, target).amount.usd for target in by.chain
+    )
     assert second == 10 * first > 0
-    state = turn(Scheduled(Key(1), ModelCall.of(DIGEST, model="b:m", max_output_tokens=100)), by=by, budget=budget)
+    state = turn(
+        Scheduled(Key(1), ModelCall.of(DIGEST, model="b:m", max_output_tokens=100)),
+        by=by,
+        budget=budget,
+    )
     reserved = state.ledger.held["step-1"].usd
     lost = fold([CallFailed(Key(1), BUSY.info(), lost=True)], state)
     assert target_of(state, Key(1)) == by.chain[1]
@@ -273,7 +338,10 @@ def test_each_model_is_paid_by_its_own_price() -> None:
 
 def test_tokens_that_one_model_reported_say_nothing_of_another() -> None:
     """Its bound is every byte again."""
-    answer = ModelAnswer(message=AssistantMessage(parts=(ToolCall(id="c", name="no"),)), usage=Usage(input_tokens=10, output_tokens=5))
+    answer = ModelAnswer(
+        message=AssistantMessage(parts=(ToolCall(id="c", name="no"),)),
+        usage=Usage(input_tokens=10, output_tokens=5),
+    )
     state = turn(Scheduled(Key(1), ModelCall.of(DIGEST)), ModelAnswered(Key(1), answer))
 
     assert state.input_bound("b:m") == state.base_tokens + state.bound
@@ -283,7 +351,9 @@ def test_tokens_that_one_model_reported_say_nothing_of_another() -> None:
 def test_last_answer_is_kept_at_the_dearest_price() -> None:
     """For nobody knows who will give it."""
     by = agent("a", on_exhausted="finish")
-    chain = chained(Target(model="a:m", price=CHEAP), Target(model="b:m", price=DEAR), on_exhausted="finish")
+    chain = chained(
+        Target(model="a:m", price=CHEAP), Target(model="b:m", price=DEAR), on_exhausted="finish"
+    )
     state = turn(by=chain, budget=Budget(usd="1"))
     assert kept(state, chain).usd > kept(state, by).usd > 0
 
@@ -304,8 +374,13 @@ def test_budget_of_money_wants_a_price_for_every_model() -> None:
 
 @pytest.mark.accepts("M7")
 def test_thoughts_go_back_to_the_model_that_had_them_and_to_no_other() -> None:
-    """Their signatures mean nothing elsewhere. What is left of a message without them is sent, if there is anything left."""
-    said = with_author(AssistantMessage(parts=(Thinking(text="hm", signature="s"), Text(text="hi"))), "a:m")
+    """Their signatures mean nothing elsewhere.
+
+    What is left of a message without them is sent, if there is anything left.
+    """
+    said = with_author(
+        AssistantMessage(parts=(Thinking(text="hm", signature="s"), Text(text="hi"))), "a:m"
+    )
     only = with_author(AssistantMessage(parts=(Thinking(text="hm", redacted="r"),)), "a:m")
     unmarked = AssistantMessage(parts=(Thinking(text="hm"), Text(text="ho")))
     messages = (UserMessage.of("go"), said, only, unmarked)
@@ -336,28 +411,51 @@ def test_retry_of_a_model_forgets_nobody_who_was_passed_over() -> None:
     first, again = Key(1), Key(1, attempt=2)
     answer = ModelAnswer(message=AssistantMessage(parts=(Text(text="hi"),)))
     passed = ModelCall.of(DIGEST, model="b:m", passed=("a:m: it takes no image/png",))
-    facts: list[Fact] = [Scheduled(first, passed), CallFailed(first, BUSY.info()), Scheduled(again, ModelCall.of(DIGEST, model="b:m"))]
+    facts: list[Fact] = [
+        Scheduled(first, passed),
+        CallFailed(first, BUSY.info()),
+        Scheduled(again, ModelCall.of(DIGEST, model="b:m")),
+    ]
     [step] = turn(*facts, ModelAnswered(again, answer)).steps
 
-    assert {one.model: one.reason for one in step.tried} == {"a:m": "it takes no image/png", "b:m": "LLM_UNAVAILABLE"}
+    assert {one.model: one.reason for one in step.tried} == {
+        "a:m": "it takes no image/png",
+        "b:m": "LLM_UNAVAILABLE",
+    }
 
 
 @pytest.mark.parametrize(("error", "is_priced"), [(SKIPPED, True), (UNKNOWN, False)])
-def test_model_without_a_price_counts_only_if_it_was_asked(error: PerdureError, is_priced: bool) -> None:
-    """The worker left it alone, and the next one served at a price that is known; so is the cost of the turn."""
+def test_model_without_a_price_counts_only_if_it_was_asked(
+    error: PerdureError, is_priced: bool
+) -> None:
+    """The worker left it alone, and the next one served at a price that is known; so is the cost of
+    the turn.
+    """
     by = chained(Target(model="a:m"), Target(model="b:m", price=CHEAP))
     key = Key(1, attempt=2)
-    answer = ModelAnswer(message=AssistantMessage(parts=(Text(text="hi"),)), usage=Usage(input_tokens=5, output_tokens=1), cost=Decimal("0.01"))
-    facts = [*attempts(("a", error)), Scheduled(key, ModelCall.of(DIGEST, model="b:m")), ModelAnswered(key, answer)]
+    answer = ModelAnswer(
+        message=AssistantMessage(parts=(Text(text="hi"),)),
+        usage=Usage(input_tokens=5, output_tokens=1),
+        cost=Decimal("0.01"),
+    )
+    facts = [
+        *attempts(("a", error)),
+        Scheduled(key, ModelCall.of(DIGEST, model="b:m")),
+        ModelAnswered(key, answer),
+    ]
 
     assert turn(by=by).is_priced is False
     assert turn(*facts, by=by).is_priced is is_priced
 
 
 def test_what_is_kept_for_a_last_answer_covers_every_model_in_every_dimension() -> None:
-    """The dear one has a short answer and the cheap one a long one: money for the one, tokens for the other."""
+    """The dear one has a short answer and the cheap one a long one: money for the one, tokens for
+    the other.
+    """
     dear, cheap = Price(input="1", output="1000"), Price(input="0.01", output="0.01")
-    by = chained(Target(model="a:m", price=dear), Target(model="b:m", price=cheap), on_exhausted="finish")
+    by = chained(
+        Target(model="a:m", price=dear), Target(model="b:m", price=cheap), on_exhausted="finish"
+    )
     budget = Budget(usd="0.2", tokens=4_000)
     both = kept(turn(by=by, budget=budget), by)
     for target in by.chain:
@@ -378,7 +476,12 @@ def test_last_answer_is_not_asked_of_the_model_that_just_failed() -> None:
 
 def test_model_that_failed_before_a_wait_for_budget_is_not_the_first_to_be_asked_after_it() -> None:
     """Who adds one call at a time gets to the next model."""
-    facts = [*attempts(("a", UNKNOWN)), WaitBegan("budget", "spent"), BudgetAdded(Budget(model_calls=1)), WaitEnded()]
+    facts = [
+        *attempts(("a", UNKNOWN)),
+        WaitBegan("budget", "spent"),
+        BudgetAdded(Budget(model_calls=1)),
+        WaitEnded(),
+    ]
     state = turn(*facts, by=agent("ab"), budget=Budget(model_calls=1))
 
     assert choose(state, agent("ab")).target.model == "b:m"

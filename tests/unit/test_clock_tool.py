@@ -8,8 +8,8 @@ import pytest
 
 from perdure import errors
 from perdure.activities.toolboxes.clock import Moment
+from perdure.agents.tools import Toolbox, as_tools, encode
 from perdure.toolboxes import clock
-from perdure.tools import Toolbox, as_tools, encode
 
 NOON = datetime(2026, 7, 4, 12, 30, 1, 999, tzinfo=UTC)
 
@@ -33,17 +33,35 @@ def test_time_is_told_in_a_zone() -> None:
     """The one it was made with, or another that the model names; the day may be another one too."""
     box = clock("Europe/Berlin", now=lambda: NOON)
 
-    assert ask(box) == Moment(time="2026-07-04T14:30:01+02:00", weekday="Saturday", zone="Europe/Berlin")
-    assert ask(box, time_zone="Pacific/Auckland") == Moment(time="2026-07-05T00:30:01+12:00", weekday="Sunday", zone="Pacific/Auckland")
+    assert ask(box) == Moment(
+        time="2026-07-04T14:30:01+02:00", weekday="Saturday", zone="Europe/Berlin"
+    )
+    assert ask(box, time_zone="Pacific/Auckland") == Moment(
+        time="2026-07-05T00:30:01+12:00", weekday="Sunday", zone="Pacific/Auckland"
+    )
     assert ask(box, time_zone="UTC").time == "2026-07-04T12:30:01+00:00"
 
 
 def test_time_is_that_of_the_machine() -> None:
     """Unless it is given another clock."""
-    assert abs(datetime.fromisoformat(ask(clock()).time) - datetime.now(UTC)) < timedelta(seconds=10)
+    assert abs(datetime.fromisoformat(ask(clock()).time) - datetime.now(UTC)) < timedelta(
+        seconds=10
+    )
 
 
-@pytest.mark.parametrize("zone", ["", "Mars/Olympus", "Europe", "../../etc/passwd", "/etc/passwd", "Europe/../Europe/Berlin", "UTC\0", "x" * 10_000])
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "",
+        "Mars/Olympus",
+        "Europe",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "Europe/../Europe/Berlin",
+        "UTC\0",
+        "x" * 10_000,
+    ],
+)
 def test_zone_that_is_none_is_refused(zone: str) -> None:
     """A name is looked up in a list, so no path reaches the disk."""
     with pytest.raises(ValueError, match="there is no time zone") as caught:

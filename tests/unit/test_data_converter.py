@@ -6,8 +6,8 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
 
 from perdure import Agent, errors
-from perdure.activities.data_converter import VARIABLE, chosen
 from perdure.clients import AgentClient
+from perdure.temporal.data_converter import VARIABLE, chosen
 from perdure.worker import AgentWorker
 
 from .. import encrypting
@@ -15,8 +15,12 @@ from .. import encrypting
 
 @pytest.mark.accepts("P15")
 @pytest.mark.parametrize("name", ["converter", "made"])
-def test_variable_names_a_converter_or_a_function_that_returns_one(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """With a codec, failures are encoded; an argument overrides the variable, and without both Temporal's own is used."""
+def test_variable_names_a_converter_or_a_function_that_returns_one(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """With a codec, failures are encoded; an argument overrides the variable, and without both
+    Temporal's own is used.
+    """
     assert chosen() is DataConverter.default
     monkeypatch.setenv(VARIABLE, f"tests.encrypting:{name}")
     found = chosen()
@@ -30,38 +34,87 @@ def test_variable_names_a_converter_or_a_function_that_returns_one(monkeypatch: 
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("codec", "'codec' is not module:name; for a converter called `converter` in codec.py it is codec:converter"),
+        (
+            "codec",
+            (
+                "'codec' is not module:name; for a converter called `converter` in codec.py it is"
+                " codec:converter"
+            ),
+        ),
         (":converter", "':converter' is not module:name"),
-        ("no_such_module:converter", "the module 'no_such_module' of PERDURE_DATA_CONVERTER cannot be imported: ModuleNotFoundError: No module"),
-        ("tests.encrypting:conveter", "PERDURE_DATA_CONVERTER=tests.encrypting:conveter: the module 'tests.encrypting' has no attribute 'conveter'"),
-        ("tests.encrypting:no_converter", "is a str; it must be a temporalio.converter.DataConverter, or a function that returns one"),
-        ("tests.encrypting:broken", "tests.encrypting:broken() of PERDURE_DATA_CONVERTER failed: ValueError in "),
-        ("tests.encrypting:missing", "failed: ModuleNotFoundError: No module named 'no_such_package'"),
+        (
+            "no_such_module:converter",
+            (
+                "the module 'no_such_module' of PERDURE_DATA_CONVERTER cannot be imported:"
+                " ModuleNotFoundError: No module"
+            ),
+        ),
+        (
+            "tests.encrypting:conveter",
+            (
+                "PERDURE_DATA_CONVERTER=tests.encrypting:conveter: the module 'tests.encrypting'"
+                " has no attribute 'conveter'"
+            ),
+        ),
+        (
+            "tests.encrypting:no_converter",
+            (
+                "is a str; it must be a temporalio.converter.DataConverter, or a function that"
+                " returns one"
+            ),
+        ),
+        (
+            "tests.encrypting:broken",
+            "tests.encrypting:broken() of PERDURE_DATA_CONVERTER failed: ValueError in ",
+        ),
+        (
+            "tests.encrypting:missing",
+            "failed: ModuleNotFoundError: No module named 'no_such_package'",
+        ),
     ],
 )
-async def test_converter_that_cannot_be_loaded_is_named_and_no_key_is_shown(monkeypatch: pytest.MonkeyPatch, target: str, said: str) -> None:
+async def test_converter_that_cannot_be_loaded_is_named_and_no_key_is_shown(
+    monkeypatch: pytest.MonkeyPatch, target: str, said: str
+) -> None:
     """Before a server is asked; of an error that may quote a key, its class and its line are told."""
     monkeypatch.setenv(VARIABLE, target)
     with pytest.raises(errors.ConfigurationError) as caught:
         await AgentClient.connect("127.0.0.1:1")
 
     assert said in caught.value.message
-    assert "planted-key" not in f"{caught.value.message} {caught.value.__cause__!r} {caught.value.__context__!r}"
+    assert (
+        "planted-key"
+        not in f"{caught.value.message} {caught.value.__cause__!r} {caught.value.__context__!r}"
+    )
 
 
 @pytest.mark.accepts("P19")
-async def test_payload_converter_that_changes_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a client of one's own, in a worker and in the environment; one that leaves JSON as it is may be used."""
+async def test_payload_converter_that_changes_values_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a client of one's own, in a worker and in the environment; one that leaves JSON as it is
+    may be used.
+    """
     foreign = DataConverter(payload_converter_class=encrypting.Foreign)
     client = await Client.connect("127.0.0.1:1", lazy=True, data_converter=foreign)
     worker = AgentWorker(Agent(name="a", model="offline:librarian"))
-    with pytest.raises(errors.ConfigurationError, match="the payload converter Foreign cannot carry Perdure's payloads"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="the payload converter Foreign cannot carry Perdure's payloads",
+    ):
         AgentClient.from_temporal(client)
     with pytest.raises(errors.ConfigurationError, match="encrypt or compress in a payload_codec"):
         worker.build(client)
     with pytest.raises(errors.ConfigurationError, match="Foreign"):
         chosen(foreign)
-    with pytest.raises(errors.ConfigurationError, match=r"data_converter must be a temporalio\.converter\.DataConverter, or None, not 'codec'"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=(
+            r"data_converter must be a temporalio\.converter\.DataConverter, or None, not 'codec'"
+        ),
+    ):
         chosen("codec")  # type: ignore[arg-type]
 
-    AgentClient.from_temporal(await Client.connect("127.0.0.1:1", lazy=True, data_converter=pydantic_data_converter))
+    AgentClient.from_temporal(
+        await Client.connect("127.0.0.1:1", lazy=True, data_converter=pydantic_data_converter)
+    )

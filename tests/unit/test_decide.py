@@ -8,34 +8,66 @@ import pytest
 from pydantic import JsonValue
 
 from perdure import errors, limits
-from perdure.chains import Choice
-from perdure.decide import Act, Ask, Done, check_history, next_move
-from perdure.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.definitions import AgentDefinition, ToolDefinition
 from perdure.errors import PerdureError
-from perdure.facts import AgentResolved, CallFailed, Fact, Key, Loss, ModelAnswered, Scheduled, ToolLost, ToolReturned, TurnStarted
-from perdure.fold import fold
-from perdure.messages import AssistantMessage, Text, ToolCall
-from perdure.reports import Outcome, StopReason
-from perdure.retries import RETRY_DELAY, retry_delay
-from perdure.state import TurnState
-from perdure.tasks import Task
-from perdure.wire import ModelAnswer, ToolOutput, TurnRequest
+from perdure.turn.decide import Act, Ask, Done, check_history, next_move
+from perdure.turn.facts import (
+    AgentResolved,
+    CallFailed,
+    Fact,
+    Key,
+    Loss,
+    ModelAnswered,
+    Scheduled,
+    ToolLost,
+    ToolReturned,
+    TurnStarted,
+)
+from perdure.turn.fallback import Choice
+from perdure.turn.fold import fold
+from perdure.turn.retries import RETRY_DELAY, retry_delay
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ToolOutput, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text, ToolCall
+from perdure.values.reports import Outcome, StopReason
+from perdure.values.tasks import Task
 
 FIRST, SECOND = ToolCall(id="c1", name="look"), ToolCall(id="c2", name="look")
 
 
 def agent(max_iterations: int | None = 10, *, is_idempotent: bool = True) -> AgentDefinition:
-    look = ToolDefinition(name="look", description="", parameters={}, activity="look", is_idempotent=is_idempotent, timeout_s=60, schema_digest="")
-    return AgentDefinition(name="a", instructions="", model="m:m", tools=(look,), max_iterations=max_iterations)
+    look = ToolDefinition(
+        name="look",
+        description="",
+        parameters={},
+        activity="look",
+        is_idempotent=is_idempotent,
+        timeout_s=60,
+        schema_digest="",
+    )
+    return AgentDefinition(
+        name="a", instructions="", model="m:m", tools=(look,), max_iterations=max_iterations
+    )
 
 
 def after(*facts: Fact, by: AgentDefinition | None = None) -> TurnState:
     """The state of a turn whose agent is resolved, after `facts`."""
-    return fold([TurnStarted(TurnRequest(agent="a", task=Task(content="go"))), AgentResolved(Key(0), by or agent()), *facts])
+    return fold(
+        [
+            TurnStarted(TurnRequest(agent="a", task=Task(content="go"))),
+            AgentResolved(Key(0), by or agent()),
+            *facts,
+        ]
+    )
 
 
-def answered(step: int, *parts: Text | ToolCall, stop: StopReason = StopReason.TOOL_CALLS) -> ModelAnswered:
-    return ModelAnswered(Key(step), ModelAnswer(message=AssistantMessage(parts=parts), stop=stop, model="m"))
+def answered(
+    step: int, *parts: Text | ToolCall, stop: StopReason = StopReason.TOOL_CALLS
+) -> ModelAnswered:
+    return ModelAnswered(
+        Key(step), ModelAnswer(message=AssistantMessage(parts=parts), stop=stop, model="m")
+    )
 
 
 def failed(error: PerdureError, attempt: int = 1, *, lost: bool = False) -> CallFailed:
@@ -135,12 +167,16 @@ def test_refusal_is_an_error_with_the_models_words() -> None:
 
 @pytest.mark.accepts("L5")
 def test_limit_counts_model_calls_and_not_answers() -> None:
-    """At the limit the model is not asked again, but the calls and the answer of the last step count."""
+    """At the limit the model is not asked again, but the calls and the answer of the last step
+    count.
+    """
     called, by = after(answered(1, FIRST), by=agent(1)), agent(1)
     stepped = after(answered(1, FIRST), returned(1, 1), by=by)
 
     assert next_move(called, by) == Act(Key(1, 1), FIRST)
-    assert next_move(after(answered(1, Text(text="done")), by=by), by) == Done(Outcome.COMPLETED, "done")
+    assert next_move(after(answered(1, Text(text="done")), by=by), by) == Done(
+        Outcome.COMPLETED, "done"
+    )
     with pytest.raises(errors.MaxIterationsError) as caught:
         next_move(stepped, by)
     assert caught.value.context == {"max_iterations": 1}
@@ -162,7 +198,9 @@ def test_first_attempt_does_not_wait() -> None:
 def test_transient_error_is_waited_out_once() -> None:
     """The second attempt comes after a pause, a third one never; the error is the last one."""
     once = after(failed(errors.LLMUnavailableError("down")))
-    twice = after(failed(errors.LLMUnavailableError("down")), failed(errors.LLMTimeoutError("slow"), 2))
+    twice = after(
+        failed(errors.LLMUnavailableError("down")), failed(errors.LLMTimeoutError("slow"), 2)
+    )
 
     assert next_move(once, agent()) == ask(Key(1, attempt=2), RETRY_DELAY)
     with pytest.raises(errors.LLMTimeoutError, match="slow"):
@@ -185,14 +223,23 @@ def test_transient_error_is_waited_out_once() -> None:
         (None, RETRY_DELAY),
     ],
 )
-def test_pause_is_the_one_that_the_provider_asked_for_up_to_the_cap(asked: JsonValue, delay: timedelta) -> None:
+def test_pause_is_the_one_that_the_provider_asked_for_up_to_the_cap(
+    asked: JsonValue, delay: timedelta
+) -> None:
     """What is no time is passed over, and what is too long is cut, however long."""
     state = after(failed(errors.LLMRateLimitError("slow down", context={"retry_after_s": asked})))
 
     assert retry_delay(state) == delay
 
 
-@pytest.mark.parametrize("error", [errors.LLMAuthError("no"), errors.LLMInvalidRequestError("no"), errors.ConfigurationError("no")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.LLMAuthError("no"),
+        errors.LLMInvalidRequestError("no"),
+        errors.ConfigurationError("no"),
+    ],
+)
 def test_error_that_will_not_pass_ends_the_turn_at_once(error: PerdureError) -> None:
     """As the class it was, with its words."""
     with pytest.raises(type(error), match="no"):
@@ -209,7 +256,10 @@ def test_lost_attempts_are_repeated_at_once_and_do_not_use_up_the_retry() -> Non
 
 def test_turn_gives_up_after_too_many_lost_attempts() -> None:
     """With the error that says so."""
-    lost = [failed(PerdureError("gone"), attempt, lost=True) for attempt in range(1, limits.LOST_ATTEMPTS + 1)]
+    lost = [
+        failed(PerdureError("gone"), attempt, lost=True)
+        for attempt in range(1, limits.LOST_ATTEMPTS + 1)
+    ]
 
     assert next_move(after(*lost[:-1]), agent()) == ask(Key(1, attempt=limits.LOST_ATTEMPTS))
     with pytest.raises(PerdureError, match="gone"):
@@ -229,8 +279,12 @@ def test_scheduling_changes_no_move() -> None:
 
 
 @pytest.mark.accepts("Y9")
-@pytest.mark.parametrize(("size", "events"), [(limits.HISTORY_BYTES + 1, 10), (10, limits.HISTORY_EVENTS + 1)])
-def test_history_that_comes_close_to_the_servers_limit_ends_the_turn_typed(size: int, events: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "events"), [(limits.HISTORY_BYTES + 1, 10), (10, limits.HISTORY_EVENTS + 1)]
+)
+def test_history_that_comes_close_to_the_servers_limit_ends_the_turn_typed(
+    size: int, events: int
+) -> None:
     """At the limit it goes on, one byte or event above it the turn ends with its report."""
     check_history(limits.HISTORY_BYTES, limits.HISTORY_EVENTS)
 

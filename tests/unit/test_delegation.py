@@ -1,4 +1,6 @@
-"""Delegation without a workflow: errands out of any arguments, leases out of any budget, and what becomes of the calls that gave them."""
+"""Delegation without a workflow: errands out of any arguments, leases out of any budget, and what
+becomes of the calls that gave them.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +17,50 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from perdure import Delegate, delegates, delegation, errands, errors, leases, limits, reservations
-from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending
-from perdure.decide import Done, next_move
-from perdure.definitions import AgentDefinition, ToolDefinition
-from perdure.delegates import DELEGATE, LIST_AGENTS, SPAWN, Ancestor, Lineage, PinnedDelegate
-from perdure.errands import Errand
-from perdure.facts import AgentResolved, ChildEnded, ChildRead, ChildScheduled, ChildTold, Key, ModelAnswered, Scheduled, TurnStarted
-from perdure.fold import apply, fold
-from perdure.ledger import Ledger
-from perdure.messages import AssistantMessage, ToolCall
-from perdure.prices import Price
-from perdure.reports import Outcome, StopReason
-from perdure.state import TurnState
-from perdure.tasks import Task
-from perdure.wire import ChildNews, ModelAnswer, Summary, TurnRequest
+from perdure import Delegate, errors, limits
+from perdure.agents import delegates
+from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.delegates import DELEGATE, LIST_AGENTS, SPAWN, Ancestor, Lineage, PinnedDelegate
+from perdure.turn import delegation, delegation_plan, leases, reservations
+from perdure.turn.decide import Done, next_move
+from perdure.turn.delegation_plan import Errand
+from perdure.turn.facts import (
+    AgentResolved,
+    ChildEnded,
+    ChildRead,
+    ChildScheduled,
+    ChildTold,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    TurnStarted,
+)
+from perdure.turn.fold import apply, fold
+from perdure.turn.ledger import Ledger
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ChildNews, Summary, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
+from perdure.values.messages import AssistantMessage, ToolCall
+from perdure.values.prices import Price
+from perdure.values.reports import Outcome, StopReason
+from perdure.values.tasks import Task
 
 from ..clerk import NANO, fits, in_its_own_time, named, small_budget, spending, total
 
-BUDGETS = st.tuples(*(st.none() | st.integers(1, most) for most in (10**10, 20_000, 30, 30))).filter(any).map(small_budget)
+BUDGETS = (
+    st.tuples(*(st.none() | st.integers(1, most) for most in (10**10, 20_000, 30, 30)))
+    .filter(any)
+    .map(small_budget)
+)
 SPENT = st.builds(spending, *(st.integers(0, most) for most in (10**9, 5_000, 8, 8)))
 TASKS = st.lists(st.sampled_from(("researcher", "writer")), min_size=1, max_size=5)
 JSON: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(("agent", "task", "tasks", "x")), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("agent", "task", "tasks", "x")), inner, max_size=3)
+    ),
 )
 PRICE = Price(input="3", output="15")
 HOUR = timedelta(hours=1)
@@ -47,12 +69,27 @@ MICRO = 1_000
 
 
 def delegating(
-    *, others: Sequence[PinnedDelegate] = (), on_exhausted: Literal["fail", "finish"] = "fail", parallel: bool = False, most: int = limits.CHILDREN
+    *,
+    others: Sequence[PinnedDelegate] = (),
+    on_exhausted: Literal["fail", "finish"] = "fail",
+    parallel: bool = False,
+    most: int = limits.CHILDREN,
 ) -> AgentDefinition:
     """An editor that delegates to a researcher and a writer."""
-    given_to = tuple(others) or (PinnedDelegate(name="researcher", description="Finds facts."), PinnedDelegate(name="writer"))
+    given_to = tuple(others) or (
+        PinnedDelegate(name="researcher", description="Finds facts."),
+        PinnedDelegate(name="writer"),
+    )
     tools = tuple(
-        ToolDefinition(name=name, description=said, parameters=schema, activity="", is_idempotent=True, timeout_s=0, schema_digest="")
+        ToolDefinition(
+            name=name,
+            description=said,
+            parameters=schema,
+            activity="",
+            is_idempotent=True,
+            timeout_s=0,
+            schema_digest="",
+        )
         for name, said, schema in delegates.tools(given_to, limits.CHILDREN_AT_ONCE)
     )
     return AgentDefinition(
@@ -75,14 +112,26 @@ def call_of(name: str, **arguments: JsonValue) -> ToolCall:
 
 def spawn(*agents: str) -> ToolCall:
     """A call that gives each of them a task."""
-    return call_of(SPAWN, tasks=[{"agent": agent, "task": f"task {place}"} for place, agent in enumerate(agents)])
+    return call_of(
+        SPAWN,
+        tasks=[{"agent": agent, "task": f"task {place}"} for place, agent in enumerate(agents)],
+    )
 
 
-def after(agent: AgentDefinition, *calls: ToolCall, budget: Budget | None = None, lineage: Lineage | None = None) -> TurnState:
+def after(
+    agent: AgentDefinition,
+    *calls: ToolCall,
+    budget: Budget | None = None,
+    lineage: Lineage | None = None,
+) -> TurnState:
     """The state of a turn whose model has made these calls."""
     request = TurnRequest(agent=agent.name, task=Task(content="go"), budget=budget, lineage=lineage)
-    numbered = tuple(call.model_copy(update={"id": f"c{place}"}) for place, call in enumerate(calls, 1))
-    answer = ModelAnswer(message=AssistantMessage(parts=numbered), stop=StopReason.TOOL_CALLS, model="m")
+    numbered = tuple(
+        call.model_copy(update={"id": f"c{place}"}) for place, call in enumerate(calls, 1)
+    )
+    answer = ModelAnswer(
+        message=AssistantMessage(parts=numbered), stop=StopReason.TOOL_CALLS, model="m"
+    )
     return fold([TurnStarted(request), AgentResolved(Key(0), agent), ModelAnswered(Key(1), answer)])
 
 
@@ -95,12 +144,31 @@ def with_ledger(state: TurnState, budget: Budget, spent: Spending, held: Spendin
 
 
 @in_its_own_time
-@given(BUDGETS, SPENT, SPENT, st.lists(TASKS, min_size=1, max_size=3), st.integers(0, 3), st.sampled_from(("fail", "finish")), BUDGETS | st.none())
+@given(
+    BUDGETS,
+    SPENT,
+    SPENT,
+    st.lists(TASKS, min_size=1, max_size=3),
+    st.integers(0, 3),
+    st.sampled_from(("fail", "finish")),
+    BUDGETS | st.none(),
+)
 def test_leases_and_what_the_turn_keeps_are_never_more_than_what_is_left(
-    budget: Budget, spent: Spending, held: Spending, asked: list[list[str]], others: int, policy: Literal["fail", "finish"], own: Budget | None
+    budget: Budget,
+    spent: Spending,
+    held: Spending,
+    asked: list[list[str]],
+    others: int,
+    policy: Literal["fail", "finish"],
+    own: Budget | None,
 ) -> None:
-    """In every dimension that has a limit, whatever delegates are named; and each of them gets something, or none is started."""
-    agent = delegating(others=[PinnedDelegate(name="researcher"), PinnedDelegate(name="writer", budget=own)], on_exhausted=policy)
+    """In every dimension that has a limit, whatever delegates are named; and each of them gets
+    something, or none is started.
+    """
+    agent = delegating(
+        others=[PinnedDelegate(name="researcher"), PinnedDelegate(name="writer", budget=own)],
+        on_exhausted=policy,
+    )
     calls = [spawn(*agents) for agents in asked]
     state = with_ledger(after(agent, *calls), budget, spent, held)
 
@@ -116,17 +184,29 @@ def test_leases_and_what_the_turn_keeps_are_never_more_than_what_is_left(
     given_out = [errand.lease for errands in shared for errand in errands]
     assert fits([spent, held, *beside, *given_out], budget)
     assert all(getattr(lease, name) > 0 for lease in given_out for name in named(budget))
-    assert all(getattr(lease, name) == 0 for lease in given_out for name in set(DIMENSIONS) - set(named(budget)))
+    assert all(
+        getattr(lease, name) == 0
+        for lease in given_out
+        for name in set(DIMENSIONS) - set(named(budget))
+    )
     assert [[errand.agent for errand in errands] for errands in shared] == asked
 
 
 @in_its_own_time
 @given(BUDGETS, SPENT, TASKS)
-def test_shares_are_fair_and_refused_only_where_there_is_not_one_unit_for_each(budget: Budget, spent: Spending, asked: list[str]) -> None:
-    """Nobody gets more than one unit over another. The turn itself keeps a share too, where there is one more unit."""
+def test_shares_are_fair_and_refused_only_where_there_is_not_one_unit_for_each(
+    budget: Budget, spent: Spending, asked: list[str]
+) -> None:
+    """Nobody gets more than one unit over another.
+
+    The turn itself keeps a share too, where there is one more unit.
+    """
     agent = delegating()
     state = with_ledger(after(agent, spawn(*asked)), budget, spent, NOTHING)
-    units = {name: _units(name, limit) - _units(name, getattr(spent, name)) - (name == "tool_calls") for name, limit in named(budget).items()}
+    units = {
+        name: _units(name, limit) - _units(name, getattr(spent, name)) - (name == "tool_calls")
+        for name, limit in named(budget).items()
+    }
     enough = all(left >= len(asked) + (name == "usd") for name, left in units.items())
 
     try:
@@ -148,7 +228,9 @@ def _units(name: str, amount: Decimal | int) -> int:
 
 @in_its_own_time
 @given(BUDGETS, BUDGETS)
-def test_delegate_is_started_with_its_lease_and_with_the_limits_it_was_named_beyond(budget: Budget, own: Budget) -> None:
+def test_delegate_is_started_with_its_lease_and_with_the_limits_it_was_named_beyond(
+    budget: Budget, own: Budget
+) -> None:
     """What its parent has no limit of is not leased, and limits the delegate all the same."""
     agent = delegating(others=[PinnedDelegate(name="writer", budget=own)])
     state = with_ledger(after(agent, spawn("writer")), budget, NOTHING, NOTHING)
@@ -166,18 +248,29 @@ def test_delegate_is_started_with_its_lease_and_with_the_limits_it_was_named_bey
 
 def test_turn_without_a_budget_leases_nothing() -> None:
     """And its delegates have the limits that they were named."""
-    agent = delegating(others=[PinnedDelegate(name="researcher"), PinnedDelegate(name="writer", budget=Budget(model_calls=3))])
+    agent = delegating(
+        others=[
+            PinnedDelegate(name="researcher"),
+            PinnedDelegate(name="writer", budget=Budget(model_calls=3)),
+        ]
+    )
 
     [errands] = leases.leases(after(agent), agent, [spawn("researcher", "writer")])
 
-    assert errands == (Errand("researcher", "task 0"), Errand("writer", "task 1", budget=Budget(model_calls=3)))
+    assert errands == (
+        Errand("researcher", "task 0"),
+        Errand("writer", "task 1", budget=Budget(model_calls=3)),
+    )
 
 
 # --- errands
 
 
 @in_its_own_time
-@given(st.sampled_from((DELEGATE, SPAWN)), JSON.map(lambda value: to_json(value).decode()) | st.text(max_size=30))
+@given(
+    st.sampled_from((DELEGATE, SPAWN)),
+    JSON.map(lambda value: to_json(value).decode()) | st.text(max_size=30),
+)
 @example(DELEGATE, "")
 @example(DELEGATE, "[" * 100_000)
 @example(DELEGATE, '{"agent": "a", "task": "\\ud800"}')
@@ -186,11 +279,14 @@ def test_turn_without_a_budget_leases_nothing() -> None:
 def test_whatever_the_arguments_are_they_are_errands_or_no_sense(name: str, arguments: str) -> None:
     """Each errand has an agent and a task; nothing else is raised than what the model is told."""
     try:
-        found = errands.asked(ToolCall(id="c1", name=name, arguments=arguments))
+        found = delegation_plan.asked(ToolCall(id="c1", name=name, arguments=arguments))
     except ValueError:
         return
 
-    assert all(isinstance(errand, Errand) and errand.agent.strip() and errand.task.strip() for errand in found)
+    assert all(
+        isinstance(errand, Errand) and errand.agent.strip() and errand.task.strip()
+        for errand in found
+    )
     assert name == SPAWN or len(found) == 1
 
 
@@ -198,9 +294,14 @@ def test_errands_are_those_of_the_call_in_its_order() -> None:
     """Other fields are ignored."""
     tasks: list[JsonValue] = [{"agent": "b", "task": "2", "why": "x"}, {"agent": "a", "task": "1"}]
 
-    assert errands.asked(call_of(SPAWN, tasks=tasks)) == (Errand("b", "2"), Errand("a", "1"))
-    assert errands.asked(call_of(DELEGATE, agent="a", task="1", why="x")) == (Errand("a", "1"),)
-    assert errands.asked(call_of(SPAWN, tasks=[])) == ()
+    assert delegation_plan.asked(call_of(SPAWN, tasks=tasks)) == (
+        Errand("b", "2"),
+        Errand("a", "1"),
+    )
+    assert delegation_plan.asked(call_of(DELEGATE, agent="a", task="1", why="x")) == (
+        Errand("a", "1"),
+    )
+    assert delegation_plan.asked(call_of(SPAWN, tasks=[])) == ()
 
 
 # --- calls that start no turn, and calls that do
@@ -209,8 +310,12 @@ ABOVE = Ancestor(turn_id="above", key="step-1.call-1.child-1")
 
 CALLS = st.lists(
     TASKS.map(lambda agents: spawn(*agents))
-    | st.sampled_from(("researcher", "editor", "nobody", "")).map(lambda agent: call_of(DELEGATE, agent=agent, task="x"))
-    | st.sampled_from((call_of(LIST_AGENTS), call_of("nothing"), call_of(SPAWN, tasks=[]), spawn(*["writer"] * 6))),
+    | st.sampled_from(("researcher", "editor", "nobody", "")).map(
+        lambda agent: call_of(DELEGATE, agent=agent, task="x")
+    )
+    | st.sampled_from(
+        (call_of(LIST_AGENTS), call_of("nothing"), call_of(SPAWN, tasks=[]), spawn(*["writer"] * 6))
+    ),
     min_size=1,
     max_size=6,
 )
@@ -218,18 +323,34 @@ CALLS = st.lists(
 
 @in_its_own_time
 @given(CALLS, st.booleans(), st.integers(1, 8), st.integers(0, 1))
-def test_calls_have_a_result_at_once_or_start_turns_that_the_guards_let(calls: list[ToolCall], parallel: bool, most: int, depth: int) -> None:
-    """What is open when the answer is folded starts known agents, not too many at once nor in all; and to look again changes nothing."""
+def test_calls_have_a_result_at_once_or_start_turns_that_the_guards_let(
+    calls: list[ToolCall], parallel: bool, most: int, depth: int
+) -> None:
+    """What is open when the answer is folded starts known agents, not too many at once nor in all;
+    and to look again changes nothing.
+    """
     agent = delegating(parallel=parallel, most=most)
     state = after(agent, *calls, lineage=Lineage(ancestors=(ABOVE,), depth_left=depth))
 
-    again = errands.settle(state)
-    waiting = [errands.asked(call) for call, result in zip(state.calls, state.results, strict=True) if result is None]
+    again = delegation_plan.settle(state)
+    waiting = [
+        delegation_plan.asked(call)
+        for call, result in zip(state.calls, state.results, strict=True)
+        if result is None
+    ]
 
     assert again == state
-    assert not any(other for errands in waiting for other in errands if other.agent not in ("researcher", "writer"))
+    assert not any(
+        other
+        for errands in waiting
+        for other in errands
+        if other.agent not in ("researcher", "writer")
+    )
     assert sum(map(len, waiting)) <= (most if depth else 0)
-    assert max((sum(map(len, waiting)) if parallel else max(map(len, waiting), default=0)), 0) <= limits.CHILDREN_AT_ONCE
+    assert (
+        max((sum(map(len, waiting)) if parallel else max(map(len, waiting), default=0)), 0)
+        <= limits.CHILDREN_AT_ONCE
+    )
 
 
 SUMMARIES = st.builds(
@@ -237,24 +358,42 @@ SUMMARIES = st.builds(
     agent=st.just("writer"),
     outcome=st.sampled_from(Outcome),
     output=st.text(max_size=5),
-    spent=st.builds(spending, st.integers(0, 5), st.integers(0, 5), st.integers(0, 1), st.integers(0, 1)),
+    spent=st.builds(
+        spending, st.integers(0, 5), st.integers(0, 5), st.integers(0, 1), st.integers(0, 1)
+    ),
     is_priced=st.just(True),
 )
-STARTS = st.tuples(st.integers(0, delegation.STARTS - 1), st.none() | SUMMARIES) | st.just((delegation.STARTS, None))
-"""How often a turn could not be started, and the summary of the one that was; None where none came back."""
+STARTS = st.tuples(st.integers(0, delegation.STARTS - 1), st.none() | SUMMARIES) | st.just(
+    (delegation.STARTS, None)
+)
+"""How often a turn could not be started, and the summary of the one that was; None where none came
+back.
+"""
 
 
 @in_its_own_time
 @given(st.lists(STARTS, min_size=1, max_size=5), st.randoms(use_true_random=False))
-def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them(ends: list[tuple[int, Summary | None]], order: Random) -> None:
-    """In whatever order they end: with what was spent, or all that was leased where nobody knows, or nothing where it never began."""
+def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them(
+    ends: list[tuple[int, Summary | None]], order: Random
+) -> None:
+    """In whatever order they end: with what was spent, or all that was leased where nobody knows,
+    or nothing where it never began.
+    """
     agent = delegating()
-    state = after(agent, spawn(*["writer"] * len(ends)), budget=Budget(usd="0.00001", tokens=10_000, model_calls=100, tool_calls=100))
+    state = after(
+        agent,
+        spawn(*["writer"] * len(ends)),
+        budget=Budget(usd="0.00001", tokens=10_000, model_calls=100, tool_calls=100),
+    )
     before = state.ledger.spent
     [given_out] = leases.leases(state, agent, state.calls)
     for place, errand in enumerate(given_out, 1):
         state = apply(state, scheduled(Key(1, 1, child=place), errand))
-    left = [(place, attempt) for place, (failures, _) in enumerate(ends, 1) for attempt in range(1, min(failures + 1, delegation.STARTS) + 1)]
+    left = [
+        (place, attempt)
+        for place, (failures, _) in enumerate(ends, 1)
+        for attempt in range(1, min(failures + 1, delegation.STARTS) + 1)
+    ]
     order.shuffle(left)
     for place in [place for place, _ in left]:
         attempt = min(attempt for other, attempt in left if other == place)
@@ -262,13 +401,21 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
         failures, summary = ends[place - 1]
         key = Key(1, 1, attempt, child=place)
         assert not state.steps
-        fact = ChildEnded(key, None, "why", began=False) if attempt <= failures else ChildEnded(key, summary, "why")
+        fact = (
+            ChildEnded(key, None, "why", began=False)
+            if attempt <= failures
+            else ChildEnded(key, summary, "why")
+        )
         state = apply(state, fact)
         assert state.steps or apply(apply(state, fact), replace(fact, reason="again")) == state
         if attempt <= failures and attempt < delegation.STARTS:
             state = apply(state, scheduled(replace(key, attempt=attempt + 1), given_out[place - 1]))
 
-    began = [(summary, errand) for (failures, summary), errand in zip(ends, given_out, strict=True) if failures < delegation.STARTS]
+    began = [
+        (summary, errand)
+        for (failures, summary), errand in zip(ends, given_out, strict=True)
+        if failures < delegation.STARTS
+    ]
     charged = [errand.lease if summary is None else summary.spent for summary, errand in began]
     assert state.ledger.spent == total([before, Spending(tool_calls=1), *charged])
     assert (state.ledger.held, state.in_flight) == ({}, {})
@@ -278,7 +425,11 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
 
 def scheduled(key: Key, errand: Errand) -> ChildScheduled:
     """A turn for an errand is started."""
-    return ChildScheduled(key, f"t/writer-{key.child}", TurnRequest(agent=errand.agent, task=Task(content=errand.task), budget=errand.budget))
+    return ChildScheduled(
+        key,
+        f"t/writer-{key.child}",
+        TurnRequest(agent=errand.agent, task=Task(content=errand.task), budget=errand.budget),
+    )
 
 
 def test_step_whose_calls_start_nothing_goes_on_with_the_model() -> None:
@@ -297,15 +448,28 @@ def test_delegates_are_sorted_and_known_and_never_the_agent_itself() -> None:
     known = ["writer", "editor", "researcher"]
     own = Delegate("writer", inherit=False)
 
-    assert delegates.declared("all", "editor", known) == (Delegate("researcher"), Delegate("writer"))
-    assert delegates.declared([own, Delegate("editor"), Delegate("researcher")], "editor", known) == (Delegate("researcher"), own)
+    assert delegates.declared("all", "editor", known) == (
+        Delegate("researcher"),
+        Delegate("writer"),
+    )
+    assert delegates.declared(
+        [own, Delegate("editor"), Delegate("researcher")], "editor", known
+    ) == (Delegate("researcher"), own)
     assert delegates.declared([], "editor", known) == ()
-    with pytest.raises(errors.UnknownAgentError, match="delegates to 'nobody', which this worker does not know; it knows editor, researcher, writer"):
+    with pytest.raises(
+        errors.UnknownAgentError,
+        match=(
+            "delegates to 'nobody', which this worker does not know; it knows editor, researcher,"
+            " writer"
+        ),
+    ):
         delegates.declared([Delegate("nobody")], "editor", known)
 
 
 def test_tools_name_whom_they_can_be_given() -> None:
-    """An agent that has nobody to delegate to names none; an empty list of choices would be refused by providers."""
+    """An agent that has nobody to delegate to names none; an empty list of choices would be refused
+    by providers.
+    """
     _, (_, _, schema), _ = delegates.tools([PinnedDelegate(name="writer")], 5)
     _, (_, _, empty), _ = delegates.tools([], 5)
 
@@ -320,24 +484,64 @@ def test_tools_name_whom_they_can_be_given() -> None:
 def told(state: TurnState, more: Budget) -> TurnState:
     """The state after the first child was given more."""
     key = Key(1, 1, child=1)
-    given_to = TurnRequest(agent="writer", task=Task(content="write"), budget=Budget(usd="1", tokens=100))
-    return fold([ChildScheduled(key, "t/writer-1", given_to), ChildTold(key, ChildNews(key=str(key), added=more))], state)
+    given_to = TurnRequest(
+        agent="writer", task=Task(content="write"), budget=Budget(usd="1", tokens=100)
+    )
+    return fold(
+        [
+            ChildScheduled(key, "t/writer-1", given_to),
+            ChildTold(key, ChildNews(key=str(key), added=more)),
+        ],
+        state,
+    )
 
 
 @pytest.mark.parametrize(
     ("more", "budget", "lease"),
     [
-        (Budget(usd="2"), Budget(usd="12", tokens=1_000, time=HOUR), Spending(usd=Decimal(3), tokens=100)),
-        (Budget(usd="2", tokens=5), Budget(usd="12", tokens=1_005, time=HOUR), Spending(usd=Decimal(3), tokens=105)),
-        (Budget(time=HOUR), Budget(usd="10", tokens=1_000, time=2 * HOUR), Spending(usd=Decimal(1), tokens=100)),
-        (Budget(tool_calls=7), Budget(usd="10", tokens=1_000, time=HOUR), Spending(usd=Decimal(1), tokens=100)),
-        (Budget(usd="999999999"), Budget(usd="10", tokens=1_000, time=HOUR), Spending(usd=Decimal(1), tokens=100)),
+        (
+            Budget(usd="2"),
+            Budget(usd="12", tokens=1_000, time=HOUR),
+            Spending(usd=Decimal(3), tokens=100),
+        ),
+        (
+            Budget(usd="2", tokens=5),
+            Budget(usd="12", tokens=1_005, time=HOUR),
+            Spending(usd=Decimal(3), tokens=105),
+        ),
+        (
+            Budget(time=HOUR),
+            Budget(usd="10", tokens=1_000, time=2 * HOUR),
+            Spending(usd=Decimal(1), tokens=100),
+        ),
+        (
+            Budget(tool_calls=7),
+            Budget(usd="10", tokens=1_000, time=HOUR),
+            Spending(usd=Decimal(1), tokens=100),
+        ),
+        (
+            Budget(usd="999999999"),
+            Budget(usd="10", tokens=1_000, time=HOUR),
+            Spending(usd=Decimal(1), tokens=100),
+        ),
     ],
-    ids=["money", "money and tokens", "time", "what has no limit here", "more than a budget can be"],
+    ids=[
+        "money",
+        "money and tokens",
+        "time",
+        "what has no limit here",
+        "more than a budget can be",
+    ],
 )
-def test_what_a_child_is_given_is_new_to_the_turn_above(more: Budget, budget: Budget, lease: Spending) -> None:
-    """The limit grows by it, and the lease as far as it is leased; what would be too large changes nothing, whoever sent it."""
-    state = told(after(delegating(), spawn("writer"), budget=Budget(usd="10", tokens=1_000, time=HOUR)), more)
+def test_what_a_child_is_given_is_new_to_the_turn_above(
+    more: Budget, budget: Budget, lease: Spending
+) -> None:
+    """The limit grows by it, and the lease as far as it is leased; what would be too large changes
+    nothing, whoever sent it.
+    """
+    state = told(
+        after(delegating(), spawn("writer"), budget=Budget(usd="10", tokens=1_000, time=HOUR)), more
+    )
 
     assert state.ledger.budget == budget
     assert [child.lease for child in state.children] == [lease]
@@ -346,7 +550,13 @@ def test_what_a_child_is_given_is_new_to_the_turn_above(more: Budget, budget: Bu
 
 def seen(usd: str, tokens: int) -> Summary:
     """What a history says that was read."""
-    return Summary(agent="writer", outcome=Outcome.TERMINATED, output="so far", spent=spent_of(usd, tokens), is_priced=True)
+    return Summary(
+        agent="writer",
+        outcome=Outcome.TERMINATED,
+        output="so far",
+        spent=spent_of(usd, tokens),
+        is_priced=True,
+    )
 
 
 def spent_of(usd: str, tokens: int) -> Spending:
@@ -366,7 +576,10 @@ def spent_of(usd: str, tokens: int) -> Spending:
 def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is_told(
     is_over: bool, read: tuple[str, int], charged: tuple[str, int], overrun: bool
 ) -> None:
-    """What is booked is what it says, whole; of a turn that still runs no less than its lease. Without it the lease stays."""
+    """What is booked is what it says, whole; of a turn that still runs no less than its lease.
+
+    Without it the lease stays.
+    """
     key = Key(1, 1, child=1)
     budget = Budget(usd="10", tokens=1_000)
     begun = apply(after(delegating(), spawn("writer"), budget=budget), started(key))
@@ -378,7 +591,12 @@ def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is
     [child] = state.children
     assert (child.charged, child.cost) == (spent_of(*charged), Decimal(charged[0]))
     assert state.charged == spent_of(*charged) + begun.ledger.spent
-    assert (state.ledger.overrun, state.digest, state.steps, state.results) == (overrun, ended.digest, ended.steps, ended.results)
+    assert (state.ledger.overrun, state.digest, state.steps, state.results) == (
+        overrun,
+        ended.digest,
+        ended.steps,
+        ended.results,
+    )
     assert child.report.outcome == (Outcome.TERMINATED if is_over else None)
     assert (failed.charged, failed.in_flight) == (ended.charged, ended.in_flight)
     assert apply(state, ChildRead(place, seen("5", 5))) == state
@@ -387,4 +605,10 @@ def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is
 
 def started(key: Key) -> ChildScheduled:
     """A turn with a lease of money and tokens."""
-    return ChildScheduled(key, "above/writer-1", TurnRequest(agent="writer", task=Task(content="Write."), budget=Budget(usd="1", tokens=100)))
+    return ChildScheduled(
+        key,
+        "above/writer-1",
+        TurnRequest(
+            agent="writer", task=Task(content="Write."), budget=Budget(usd="1", tokens=100)
+        ),
+    )

@@ -1,6 +1,8 @@
-"""What stands in deploy/ agrees with the code and with itself, and passes the validators that `make deploy-check` installs.
+"""What stands in deploy/ agrees with the code and with itself, and passes the validators that
+`make deploy-check` installs.
 
-No container engine is needed, and none is asked: that the image builds and the cluster starts is for a machine that has one.
+No container engine is needed, and none is asked: that the image builds and the cluster starts is
+for a machine that has one.
 """
 
 import json
@@ -24,10 +26,20 @@ DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 KEDA_FIELDS = {
-    *["endpoint", "endpointFromEnv", "namespace", "taskQueue", "queueTypes", "targetQueueSize", "activationTargetQueueSize"],
+    *[
+        "endpoint",
+        "endpointFromEnv",
+        "namespace",
+        "taskQueue",
+        "queueTypes",
+        "targetQueueSize",
+        "activationTargetQueueSize",
+    ],
     *["minConnectTimeout", "unsafeSsl", "tlsServerName", "apiKeyFromEnv"],
 }
-"""What KEDA's documentation lists for its Temporal scaler, less what it calls deprecated, and less what is about versions of workers."""
+"""What KEDA's documentation lists for its Temporal scaler, less what it calls deprecated, and less
+what is about versions of workers.
+"""
 
 
 def load(path: Path) -> Any:
@@ -37,7 +49,11 @@ def load(path: Path) -> Any:
 
 def manifest(kind: str) -> dict[str, Any]:
     """The one manifest of this kind."""
-    (found,) = (document for path in sorted(KUBERNETES.glob("*.yaml")) if (document := load(path))["kind"] == kind)
+    (found,) = (
+        document
+        for path in sorted(KUBERNETES.glob("*.yaml"))
+        if (document := load(path))["kind"] == kind
+    )
     return dict(found)
 
 
@@ -96,7 +112,13 @@ def test_image_is_built_from_all_rooms() -> None:
     """A room that is forgotten would be a link to nowhere."""
     rooms = {path.name for path in (ROOT / "perdure").iterdir() if path.is_symlink()}
     copied = set(re.findall(r"^COPY (\w+) \./\1$", DOCKERFILE, re.MULTILINE))
-    let_in = set(re.findall(r"^!(\w+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8"), re.MULTILINE))
+    let_in = set(
+        re.findall(
+            r"^!(\w+)$",
+            (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
+    )
 
     assert copied == {"perdure", *rooms}
     assert copied <= let_in
@@ -108,11 +130,15 @@ def test_image_runs_as_nobody_special_and_stops_by_draining() -> None:
 
     assert re.findall(r"^USER (.*)$", stage, re.MULTILINE) == ["10001:10001"]
     assert re.findall(r"^STOPSIGNAL (.*)$", stage, re.MULTILINE) == ["SIGTERM"]
-    assert [json.loads(line) for line in re.findall(r"^ENTRYPOINT (.*)$", stage, re.MULTILINE)] == [["perdure", "worker"]]
+    assert [json.loads(line) for line in re.findall(r"^ENTRYPOINT (.*)$", stage, re.MULTILINE)] == [
+        ["perdure", "worker"]
+    ]
 
 
 def test_health_check_of_the_image_is_a_program() -> None:
-    """It compiles, asks whether the worker is ready, and takes its port from where the worker has it."""
+    """It compiles, asks whether the worker is ready, and takes its port from where the worker has
+    it.
+    """
     (line,) = re.findall(r"HEALTHCHECK.*\\\n\s+CMD (.*)$", DOCKERFILE, re.MULTILINE)
     python, option, program = json.loads(line)
     compile(program, "HEALTHCHECK", "exec")
@@ -124,19 +150,36 @@ def test_health_check_of_the_image_is_a_program() -> None:
 def test_workers_have_longer_to_end_than_their_calls() -> None:
     """SIGKILL before the end of the grace period would lose what is in flight."""
     composed = SERVICES["worker"]
-    grace_of_calls = [float(composed["environment"]["PERDURE_GRACE_S"]), float(SETTINGS["PERDURE_GRACE_S"])]
-    grace_of_processes = [seconds(composed["stop_grace_period"]), POD["terminationGracePeriodSeconds"]]
+    grace_of_calls = [
+        float(composed["environment"]["PERDURE_GRACE_S"]),
+        float(SETTINGS["PERDURE_GRACE_S"]),
+    ]
+    grace_of_processes = [
+        seconds(composed["stop_grace_period"]),
+        POD["terminationGracePeriodSeconds"],
+    ]
 
     assert all(calls >= limits.MODEL_CALL.total_seconds() for calls in grace_of_calls)
-    assert all(process >= calls + 15 for calls, process in zip(grace_of_calls, grace_of_processes, strict=True))
+    assert all(
+        process >= calls + 15
+        for calls, process in zip(grace_of_calls, grace_of_processes, strict=True)
+    )
 
 
 def test_every_variable_is_one_that_somebody_reads() -> None:
     """A misspelt setting would be silently without effect."""
-    settings = set(re.findall(r"PERDURE_\w+", (ROOT / "worker/settings.py").read_text(encoding="utf-8")))
-    keys = {name for path in (ROOT / "activities/providers").glob("*.py") for name in re.findall(r"\w+_API_KEY\b", path.read_text(encoding="utf-8"))}
+    settings = set(
+        re.findall(r"PERDURE_\w+", (ROOT / "worker/settings.py").read_text(encoding="utf-8"))
+    )
+    keys = {
+        name
+        for path in (ROOT / "activities/providers").glob("*.py")
+        for name in re.findall(r"\w+_API_KEY\b", path.read_text(encoding="utf-8"))
+    }
     temporal = {name: f"value of {name}" for name in variables() if name.startswith("TEMPORAL_")}
-    connected = ClientConfig.load_client_connect_config(override_env_vars=temporal, disable_file=True)
+    connected = ClientConfig.load_client_connect_config(
+        override_env_vars=temporal, disable_file=True
+    )
 
     assert {name for name in variables() if not name.startswith("TEMPORAL_")} <= settings | keys
     assert set(connected.values()) >= set(temporal.values())
@@ -145,7 +188,10 @@ def test_every_variable_is_one_that_somebody_reads() -> None:
 def test_probes_ask_the_port_that_the_worker_serves() -> None:
     """Liveness never asks about Temporal: a restart of the worker does not mend the server."""
     ports = {port["name"]: port["containerPort"] for port in CONTAINER["ports"]}
-    probes = {name: CONTAINER[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    probes = {
+        name: CONTAINER[name]["httpGet"]
+        for name in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
 
     assert ports == {"health": int(SETTINGS["PERDURE_HEALTH_PORT"])}
     assert {probe["port"] for probe in probes.values()} == {"health"}
@@ -180,7 +226,9 @@ def test_manifests_select_the_pods_of_the_deployment() -> None:
 
     assert deployment["selector"]["matchLabels"] == labels
     assert manifest("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
-    assert [spread["labelSelector"]["matchLabels"] for spread in POD["topologySpreadConstraints"]] == [labels]
+    assert [
+        spread["labelSelector"]["matchLabels"] for spread in POD["topologySpreadConstraints"]
+    ] == [labels]
 
 
 def test_pods_may_do_no_more_than_they_need() -> None:
@@ -190,7 +238,11 @@ def test_pods_may_do_no_more_than_they_need() -> None:
     assert POD["securityContext"]["runAsNonRoot"] is True
     assert POD["securityContext"]["runAsUser"] == 10001
     assert POD["automountServiceAccountToken"] is False
-    assert security == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert security == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
     assert [mount["mountPath"] for mount in CONTAINER["volumeMounts"]] == ["/tmp"]
 
 
@@ -219,7 +271,10 @@ def test_only_loopback_ports_are_published() -> None:
 
 
 def test_services_wait_for_what_they_need() -> None:
-    """The order is: database, schema, server, namespace, worker. What is waited for says when it is well, or ends."""
+    """The order is: database, schema, server, namespace, worker.
+
+    What is waited for says when it is well, or ends.
+    """
     needs = {name: service.get("depends_on", {}) for name, service in SERVICES.items()}
 
     assert needs == {
@@ -230,23 +285,36 @@ def test_services_wait_for_what_they_need() -> None:
         "temporal-ui": {"temporal": {"condition": "service_healthy"}},
         "worker": {"temporal-namespace": {"condition": "service_completed_successfully"}},
     }
-    assert {name for name, service in SERVICES.items() if "healthcheck" in service} == {"postgresql", "temporal", "temporal-ui"}
-    assert {name for name, service in SERVICES.items() if "restart" not in service} == {"temporal-schema", "temporal-namespace"}
+    assert {name for name, service in SERVICES.items() if "healthcheck" in service} == {
+        "postgresql",
+        "temporal",
+        "temporal-ui",
+    }
+    assert {name for name, service in SERVICES.items() if "restart" not in service} == {
+        "temporal-schema",
+        "temporal-namespace",
+    }
 
 
 def test_compose_file_follows_the_compose_specification() -> None:
     """By a parser of the specification that refuses what it does not know."""
     compose_spec: Any = pytest.importorskip("compose_spec", reason="in the extra deploy")
 
-    spec = compose_spec.PyCompose.from_yaml((DEPLOY / "compose.yaml").read_text(encoding="utf-8")).to_spec()
+    spec = compose_spec.PyCompose.from_yaml(
+        (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    ).to_spec()
 
     assert set(spec.services) == set(SERVICES)
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Deployment", "PodDisruptionBudget"])
 def test_manifests_follow_the_schemas_of_kubernetes(kind: str) -> None:
-    """An unknown field is an error, in the newest Kubernetes that the validator knows and in an older one."""
-    kubernetes_validate: Any = pytest.importorskip("kubernetes_validate", reason="in the extra deploy")
+    """An unknown field is an error, in the newest Kubernetes that the validator knows and in an
+    older one.
+    """
+    kubernetes_validate: Any = pytest.importorskip(
+        "kubernetes_validate", reason="in the extra deploy"
+    )
 
     for version in (kubernetes_validate.latest_version(), "1.32"):
         kubernetes_validate.validate(manifest(kind), version, strict=True)
@@ -254,10 +322,17 @@ def test_manifests_follow_the_schemas_of_kubernetes(kind: str) -> None:
 
 def test_dockerfile_passes_the_linter() -> None:
     """hadolint, with nothing to say but what the file itself excuses."""
-    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which(
+        "hadolint"
+    )
     if hadolint is None:
         pytest.skip("hadolint is in the extra deploy")
-    done = subprocess.run([hadolint, "--no-color", str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [hadolint, "--no-color", str(DEPLOY / "Dockerfile")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -266,9 +341,13 @@ def test_kustomization_holds_every_manifest() -> None:
     """By kubectl, where there is one: what is applied is what stands here."""
     listed = load(KUBERNETES / "kustomization.yaml")["resources"]
 
-    assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in KUBERNETES.iterdir())
+    assert sorted([*listed, "kustomization.yaml"]) == sorted(
+        path.name for path in KUBERNETES.iterdir()
+    )
     if kubectl := shutil.which("kubectl"):
-        built = subprocess.run([kubectl, "kustomize", str(KUBERNETES)], capture_output=True, text=True, check=True).stdout
+        built = subprocess.run(
+            [kubectl, "kustomize", str(KUBERNETES)], capture_output=True, text=True, check=True
+        ).stdout
         kinds = {document["kind"] for document in yaml.safe_load_all(built)}
 
         assert kinds == {"ConfigMap", "Deployment", "PodDisruptionBudget", "ScaledObject"}

@@ -8,11 +8,20 @@ from decimal import Decimal
 
 import pytest
 
-from perdure import AssistantMessage, RequestOptions, Text, ToolMessage, Usage, UserMessage, errors, tool
-from perdure.activities.models import ModelRequest
+from perdure import (
+    AssistantMessage,
+    RequestOptions,
+    Text,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    errors,
+    tool,
+)
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import Model, connect
 from perdure.testing.stub_provider import StubProvider, said_in
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
 
 from ..loopback import ANTHROPIC, KEY, OPENAI, VENDORS, Vendor
 
@@ -25,9 +34,13 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def model_of(vendor: Vendor, stub: StubProvider, timeout: timedelta = timedelta(seconds=30)) -> Model:
+def model_of(
+    vendor: Vendor, stub: StubProvider, timeout: timedelta = timedelta(seconds=30)
+) -> Model:
     """The model `m` of a vendor, which the stub plays."""
-    return connect("vendor:m", providers={"vendor": vendor.make(stub.anthropic_url, None)}, timeout=timeout)
+    return connect(
+        "vendor:m", providers={"vendor": vendor.make(stub.anthropic_url, None)}, timeout=timeout
+    )
 
 
 @every_vendor
@@ -35,18 +48,28 @@ async def test_question_is_answered(vendor: Vendor) -> None:
     """A text is what a user says; the answer is that of the provider."""
     with StubProvider([{"text": "30 days."}]) as stub:
         async with model_of(vendor, stub) as model:
-            answer = await model.complete("How long?", system="Be brief.", options=RequestOptions(temperature=0))
+            answer = await model.complete(
+                "How long?", system="Be brief.", options=RequestOptions(temperature=0)
+            )
 
-    assert (answer.message.text, answer.usage, answer.model) == ("30 days.", Usage(input_tokens=10, output_tokens=5), "m")
+    assert (answer.message.text, answer.usage, answer.model) == (
+        "30 days.",
+        Usage(input_tokens=10, output_tokens=5),
+        "m",
+    )
     assert "Be brief." in str(stub.requests[0])
     assert stub.requests[0]["temperature"] == 0
 
 
 @every_vendor
 async def test_conversation_with_a_tool_is_led_by_the_caller(vendor: Vendor) -> None:
-    """A call comes as part of the answer; whoever runs the tool gives the result back with all that was said before."""
+    """A call comes as part of the answer; whoever runs the tool gives the result back with all that
+    was said before.
+    """
     asked = UserMessage.of("2 + 3?")
-    with StubProvider([{"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}, {"text": "five"}]) as stub:
+    with StubProvider(
+        [{"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}, {"text": "five"}]
+    ) as stub:
         async with model_of(vendor, stub) as model:
             first = await model.complete([asked], tools=[add])
             result = ToolMessage.of(first.message.calls[0], str(add(2, 3)))
@@ -59,7 +82,9 @@ async def test_conversation_with_a_tool_is_led_by_the_caller(vendor: Vendor) -> 
 
 @every_vendor
 async def test_words_come_before_the_answer(vendor: Vendor) -> None:
-    """In the order in which they are said, and all of them; the answer can be asked for at any time."""
+    """In the order in which they are said, and all of them; the answer can be asked for at any
+    time.
+    """
     with StubProvider([{"text": "Good morning, and how are you?", "pace_s": 0.02}]) as stub:
         async with model_of(vendor, stub) as model, model.stream("Hello") as stream:
             pieces = [piece async for piece in stream]
@@ -83,7 +108,9 @@ async def test_answer_of_a_stream_needs_no_listener(vendor: Vendor) -> None:
 
 @every_vendor
 async def test_error_comes_as_its_class(vendor: Vendor) -> None:
-    """One attempt is made, whole or as a stream, and whoever listens gets the error where the words end."""
+    """One attempt is made, whole or as a stream, and whoever listens gets the error where the words
+    end.
+    """
     with StubProvider([{"status": 429}]) as stub:
         async with model_of(vendor, stub) as model:
             with pytest.raises(errors.LLMRateLimitError):
@@ -124,14 +151,20 @@ class Whole:
     """A provider that cannot stream."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        return ModelAnswer(message=AssistantMessage(parts=(Text(text="All "), Text(text="at once."))), usage=Usage(input_tokens=1, output_tokens=1))
+        return ModelAnswer(
+            message=AssistantMessage(parts=(Text(text="All "), Text(text="at once."))),
+            usage=Usage(input_tokens=1, output_tokens=1),
+        )
 
     async def close(self) -> None: ...
 
 
 async def test_provider_that_cannot_stream_says_all_at_its_end() -> None:
     """The pieces are the text of the answer whoever the provider is."""
-    async with connect("whole:m", providers={"whole": Whole()}) as model, model.stream("Hello") as stream:
+    async with (
+        connect("whole:m", providers={"whole": Whole()}) as model,
+        model.stream("Hello") as stream,
+    ):
         pieces = [piece async for piece in stream]
 
     assert pieces == ["All at once."]
@@ -143,7 +176,9 @@ async def test_stream_outside_of_its_block_is_a_typed_error() -> None:
         await connect("whole:m", providers={"whole": Whole()}).stream("Hello").answer()
 
 
-async def test_key_and_address_come_from_the_environment_and_the_cost_from_the_price_list(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_and_address_come_from_the_environment_and_the_cost_from_the_price_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As with workers: 10 tokens at 3 dollars for a million, 5 at 15."""
     with StubProvider([{"text": "hi"}]) as stub:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.anthropic_url)
@@ -157,10 +192,15 @@ async def test_key_and_address_come_from_the_environment_and_the_cost_from_the_p
 
 async def test_usage_that_was_not_told_has_no_cost() -> None:
     """Not told is not nothing."""
-    body = '{"content": [{"type": "text", "text": "hi"}], "model": "claude-sonnet-4-5", "usage": {"output_tokens": 5}}'
+    body = (
+        '{"content": [{"type": "text", "text": "hi"}], "model": "claude-sonnet-4-5", "usage":'
+        ' {"output_tokens": 5}}'
+    )
     with StubProvider([{"raw": body}]) as stub:
         provider = ANTHROPIC.make(stub.anthropic_url, None)
-        async with connect("anthropic:claude-sonnet-4-5", providers={"anthropic": provider}) as model:
+        async with connect(
+            "anthropic:claude-sonnet-4-5", providers={"anthropic": provider}
+        ) as model:
             answer = await model.complete("Hello")
 
     assert (answer.usage, answer.cost) == (Usage(output_tokens=5), None)

@@ -9,21 +9,39 @@ from decimal import Decimal
 import pytest
 
 from perdure import Budget
-from perdure.budgets import Spending
-from perdure.clients.amounts import time_in_words
-from perdure.clients.doing import Commands, doing, needs_somebody, spent
+from perdure.clients.cli.amounts import time_in_words
+from perdure.clients.cli.doing import Commands, doing, needs_somebody, spent
 from perdure.clients.events import Event
 from perdure.clients.node import Node
-from perdure.facts import CancelRequested, Fact, Key, TurnEnded, TurnStarted, WaitBegan, WaitEnded
-from perdure.ledger import Ledger
-from perdure.messages import AssistantMessage, ToolCall
-from perdure.reports import Outcome
-from perdure.state import Child, TurnState, Waiting
-from perdure.tasks import Task
-from perdure.wire import ModelAnswer, TurnRequest
+from perdure.turn.facts import (
+    CancelRequested,
+    Fact,
+    Key,
+    TurnEnded,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.turn.ledger import Ledger
+from perdure.turn.state import Child, TurnState, Waiting
+from perdure.turn.wire import TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import Spending
+from perdure.values.messages import AssistantMessage, ToolCall
+from perdure.values.reports import Outcome
+from perdure.values.tasks import Task
 
-ASKED = ModelAnswer(message=AssistantMessage(parts=(ToolCall(id="1", name="search"), ToolCall(id="2", name="fetch"))))
-CHILD = Child(Key(1, 1, child=1), "page/writer-1", TurnRequest(agent="writer", task=Task(content="Write.")), Spending())
+ASKED = ModelAnswer(
+    message=AssistantMessage(
+        parts=(ToolCall(id="1", name="search"), ToolCall(id="2", name="fetch"))
+    )
+)
+CHILD = Child(
+    Key(1, 1, child=1),
+    "page/writer-1",
+    TurnRequest(agent="writer", task=Task(content="Write.")),
+    Spending(),
+)
 
 
 @pytest.mark.parametrize(
@@ -31,15 +49,36 @@ CHILD = Child(Key(1, 1, child=1), "page/writer-1", TurnRequest(agent="writer", t
     [
         (TurnState(), "waits for a worker"),
         (TurnState(in_flight=dict.fromkeys([Key(0)])), "agent  looks the agent up"),
-        (TurnState(in_flight=dict.fromkeys([Key(2)]), calling=((Key(2), "openai:gpt"),)), "step-2  asks openai:gpt"),
-        (TurnState(in_flight=dict.fromkeys([Key(2)])), "step-2  asks the model"),
-        (TurnState(in_flight=dict.fromkeys([Key(1, 2)]), answer=ASKED, calls=ASKED.message.calls, results=(None, None)), "step-1.call-2  runs fetch"),
         (
-            TurnState(in_flight=dict.fromkeys([Key(1, 1), Key(1, 2)]), answer=ASKED, calls=ASKED.message.calls, results=(None, None)),
+            TurnState(in_flight=dict.fromkeys([Key(2)]), calling=((Key(2), "openai:gpt"),)),
+            "step-2  asks openai:gpt",
+        ),
+        (TurnState(in_flight=dict.fromkeys([Key(2)])), "step-2  asks the model"),
+        (
+            TurnState(
+                in_flight=dict.fromkeys([Key(1, 2)]),
+                answer=ASKED,
+                calls=ASKED.message.calls,
+                results=(None, None),
+            ),
+            "step-1.call-2  runs fetch",
+        ),
+        (
+            TurnState(
+                in_flight=dict.fromkeys([Key(1, 1), Key(1, 2)]),
+                answer=ASKED,
+                calls=ASKED.message.calls,
+                results=(None, None),
+            ),
             "step-1.call-1  runs search, runs fetch",
         ),
         (
-            TurnState(in_flight=dict.fromkeys([Key(1, 1, is_policy=True)]), answer=ASKED, calls=ASKED.message.calls, results=(None, None)),
+            TurnState(
+                in_flight=dict.fromkeys([Key(1, 1, is_policy=True)]),
+                answer=ASKED,
+                calls=ASKED.message.calls,
+                results=(None, None),
+            ),
             "step-1.call-1.policy  asks the policy about search",
         ),
         (TurnState(in_flight=dict.fromkeys([Key(0, 1, hook="before")])), "before-1  middleware"),
@@ -64,7 +103,9 @@ def test_time_stands_still_only_while_nothing_but_people_can_help() -> None:
     assert needs_somebody(TurnState(waiting=Waiting("budget", "spent")))
     assert not needs_somebody(TurnState(waiting=Waiting("retry", "slow down")))
     assert needs_somebody(TurnState(in_flight=dict.fromkeys([waits.key]), children=(waits,)))
-    assert not needs_somebody(TurnState(in_flight=dict.fromkeys([waits.key, works.key]), children=(waits, works)))
+    assert not needs_somebody(
+        TurnState(in_flight=dict.fromkeys([waits.key, works.key]), children=(waits, works))
+    )
 
 
 def test_what_is_spent_is_said_of_each_limit() -> None:
@@ -76,15 +117,27 @@ def test_what_is_spent_is_said_of_each_limit() -> None:
     assert spent(TurnState(ledger=Ledger(budget)), spending, timedelta(seconds=75)) == (
         "spent $0.02 of $0.5, 1280 of 5000 tokens, 1 of 3 tool calls, 1 min 15 s of 10 min"
     )
-    assert spent(TurnState(ledger=Ledger(Budget(time=timedelta(seconds=2)))), spending, timedelta(seconds=5)) == "spent 2 s of 2 s"
+    assert (
+        spent(
+            TurnState(ledger=Ledger(Budget(time=timedelta(seconds=2)))),
+            spending,
+            timedelta(seconds=5),
+        )
+        == "spent 2 s of 2 s"
+    )
 
 
 def test_commands_are_for_the_same_server_and_can_be_copied() -> None:
     """Quoted for a shell where an id needs it, and harmless in a terminal."""
-    paused = TurnState(waiting=Waiting("budget", "spent"), ledger=Ledger(Budget(usd="1", tool_calls=3)))
+    paused = TurnState(
+        waiting=Waiting("budget", "spent"), ledger=Ledger(Budget(usd="1", tool_calls=3))
+    )
 
     assert Commands().of("show", "ticket 1") == "perdure show 'ticket 1'"
-    assert Commands("temporal:7233").that_help("t", TurnState(waiting=Waiting("approval", "ask"))) == "perdure approvals t --address temporal:7233"
+    assert (
+        Commands("temporal:7233").that_help("t", TurnState(waiting=Waiting("approval", "ask")))
+        == "perdure approvals t --address temporal:7233"
+    )
     assert Commands().that_help("t", paused) == "perdure add-budget t --usd AMOUNT --tool-calls N"
     assert Commands().of("show", "\x1b[2J") == "perdure show '\\u001b[2J'"
 

@@ -1,4 +1,6 @@
-"""When the records of a turn are written: once the server has taken the workflow task that closes it."""
+"""When the records of a turn are written: once the server has taken the workflow task that closes
+it.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +18,14 @@ from temporalio.bridge.proto.workflow_commands.workflow_commands_pb2 import (
     QueryResult,
     WorkflowCommand,
 )
-from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import Success, WorkflowActivationCompletion
+from temporalio.bridge.proto.workflow_completion.workflow_completion_pb2 import (
+    Success,
+    WorkflowActivationCompletion,
+)
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
-from perdure.activities.signatures import TURN
-from perdure.activities.tracing import WRITE
+from perdure.temporal.names import TURN
+from perdure.temporal.trace_ids import WRITE
 from perdure.worker.ends import TakenTasks
 
 RESULT = WorkflowActivationJob(resolve_activity=ResolveActivity())
@@ -31,7 +36,9 @@ NOTHING: Any = None
 
 
 class Ending(WorkflowInstance):
-    """A workflow that writes its end and closes when its activity is over, and that answers queries."""
+    """A workflow that writes its end and closes when its activity is over, and that answers
+    queries.
+    """
 
     def __init__(self, det: WorkflowInstanceDetails) -> None:
         self._write = det.extern_functions[WRITE]
@@ -69,7 +76,9 @@ def written_after(*jobs: WorkflowActivationJob) -> list[int]:
     ends: list[str] = []
     info: Any = SimpleNamespace(workflow_type=TURN)
     functions = {"written": lambda: ends.append("ended")}
-    det = WorkflowInstanceDetails(NOTHING, NOTHING, (), NOTHING, info, 0, functions, False, (), None, NOTHING, None)
+    det = WorkflowInstanceDetails(
+        NOTHING, NOTHING, (), NOTHING, info, 0, functions, False, (), None, NOTHING, None
+    )
     turn, counts = TakenTasks(Runner()).create_instance(det), []
     for job in jobs:
         turn.activate(WorkflowActivation(jobs=[job]))
@@ -97,6 +106,8 @@ def dropped(reason: RemoveFromCache.EvictionReason.ValueType) -> WorkflowActivat
 def test_end_is_written_when_the_server_has_taken_it_also_where_a_query_came_with_its_task(
     reason: RemoveFromCache.EvictionReason.ValueType, times: int
 ) -> None:
-    """Answers to queries are sent with the commands of the activation before them, so they prove nothing."""
+    """Answers to queries are sent with the commands of the activation before them, so they prove
+    nothing.
+    """
     assert written_after(RESULT, QUERY, dropped(reason)) == [0, 0, times]
     assert written_after(RESULT, dropped(reason)) == [0, times]

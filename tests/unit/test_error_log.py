@@ -33,7 +33,9 @@ def log() -> None:
 
 
 @pytest.mark.accepts("O20", "G7")
-def test_traceback_is_logged_without_secrets_and_forges_no_line(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traceback_is_logged_without_secrets_and_forges_no_line(
+    out: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not by the words of the exception, whatever formatter writes the record."""
     monkeypatch.setenv("SHOP_API_KEY", SECRET)
     log()

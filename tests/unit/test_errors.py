@@ -57,7 +57,10 @@ each = pytest.mark.parametrize("cls", EVERY, ids=[cls.__name__ for cls in EVERY]
 
 @pytest.mark.accepts("U5")
 def test_codes_are_what_they_were_released_as() -> None:
-    """A code is a promise: callers in other languages and stored histories hold them. Add to the table, change nothing in it."""
+    """A code is a promise: callers in other languages and stored histories hold them.
+
+    Add to the table, change nothing in it.
+    """
     assert {cls.__name__: cls.code for cls in EVERY} == CODES
     assert len(set(CODES.values())) == len(CODES)
 
@@ -73,8 +76,15 @@ def test_code_is_upper_snake_and_of_the_class_itself(cls: type[PerdureError]) ->
 @pytest.mark.accepts("U5")
 @each
 def test_default_severity_is_the_designed_one(cls: type[PerdureError]) -> None:
-    """Fatal: somebody must fix the set-up. Warn and info: the caller decided it. Everything else is an error."""
-    designed = {**dict.fromkeys(FATAL, Severity.FATAL), **dict.fromkeys(WARN, Severity.WARN), **dict.fromkeys(INFO, Severity.INFO)}
+    """Fatal: somebody must fix the set-up.
+
+    Warn and info: the caller decided it. Everything else is an error.
+    """
+    designed = {
+        **dict.fromkeys(FATAL, Severity.FATAL),
+        **dict.fromkeys(WARN, Severity.WARN),
+        **dict.fromkeys(INFO, Severity.INFO),
+    }
 
     assert cls().severity == designed.get(cls.code, Severity.ERROR)
 
@@ -100,7 +110,9 @@ def test_error_without_a_message_says_its_docstring(cls: type[PerdureError]) -> 
 @pytest.mark.accepts("U5")
 @each
 def test_dict_has_no_stack_trace(cls: type[PerdureError]) -> None:
-    """Of an error that was raised, with a cause that was raised: code, severity, message, context and cause, and nothing of the code."""
+    """Of an error that was raised, with a cause that was raised: code, severity, message, context
+    and cause, and nothing of the code.
+    """
     with pytest.raises(PerdureError) as caught:
         _raise_from_cause(cls)
 
@@ -110,7 +122,13 @@ def test_dict_has_no_stack_trace(cls: type[PerdureError]) -> None:
         "severity": cls.default_severity.value,
         "message": "what happened",
         "context": {"retry_after_s": 1.5},
-        "cause": {"code": "LLM_AUTH", "severity": "fatal", "message": "the key is wrong", "context": {}, "cause": None},
+        "cause": {
+            "code": "LLM_AUTH",
+            "severity": "fatal",
+            "message": "the key is wrong",
+            "context": {},
+            "cause": None,
+        },
     }
 
 
@@ -136,7 +154,9 @@ def test_only_errors_that_may_pass_are_transient() -> None:
 
 def test_errors_of_the_model_are_under_one_class() -> None:
     """`except LLMError` catches what a provider does, and nothing else."""
-    assert {cls.code for cls in errors.tree(errors.LLMError)} == {code for code in CODES.values() if code.startswith("LLM_")} | {
+    assert {cls.code for cls in errors.tree(errors.LLMError)} == {
+        code for code in CODES.values() if code.startswith("LLM_")
+    } | {
         "UNKNOWN_PRICE",
         "MODEL_CHAIN_EXHAUSTED",
     }
@@ -165,7 +185,11 @@ def test_cause_that_is_not_ours_is_left_out() -> None:
 
 
 @pytest.mark.accepts("U5", "Y9")
-@pytest.mark.parametrize("text", ["x" * 3_000_000, "ü" * 100_000, "\ud800" * 10_000], ids=["long", "long in bytes", "surrogates"])
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 3_000_000, "ü" * 100_000, "\ud800" * 10_000],
+    ids=["long", "long in bytes", "surrogates"],
+)
 def test_message_is_bounded_and_can_be_stored(text: str) -> None:
     """4 KiB of UTF-8, whatever was quoted in it."""
     message = PerdureError(text).message
@@ -176,7 +200,12 @@ def test_message_is_bounded_and_can_be_stored(text: str) -> None:
 @pytest.mark.accepts("U5", "Y9")
 @pytest.mark.parametrize(
     "context",
-    [{"body": "x" * 3_000_000}, {"a": {"b": ["x" * 3_000_000]}}, {"body": "\ud800"}, {"n": float("nan")}],
+    [
+        {"body": "x" * 3_000_000},
+        {"a": {"b": ["x" * 3_000_000]}},
+        {"body": "\ud800"},
+        {"n": float("nan")},
+    ],
     ids=["long", "long inside", "surrogate", "nan"],
 )
 def test_context_is_bounded_and_can_be_stored(context: dict[str, Any]) -> None:

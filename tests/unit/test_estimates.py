@@ -1,4 +1,6 @@
-"""The estimate of a request's tokens: near to what providers count, for the recorded exchanges of both APIs, and nearer once they have counted."""
+"""The estimate of a request's tokens: near to what providers count, for the recorded exchanges of
+both APIs, and nearer once they have counted.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage, limits, reservations
-from perdure.estimates import MEDIA_TOKENS, MESSAGE_TOKENS, Estimate, tokens
+from perdure import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    limits,
+)
+from perdure.turn import reservations
+from perdure.turn.token_estimate import MEDIA_TOKENS, MESSAGE_TOKENS, Estimate, tokens
 
 from ..clerk import in_its_own_time
 from ..exchanges import Exchange, exchanges
@@ -22,10 +36,35 @@ SKIP = "PERDURE_RECORDINGS is not set to the absolute path of a folder with reco
     [
         (UserMessage.of("x" * 300), 100),
         (UserMessage.of("ä" * 300), 200),
-        (UserMessage(parts=(Text(text="x" * 30), Media(media_type="image/png", data="x" * 90_000))), 10 + MEDIA_TOKENS),
-        (AssistantMessage(parts=(Thinking(text="x" * 30, signature="s" * 60, redacted="r" * 9), Text(text="x" * 9))), 33 + 3),
-        (AssistantMessage(parts=(ToolCall(id="an id that is not counted", name="add", arguments='{"a": 1}'),)), 3),
-        (ToolMessage(results=tuple(ToolResult(call_id="c", name="add", content="x" * 60) for _ in range(2))), 40),
+        (
+            UserMessage(
+                parts=(Text(text="x" * 30), Media(media_type="image/png", data="x" * 90_000))
+            ),
+            10 + MEDIA_TOKENS,
+        ),
+        (
+            AssistantMessage(
+                parts=(
+                    Thinking(text="x" * 30, signature="s" * 60, redacted="r" * 9),
+                    Text(text="x" * 9),
+                )
+            ),
+            33 + 3,
+        ),
+        (
+            AssistantMessage(
+                parts=(ToolCall(id="an id that is not counted", name="add", arguments='{"a": 1}'),)
+            ),
+            3,
+        ),
+        (
+            ToolMessage(
+                results=tuple(
+                    ToolResult(call_id="c", name="add", content="x" * 60) for _ in range(2)
+                )
+            ),
+            40,
+        ),
     ],
     ids=["text", "bytes, not letters", "image", "thinking", "call", "results"],
 )
@@ -67,7 +106,9 @@ def test_what_a_provider_counted_goes_before_the_estimate(told: int, then: int, 
 
 
 def test_report_of_a_request_that_was_cut_is_compared_with_what_was_sent() -> None:
-    """300 of 1,000 tokens were left out, and the provider counted 1,400: twice as many as there were."""
+    """300 of 1,000 tokens were left out, and the provider counted 1,400: twice as many as there
+    were.
+    """
     estimate = Estimate(messages=1_000).counted(1_400, saved=300)
 
     assert (estimate.tokens(300), estimate.tokens(500), estimate.tokens()) == (1_400, 1_000, 2_000)
@@ -75,10 +116,15 @@ def test_report_of_a_request_that_was_cut_is_compared_with_what_was_sent() -> No
 
 @in_its_own_time
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7), st.integers(0, 10**6))
-def test_estimate_is_never_negative_and_less_is_sent_the_more_is_left_out(base: int, messages: int, told: int, saved: int) -> None:
+def test_estimate_is_never_negative_and_less_is_sent_the_more_is_left_out(
+    base: int, messages: int, told: int, saved: int
+) -> None:
     """Whatever a provider says it has counted."""
     estimate = Estimate(base=base, messages=messages).counted(told, saved // 2)
-    amounts = [estimate.tokens(less) for less in sorted({0, min(saved, messages) // 3, min(saved, messages), messages})]
+    amounts = [
+        estimate.tokens(less)
+        for less in sorted({0, min(saved, messages) // 3, min(saved, messages), messages})
+    ]
 
     assert amounts == sorted(amounts, reverse=True)
     assert amounts[-1] >= 0
@@ -100,8 +146,15 @@ MOST = 1 / limits.WINDOW_SHARE
 
 @pytest.mark.skipif(not RECORDED, reason=SKIP)
 def test_providers_count_no_more_in_long_requests_than_a_window_has_room_for() -> None:
-    """Nor fewer than two fifths. Most recorded requests are too short to tell: they are what a provider adds to each."""
-    counted = {one.name: one.usage.input_tokens / estimate_of(one).tokens() for one in RECORDED if one.usage.input_tokens >= 1_000}
+    """Nor fewer than two fifths.
+
+    Most recorded requests are too short to tell: they are what a provider adds to each.
+    """
+    counted = {
+        one.name: one.usage.input_tokens / estimate_of(one).tokens()
+        for one in RECORDED
+        if one.usage.input_tokens >= 1_000
+    }
 
     assert {name: rate for name, rate in counted.items() if not 0.4 <= rate <= MOST} == {}
     assert len(counted) >= 5

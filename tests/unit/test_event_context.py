@@ -9,21 +9,35 @@ import pytest
 from hypothesis import given, settings
 
 from perdure import Outcome
-from perdure.approvals import Decision
-from perdure.budgets import Budget
+from perdure.agents.definitions import Stage
 from perdure.clients.event_context import EventContext
-from perdure.definitions import Stage
-from perdure.facts import AgentResolved, Decided, Fact, HookEnded, Key, ModelAnswered, Scheduled, ToolReturned, TurnEnded, TurnStarted
-from perdure.fold import apply
-from perdure.messages import AssistantMessage, Text, ToolCall
-from perdure.state import TurnState
-from perdure.tasks import Task
-from perdure.wire import ModelAnswer, ToolOutput, TurnRequest
+from perdure.turn.facts import (
+    AgentResolved,
+    Decided,
+    Fact,
+    HookEnded,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ToolOutput, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import Decision
+from perdure.values.budgets import Budget
+from perdure.values.messages import AssistantMessage, Text, ToolCall
+from perdure.values.tasks import Task
 
 from ..thorough import examples
 from .test_fold import AGENT, Played, continued_turns, every_turn
 
-GUARDED = AGENT.model_copy(update={"middleware": (Stage(name="guard", has_before=False, has_after=True),)})
+GUARDED = AGENT.model_copy(
+    update={"middleware": (Stage(name="guard", has_before=False, has_after=True),)}
+)
 PASSED = (HookEnded(Key(0, 1, hook="after")), TurnEnded(Outcome.COMPLETED))
 REFUSED = (TurnEnded(Outcome.FAILED),)
 
@@ -33,7 +47,11 @@ def by_fold(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]
     state = TurnState()
     for fact in facts:
         before, state = state, apply(state, fact)
-        text = state.output if isinstance(fact, TurnEnded) or (isinstance(fact, ModelAnswered) and state.answer) else ""
+        text = (
+            state.output
+            if isinstance(fact, TurnEnded) or (isinstance(fact, ModelAnswered) and state.answer)
+            else ""
+        )
         yield calls_of(before, state, fact), text
 
 
@@ -43,7 +61,11 @@ def calls_of(before: TurnState, after: TurnState, fact: Fact) -> tuple[ToolCall,
     if isinstance(fact, Decided):
         return tuple(call for call in before.calls if call.id == fact.decision.call_id)
     key = getattr(fact, "key", Key(0))
-    past = [step.message.calls for step in before.steps[key.step - 1 : key.step]] if key.call and not key.hook else [()]
+    past = (
+        [step.message.calls for step in before.steps[key.step - 1 : key.step]]
+        if key.call and not key.hook
+        else [()]
+    )
     return (past[0] if past else before.calls)[key.call - 1 : key.call] if key.call else ()
 
 
@@ -57,16 +79,28 @@ def by_context(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], st
 @settings(every_turn, max_examples=examples(30))
 @given(continued_turns())
 def test_calls_and_text_are_those_of_the_fold(played: Played) -> None:
-    """In every turn, also one that goes on from another, without middleware and with one that lets the answer pass or does not."""
-    resolved = tuple(replace(fact, agent=GUARDED) if isinstance(fact, AgentResolved) else fact for fact in played.facts)
-    for facts in (played.facts, (*played.facts, *REFUSED), (*resolved, *PASSED), (*resolved, *REFUSED)):
+    """In every turn, also one that goes on from another, without middleware and with one that lets
+    the answer pass or does not.
+    """
+    resolved = tuple(
+        replace(fact, agent=GUARDED) if isinstance(fact, AgentResolved) else fact
+        for fact in played.facts
+    )
+    for facts in (
+        played.facts,
+        (*played.facts, *REFUSED),
+        (*resolved, *PASSED),
+        (*resolved, *REFUSED),
+    ):
         assert list(by_context(facts)) == list(by_fold(facts))
 
 
 @pytest.mark.parametrize("late", [True, False])
 def test_answer_that_was_given_up_has_no_text_and_a_late_result_has_its_call(late: bool) -> None:
     """The last answer is asked for while a tool runs, and while the model is asked."""
-    asked = AssistantMessage(parts=(Text(text="I look."), ToolCall(id="", name="look"), ToolCall(id="", name="write")))
+    asked = AssistantMessage(
+        parts=(Text(text="I look."), ToolCall(id="", name="look"), ToolCall(id="", name="write"))
+    )
     request = TurnRequest(agent="any", task=Task(content="go"), budget=Budget(tokens=10**6))
     facts: list[Fact] = [TurnStarted(request), Scheduled(Key(0)), AgentResolved(Key(0), AGENT)]
     facts += [
@@ -77,10 +111,21 @@ def test_answer_that_was_given_up_has_no_text_and_a_late_result_has_its_call(lat
     ]
     facts += [Scheduled(Key(2, is_last=True)), ToolReturned(Key(1, 2), ToolOutput(content="late"))]
     facts += [ModelAnswered(Key(1, attempt=2), ModelAnswer(message=asked))] if late else []
-    facts += [ModelAnswered(Key(2, is_last=True), ModelAnswer(message=AssistantMessage(parts=(Text(text="bye"),)))), *REFUSED]
+    facts += [
+        ModelAnswered(
+            Key(2, is_last=True), ModelAnswer(message=AssistantMessage(parts=(Text(text="bye"),)))
+        ),
+        *REFUSED,
+    ]
 
     told = list(by_context(facts))
 
     assert told == list(by_fold(facts))
-    assert [[call.id for call in calls] for calls, _ in told[4:9]] == [["call_1_1", "call_1_2"], ["call_1_2"], ["call_1_1"], [], ["call_1_2"]]
+    assert [[call.id for call in calls] for calls, _ in told[4:9]] == [
+        ["call_1_1", "call_1_2"],
+        ["call_1_2"],
+        ["call_1_1"],
+        [],
+        ["call_1_2"],
+    ]
     assert told[-1][1] == "bye"

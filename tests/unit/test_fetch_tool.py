@@ -1,4 +1,7 @@
-"""The tool that reads the web: what it refuses, and what it sends. Servers are on loopback, which a test opens; resolvers are the tests' own."""
+"""The tool that reads the web: what it refuses, and what it sends.
+
+Servers are on loopback, which a test opens; resolvers are the tests' own.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ from perdure import errors
 from perdure.activities.toolboxes import pages
 from perdure.activities.toolboxes.addresses import may_connect
 from perdure.activities.toolboxes.fetch import Page
+from perdure.agents.tools import Toolbox, as_tools, encode
 from perdure.toolboxes import fetch
-from perdure.tools import Toolbox, as_tools, encode
 from tests.loopback import raw_server
 
 Headers = dict[str, str]
@@ -69,13 +72,19 @@ async def unknown(host: str, port: int) -> Sequence[str]:
 
 
 @contextlib.contextmanager
-def serving(address: str = "127.0.0.1", port: int = 0, wrap: Callable[[socket.socket], socket.socket] | None = None) -> Iterator[Site]:
+def serving(
+    address: str = "127.0.0.1",
+    port: int = 0,
+    wrap: Callable[[socket.socket], socket.socket] | None = None,
+) -> Iterator[Site]:
     """A site on a loopback address."""
     site = Site()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            site.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+            site.requests.append(
+                (self.path, {name.lower(): value for name, value in self.headers.items()})
+            )
             status, headers, body = site.answers.get(self.path, (404, TEXT, b"nothing here"))
             self.send_response(status)
             for name, value in headers.items():
@@ -136,11 +145,13 @@ def test_tool_reads_only_and_may_wait_for_approval() -> None:
     """It is safe to repeat; a person can be asked all the same."""
     tools = [as_tools(fetch(requires_approval=wanted).tools)[0] for wanted in (False, True)]
 
-    assert [(item.name, item.read_only, item.is_async, item.requires_approval) for item in tools] == [
-        ("fetch", True, True, False),
-        ("fetch", True, True, True),
-    ]
-    assert all(item.description and "offset" in item.arguments.schema["properties"] for item in tools)  # type: ignore[operator]  # JSON
+    assert [
+        (item.name, item.read_only, item.is_async, item.requires_approval) for item in tools
+    ] == [("fetch", True, True, False), ("fetch", True, True, True)]
+    assert all(
+        item.description and "offset" in item.arguments.schema["properties"]  # type: ignore[operator]  # JSON
+        for item in tools
+    )
 
 
 INSIDE = {
@@ -222,7 +233,9 @@ NOT_URLS = {
 @pytest.mark.accepts("G6")
 @pytest.mark.parametrize("url", INSIDE.values(), ids=INSIDE)
 async def test_address_inside_is_refused(url: str) -> None:
-    """The machine, its network and its cloud, in every form of an address; nothing is resolved for it."""
+    """The machine, its network and its cloud, in every form of an address; nothing is resolved for
+    it.
+    """
     names = Names(["93.184.216.34"])
 
     assert "is not on the public internet" in await refusal(fetch(resolver=names), url)
@@ -236,7 +249,9 @@ async def test_name_of_an_address_inside_is_refused(url: str) -> None:
     address = url.removeprefix("http://").partition("/")[0].strip("[]").removesuffix(":80")
     reason = await refusal(fetch(resolver=Names([address])), "http://intranet.test/")
 
-    assert reason == "'intranet.test' is not on the public internet, or not only there; it is not read"
+    assert (
+        reason == "'intranet.test' is not on the public internet, or not only there; it is not read"
+    )
 
 
 @pytest.mark.accepts("G6")
@@ -260,18 +275,36 @@ async def test_what_is_no_plain_url_of_the_web_is_refused(url: str, reason: str)
 
 async def test_name_with_one_address_inside_is_refused_whole(site: Site) -> None:
     """Otherwise the next attempt would be the one that gets in."""
-    assert "or not only there" in await refusal(opened(site, resolver=Names(["127.0.0.1", "10.0.0.1"])), site.url("/", "both.test"))
-    assert "or not only there" in await refusal(opened(site, resolver=Names([])), site.url("/", "none.test"))
+    assert "or not only there" in await refusal(
+        opened(site, resolver=Names(["127.0.0.1", "10.0.0.1"])), site.url("/", "both.test")
+    )
+    assert "or not only there" in await refusal(
+        opened(site, resolver=Names([])), site.url("/", "none.test")
+    )
     assert site.requests == []
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "172.32.0.1", "100.128.0.1", "11.0.0.1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "8.8.8.8",
+        "2606:4700::1111",
+        "::ffff:8.8.8.8",
+        "64:ff9b::808:808",
+        "172.32.0.1",
+        "100.128.0.1",
+        "11.0.0.1",
+    ],
+)
 def test_public_address_is_not_refused(address: str) -> None:
     """Also through NAT64, the only way out of a network without IPv4."""
     assert may_connect(address)
 
 
-@pytest.mark.parametrize("address", ["", "example.com", "2130706433", "127.1", "fe80::1%eth0", "2606:4700::1111%1", "8.8.8.8 "])
+@pytest.mark.parametrize(
+    "address",
+    ["", "example.com", "2130706433", "127.1", "fe80::1%eth0", "2606:4700::1111%1", "8.8.8.8 "],
+)
 def test_what_a_resolver_says_must_be_an_address(address: str) -> None:
     """A name would be resolved once more."""
     assert not may_connect(address)
@@ -279,8 +312,12 @@ def test_what_a_resolver_says_must_be_an_address(address: str) -> None:
 
 @pytest.mark.accepts("G6")
 @LINUX
-async def test_name_that_means_something_else_later_is_connected_to_as_it_was_checked(site: Site) -> None:
-    """DNS rebinding: the name is asked for once, and that address is the one that is connected to; asked again, it leads inside and is refused."""
+async def test_name_that_means_something_else_later_is_connected_to_as_it_was_checked(
+    site: Site,
+) -> None:
+    """DNS rebinding: the name is asked for once, and that address is the one that is connected to;
+    asked again, it leads inside and is refused.
+    """
     site.answers["/"] = (200, TEXT, b"outside")
     with serving("127.0.0.2", site.port) as inside:
         inside.answers["/"] = (200, TEXT, b"inside")
@@ -294,15 +331,28 @@ async def test_name_that_means_something_else_later_is_connected_to_as_it_was_ch
     assert names.asked == [("rebinds.test", site.port)] * 2
 
 
-async def test_host_is_named_to_the_server_and_nothing_else_is(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The address is connected to, the name stands in `Host`; no credentials of a .netrc and no proxy of the environment."""
+async def test_host_is_named_to_the_server_and_nothing_else_is(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The address is connected to, the name stands in `Host`; no credentials of a .netrc and no
+    proxy of the environment.
+    """
     (tmp_path / ".netrc").write_text("default login ann password swordfish")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    ):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     site.answers["/a?b=c"] = (200, TEXT, b"hello")
-    page = await get(opened(site, resolver=Names(["127.0.0.1"])), site.url("/a?b=c#part", "shop.test"))
+    page = await get(
+        opened(site, resolver=Names(["127.0.0.1"])), site.url("/a?b=c#part", "shop.test")
+    )
 
     assert page == Page(url=site.url("/a?b=c#part", "shop.test"), status=200, text="hello")
     (request,) = site.requests
@@ -317,7 +367,21 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLConte
     openssl = shutil.which("openssl") or pytest.skip("there is no openssl to make a certificate")
     key, made = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subject = ["-subj", "/CN=shop.test", "-addext", "subjectAltName=DNS:shop.test"]
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, "-keyout", str(key), "-out", str(made)]
+    command = [
+        openssl,
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        *subject,
+        "-keyout",
+        str(key),
+        "-out",
+        str(made),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -325,7 +389,9 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLConte
     return context
 
 
-async def test_tls_is_for_the_name_though_the_address_is_connected_to(certificate: ssl.SSLContext) -> None:
+async def test_tls_is_for_the_name_though_the_address_is_connected_to(
+    certificate: ssl.SSLContext,
+) -> None:
     """The server is told the name, and its certificate has to be for that name."""
     told = list[str | None]()
     certificate.sni_callback = lambda _, name, __: told.append(name)
@@ -346,12 +412,18 @@ async def test_next_address_is_tried_where_no_connection_is_made(site: Site) -> 
     box = opened(site, resolver=Names(["127.0.0.3", "127.0.0.1"]), allow_networks=["127.0.0.0/8"])
 
     assert (await get(box, site.url("/", "two.test"))).text == "hello"
-    assert "cannot be reached" in await refusal(opened(site, resolver=Names(["127.0.0.3"]), allow_networks=["127.0.0.0/8"]), site.url("/", "x.test"))
+    assert "cannot be reached" in await refusal(
+        opened(site, resolver=Names(["127.0.0.3"]), allow_networks=["127.0.0.0/8"]),
+        site.url("/", "x.test"),
+    )
 
 
 async def test_host_that_is_not_known_is_an_error_result() -> None:
     """With the name and no more."""
-    assert await refusal(fetch(resolver=unknown), "http://nobody.test/") == "the host 'nobody.test' is not known"
+    assert (
+        await refusal(fetch(resolver=unknown), "http://nobody.test/")
+        == "the host 'nobody.test' is not known"
+    )
 
 
 # Hosts
@@ -380,7 +452,9 @@ async def test_only_hosts_of_the_list_are_read(site: Site, host: str, is_allowed
     if is_allowed:
         assert (await get(box, site.url("/", host))).text == "hello"
     else:
-        assert "is not allowed; allowed: *.wiki.test, docs.test" in await refusal(box, site.url("/", host))
+        assert "is not allowed; allowed: *.wiki.test, docs.test" in await refusal(
+            box, site.url("/", host)
+        )
         assert names.asked == []
 
 
@@ -410,9 +484,18 @@ def test_setting_that_cannot_work_is_said_at_once(options: dict[str, Any]) -> No
 
 @pytest.mark.accepts("G5")
 async def test_redirect_is_followed_without_cookies(site: Site) -> None:
-    """Relative ones and such to another host; what the first one wanted to have kept is not sent to it, nor to the other."""
+    """Relative ones and such to another host; what the first one wanted to have kept is not sent to
+    it, nor to the other.
+    """
     site.answers["/"] = (302, {"location": "two", "set-cookie": "session=planted"}, b"")
-    site.answers["/two"] = (308, {"location": site.url("/three", "other.test"), "set-cookie": "session=planted; Domain=test"}, b"")
+    site.answers["/two"] = (
+        308,
+        {
+            "location": site.url("/three", "other.test"),
+            "set-cookie": "session=planted; Domain=test",
+        },
+        b"",
+    )
     site.answers["/three"] = (200, TEXT, b"here")
     names = Names(["127.0.0.1"])
     page = await get(opened(site, resolver=names), site.url("/", "one.test"))
@@ -439,7 +522,9 @@ async def test_redirect_is_followed_without_cookies(site: Site) -> None:
         ("http://a b/", "no"),
     ],
 )
-async def test_redirect_to_what_would_be_refused_is_refused(site: Site, location: str, reason: str) -> None:
+async def test_redirect_to_what_would_be_refused_is_refused(
+    site: Site, location: str, reason: str
+) -> None:
     """Each stop is checked as if it had been asked for."""
     site.answers["/"] = (301, {"location": location}, b"")
     box = opened(site, resolver=Names(["127.0.0.1"], ["127.0.0.2"]))
@@ -483,13 +568,19 @@ async def test_circle_of_redirects_ends(site: Site) -> None:
         ({}, b"<p>no <b>type</b>", "no type"),
         (HTML, b"<title>Shop</title><h1>Tea</h1><p>3 &euro;", "# Tea\n\n3 €"),
         ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"packed"), "packed"),
-        ({**TEXT, "content-encoding": "gzip"}, b"".join(map(gzip.compress, (b"one ", b"", b"two ", b"three"))), "one two three"),
+        (
+            {**TEXT, "content-encoding": "gzip"},
+            b"".join(map(gzip.compress, (b"one ", b"", b"two ", b"three"))),
+            "one two three",
+        ),
         ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"packed") + bytes(20), "packed"),
         ({**TEXT, "content-encoding": "identity"}, b"plain", "plain"),
     ],
     ids=range(16),  # gzip writes the time into a body
 )
-async def test_text_is_read_as_it_is_meant(site: Site, headers: Headers, body: bytes, text: str) -> None:
+async def test_text_is_read_as_it_is_meant(
+    site: Site, headers: Headers, body: bytes, text: str
+) -> None:
     """The named encoding, if it is one of texts; HTML as a person reads it."""
     site.answers["/"] = (200, headers, body)
 
@@ -506,13 +597,27 @@ async def test_text_is_read_as_it_is_meant(site: Site, headers: Headers, body: b
         ({**TEXT, "content-encoding": "gzip, gzip"}, b"x", "content encoding 'gzip, gzip'"),
         ({**TEXT, "content-encoding": "gzip"}, b"no gzip", "the reply cannot be read"),
         (TEXT, b"x" * 100_001, "longer than 100000 bytes"),
-        ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"x" * 50_000_000), "longer than 100000 bytes"),
-        ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"x" * 60_000) * 2, "longer than 100000 bytes"),
-        ({**TEXT, "content-encoding": "gzip"}, gzip.compress(b"") * 20_000, "longer than 100000 bytes"),
+        (
+            {**TEXT, "content-encoding": "gzip"},
+            gzip.compress(b"x" * 50_000_000),
+            "longer than 100000 bytes",
+        ),
+        (
+            {**TEXT, "content-encoding": "gzip"},
+            gzip.compress(b"x" * 60_000) * 2,
+            "longer than 100000 bytes",
+        ),
+        (
+            {**TEXT, "content-encoding": "gzip"},
+            gzip.compress(b"") * 20_000,
+            "longer than 100000 bytes",
+        ),
     ],
     ids=range(10),
 )
-async def test_what_is_no_text_or_too_long_is_refused(site: Site, headers: Headers, body: bytes, reason: str) -> None:
+async def test_what_is_no_text_or_too_long_is_refused(
+    site: Site, headers: Headers, body: bytes, reason: str
+) -> None:
     """The limit counts what comes out of the decompression."""
     site.answers["/"] = (200, headers, body)
 
@@ -521,7 +626,11 @@ async def test_what_is_no_text_or_too_long_is_refused(site: Site, headers: Heade
 
 async def test_bomb_is_not_unpacked(site: Site) -> None:
     """A body of 1 MB that would be 200 MB takes the memory of its limit."""
-    site.answers["/"] = (200, {**TEXT, "content-encoding": "gzip"}, gzip.compress(bytes(200_000_000), 1))
+    site.answers["/"] = (
+        200,
+        {**TEXT, "content-encoding": "gzip"},
+        gzip.compress(bytes(200_000_000), 1),
+    )
     tracemalloc.start()
     try:
         reason = await refusal(opened(site), site.url("/"))
@@ -535,7 +644,9 @@ async def test_bomb_is_not_unpacked(site: Site) -> None:
 
 async def test_error_status_is_told_with_its_page(site: Site) -> None:
     """A model can read what a server says to it."""
-    assert await get(opened(site), site.url("/gone")) == Page(url=site.url("/gone"), status=404, text="nothing here")
+    assert await get(opened(site), site.url("/gone")) == Page(
+        url=site.url("/gone"), status=404, text="nothing here"
+    )
 
 
 async def test_long_text_comes_in_parts_that_fit_together(site: Site) -> None:
@@ -568,7 +679,10 @@ async def test_server_that_never_ends_is_left_in_time(payload: bytes, then: byte
     with raw_server(payload, then=then or b"", every_s=0.05) if then else _silent() as address:
         port = int(address.rpartition(":")[2])
         began = time.monotonic()
-        reason = await refusal(fetch(allow_networks=[LOOPBACK], allow_ports=[port], timeout=timedelta(seconds=0.5)), address)
+        reason = await refusal(
+            fetch(allow_networks=[LOOPBACK], allow_ports=[port], timeout=timedelta(seconds=0.5)),
+            address,
+        )
 
     assert reason == f"{address!r} was not read within 0.5 s"
     assert time.monotonic() - began < 10
@@ -582,12 +696,19 @@ def _silent() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "payload", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\ncontent-type: text/plain\r\n\r\nabc", b"HTTP/1.1 200 OK\r\na b\r\n\r\n"]
+    "payload",
+    [
+        b"hello\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\ncontent-type: text/plain\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\na b\r\n\r\n",
+    ],
 )
 async def test_reply_that_breaks_off_or_is_no_http_is_an_error_result(payload: bytes) -> None:
     """In words of ours."""
     with raw_server(payload) as address:
-        reason = await refusal(fetch(allow_networks=[LOOPBACK], allow_ports=[int(address.rpartition(":")[2])]), address)
+        reason = await refusal(
+            fetch(allow_networks=[LOOPBACK], allow_ports=[int(address.rpartition(":")[2])]), address
+        )
 
     assert reason == f"{address!r}: the connection broke, or the reply cannot be read"
 
@@ -605,7 +726,10 @@ def test_page_is_told_as_a_person_reads_it() -> None:
 
     assert pages.readable(page, "https://shop.test/list/") == pages.Readable(
         title="The & Shop",
-        text="## Tea\n\n- green\n- [black](https://shop.test/black?a=1&b=2)\n\nWrite to us,\nor 1 < 2.\n\na  b\n  c",
+        text=(
+            "## Tea\n\n- green\n- [black](https://shop.test/black?a=1&b=2)\n\nWrite to us,\nor 1 <"
+            " 2.\n\na  b\n  c"
+        ),
     )
 
 
@@ -620,12 +744,20 @@ def test_page_is_told_as_a_person_reads_it() -> None:
         ("1 < 2 <> 3 </ 4 & 5 &lt; 6", "1 < 2 <> 3 </ 4 & 5 < 6"),
         ("<SCRIPT>no</p></SCRIPT >yes</scripty>", "yes"),
         ("<a title='a > b' href=/c>one</a>", "[one](https://shop.test/c)"),
-        ("<a href='data:text/html,x'>one</a> <a href='//other.test/'>two</a> <a href='http://[x/'>three</a>", "one [two](https://other.test/) three"),
+        (
+            (
+                "<a href='data:text/html,x'>one</a> <a href='//other.test/'>two</a> <a"
+                " href='http://[x/'>three</a>"
+            ),
+            "one [two](https://other.test/) three",
+        ),
         ("<table><tr><td>a<td>b<tr><td>c</table>", "a\nb\n\nc"),
     ],
 )
 def test_page_that_is_written_badly_is_read_as_a_browser_reads_it(page: str, text: str) -> None:
-    """Stray quotes, comments and tags without an end, letters that are no tags, links of other schemes."""
+    """Stray quotes, comments and tags without an end, letters that are no tags, links of other
+    schemes.
+    """
     assert pages.readable(page, "https://shop.test/").text == text
 
 
@@ -676,7 +808,12 @@ def test_hostile_page_is_read_promptly(piece: str) -> None:
     ids=["decimal", "hexadecimal", "zeros", "usual"],
 )
 def test_number_of_a_character_may_have_any_length(written: str, read: str) -> None:
-    """A number that is no character is the one that says so, as in a browser, in the text, the title and a link."""
-    page = pages.readable(f"<title>{written}</title><p>a{written}b</p><a href='/{written}'>c</a>", "https://shop.test/")
+    """A number that is no character is the one that says so, as in a browser, in the text, the
+    title and a link.
+    """
+    page = pages.readable(
+        f"<title>{written}</title><p>a{written}b</p><a href='/{written}'>c</a>",
+        "https://shop.test/",
+    )
 
     assert (page.title, page.text.split("\n")[0]) == (read, f"a{read}b")

@@ -12,8 +12,8 @@ import pytest
 
 from perdure import errors
 from perdure.activities.toolboxes.files import Written
+from perdure.agents.tools import as_tools, encode
 from perdure.toolboxes import files
-from perdure.tools import as_tools, encode
 
 
 @pytest.fixture
@@ -41,7 +41,11 @@ def refusal(root: Path, path: str, text: str = "new") -> str:
 
 def everything(folder: Path) -> dict[str, str]:
     """The files below a folder, hidden ones too."""
-    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def test_writing_is_only_there_when_asked_for_and_waits_for_approval(root: Path) -> None:
@@ -66,7 +70,9 @@ def test_folder_may_be_given_as_text_and_has_to_be_one(root: Path) -> None:
 
 
 def test_what_is_written_can_be_read(root: Path) -> None:
-    """A new file, with the folders on the way, and a whole old one; nothing else is left beside them."""
+    """A new file, with the folders on the way, and a whole old one; nothing else is left beside
+    them.
+    """
     made = run(root, "write_file", path="a/b/new.md", text="Gebühr\n")
     again = run(root, "write_file", path="shop.md", text="")
 
@@ -150,7 +156,9 @@ def test_link_is_not_written_through(root: Path, target: str) -> None:
 @pytest.mark.accepts("G6")
 @pytest.mark.parametrize("target", ["..", "/tmp", "guides"])
 def test_folder_that_is_a_link_is_not_walked_through(root: Path, target: str) -> None:
-    """Each part is opened from the one above it and no link is followed, so it does not matter when the link was put there."""
+    """Each part is opened from the one above it and no link is followed, so it does not matter when
+    the link was put there.
+    """
     (root / "up").symlink_to(target, target_is_directory=True)
     before = everything(root.parent)
 
@@ -160,7 +168,9 @@ def test_folder_that_is_a_link_is_not_walked_through(root: Path, target: str) ->
 
 @pytest.mark.accepts("G6")
 @pytest.mark.timeout(10)
-def test_what_is_no_regular_file_is_not_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_regular_file_is_not_replaced(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A FIFO is not opened, so nobody is waited for; a socket stays."""
     os.mkfifo(root / "pipe.md")
     monkeypatch.chdir(root)  # a socket's path may have about 100 characters
@@ -174,7 +184,10 @@ def test_what_is_no_regular_file_is_not_replaced(root: Path, monkeypatch: pytest
 
 def test_text_that_could_not_be_read_is_not_written(root: Path) -> None:
     """The same limits as for reading."""
-    assert refusal(root, "new.md", "é" * 500_001) == "the text is too large: it has 1000002 bytes, and the limit is 1000000"
+    assert (
+        refusal(root, "new.md", "é" * 500_001)
+        == "the text is too large: it has 1000002 bytes, and the limit is 1000000"
+    )
     assert refusal(root, "new.md", "a\0b") == "a text cannot hold a NUL character"
     assert run(root, "write_file", path="new.md", text="é" * 500_000).bytes == 1_000_000
 
@@ -184,19 +197,25 @@ def test_folder_that_cannot_be_written_is_an_error_result(root: Path) -> None:
     """In the words of the system, and nothing is left behind."""
     (root / "guides").chmod(0o500)
     try:
-        assert refusal(root, "guides/new.md") == "'guides/new.md' cannot be written: Permission denied"
+        assert (
+            refusal(root, "guides/new.md") == "'guides/new.md' cannot be written: Permission denied"
+        )
     finally:
         (root / "guides").chmod(0o700)
 
 
 def test_write_that_fails_leaves_nothing_behind(root: Path) -> None:
-    """The file beside its place is removed; here the disk is full for a process that may write 4 KB."""
+    """The file beside its place is removed; here the disk is full for a process that may write 4
+    KB.
+    """
     import resource
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        assert refusal(root, "shop.md", "x" * 10_000) == "'shop.md' cannot be written: File too large"
+        assert (
+            refusal(root, "shop.md", "x" * 10_000) == "'shop.md' cannot be written: File too large"
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert everything(root) == {"shop.md": "# Shop\n"}

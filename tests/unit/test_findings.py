@@ -8,7 +8,7 @@ import pytest
 
 from perdure import Agent, MCPServer, Tool, ToolContext, tool
 from perdure.activities.providers import OpenAIChat
-from perdure.tasks import TurnInfo
+from perdure.values.tasks import TurnInfo
 from perdure.worker import AgentWorker
 from perdure.worker.findings import Finding, found
 
@@ -34,7 +34,12 @@ def described(order, /) -> str:  # type: ignore[no-untyped-def]
     return str(order)
 
 
-STATED = Tool.from_schema(described, name="stated", description="Look.", parameters={"type": "object", "properties": {"order": {"type": "string"}}})
+STATED = Tool.from_schema(
+    described,
+    name="stated",
+    description="Look.",
+    parameters={"type": "object", "properties": {"order": {"type": "string"}}},
+)
 
 
 def writer(info: TurnInfo) -> Agent:
@@ -54,7 +59,9 @@ def problems(app: AgentWorker) -> list[str]:
 
 
 @pytest.mark.accepts("O24")
-def test_every_part_that_cannot_work_is_found_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_part_that_cannot_work_is_found_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Also where two agents have it."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     servers = [
@@ -63,31 +70,61 @@ def test_every_part_that_cannot_work_is_found_once(monkeypatch: pytest.MonkeyPat
         MCPServer.stdio("shell", ["sh"]),
     ]
     agents = [
-        Agent(name=name, model="main", tools=[refund, look, fine, STATED], toolboxes=servers, skills=[tmp_path / "nowhere"])
+        Agent(
+            name=name,
+            model="main",
+            tools=[refund, look, fine, STATED],
+            toolboxes=servers,
+            skills=[tmp_path / "nowhere"],
+        )
         for name in ("one", "two")
     ]
     app = AgentWorker([*agents, writer], models={"main": "openai:gpt-5-mini"})
     wrong = AgentWorker([Agent(name="lost", model="main")])
 
     assert problems(app) == [
-        "failed model openai:gpt-5-mini: the environment variable OPENAI_API_KEY is not set; the worker needs it",
-        "warning tool refund: its parameter order has no annotation, so a model may send any JSON for it",
+        (
+            "failed model openai:gpt-5-mini: the environment variable OPENAI_API_KEY is not set;"
+            " the worker needs it"
+        ),
+        (
+            "warning tool refund: its parameter order has no annotation, so a model may send any"
+            " JSON for it"
+        ),
         "warning tool look: it has no docstring, so a model knows no more of it than its name",
         "warning tool look: it uses ctx.deps, which is None, because this worker has no lifespan",
-        "failed MCP server docs: the environment variable NO_SUCH_VARIABLE is not set; the server needs it",
+        (
+            "failed MCP server docs: the environment variable NO_SUCH_VARIABLE is not set; the"
+            " server needs it"
+        ),
         "failed MCP server docs: there is no program 'no-such-program' on the PATH of this worker",
         "failed MCP server here: there is no program './no-such-program'",
         f"failed skills {tmp_path / 'nowhere'}: there is no folder {tmp_path / 'nowhere'}",
     ]
     assert Finding("agent writer", "skipped", "a factory makes it for each turn") in set(found(app))
-    assert problems(wrong) == ["failed agent lost: model 'main' has no provider before a colon and is no alias of this worker (aliases: none)"]
+    assert problems(wrong) == [
+        (
+            "failed agent lost: model 'main' has no provider before a colon and is no alias of this"
+            " worker (aliases: none)"
+        )
+    ]
 
 
 def test_worker_that_is_set_up_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that is there is enough; a base URL that is none is not."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    app = AgentWorker(Agent(name="one", model="openai:m", tools=[look.renamed("look_up"), fine]), lifespan=lifespan)
-    elsewhere = AgentWorker(Agent(name="one", model="own:m"), providers={"own": OpenAIChat(base_url="nowhere", name="own")})
+    app = AgentWorker(
+        Agent(name="one", model="openai:m", tools=[look.renamed("look_up"), fine]),
+        lifespan=lifespan,
+    )
+    elsewhere = AgentWorker(
+        Agent(name="one", model="own:m"),
+        providers={"own": OpenAIChat(base_url="nowhere", name="own")},
+    )
 
-    assert problems(app) == ["warning tool look_up: it has no docstring, so a model knows no more of it than its name"]
-    assert problems(elsewhere) == ["failed model own:m: own: the base URL is no valid http or https address"]
+    assert problems(app) == [
+        "warning tool look_up: it has no docstring, so a model knows no more of it than its name"
+    ]
+    assert problems(elsewhere) == [
+        "failed model own:m: own: the base URL is no valid http or https address"
+    ]

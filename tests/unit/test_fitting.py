@@ -9,9 +9,9 @@ import pytest
 
 from perdure import Tool
 from perdure.activities.fitting import held_back, refused
-from perdure.mcp_servers import MCPServer, MCPTool
-from perdure.schema import arguments_of
-from perdure.wire import ToolRun
+from perdure.agents.mcp_servers import MCPServer, MCPTool
+from perdure.schemas.tool_arguments import arguments_of
+from perdure.turn.wire import ToolRun
 
 
 def pay(euros: int) -> str:
@@ -25,12 +25,22 @@ def of_days(days: timedelta, on: bool = False, many: float = 0) -> None:
 
 def run(item: Tool, **fields: Any) -> ToolRun:
     """A call of a tool that has not changed."""
-    return ToolRun(**{"owner": "clerk", "call_id": "c", "arguments": '{"euros": 5}', "schema_digest": item.digest, **fields})
+    return ToolRun(
+        **{
+            "owner": "clerk",
+            "call_id": "c",
+            "arguments": '{"euros": 5}',
+            "schema_digest": item.digest,
+            **fields,
+        }
+    )
 
 
 @pytest.mark.accepts("T33")
 def test_call_of_a_worker_of_an_earlier_release_never_asks() -> None:
-    """Its turn does not know how: a call that fits runs, and the model is told of one that does not."""
+    """Its turn does not know how: a call that fits runs, and the model is told of one that does
+    not.
+    """
     item = Tool(pay, requires_approval=True)
     old = run(item, schema_digest="another", approved=None)
 
@@ -46,8 +56,10 @@ def test_lost_call_of_a_tool_that_may_not_be_repeated_any_more_is_not_repeated()
 
     assert told is not None
     assert (told.is_error, told.asks) == (True, None)
-    assert told.content == (
-        "pay: contact with the process that ran it was lost; whether it took effect is unknown, and the deployed tool may not be repeated"
+    assert (
+        told.content
+        == "pay: contact with the process that ran it was lost; whether it took effect is unknown,"
+        " and the deployed tool may not be repeated"
     )
     assert held_back(run(before, approved="", repeats=True), before, "marked") is None
 
@@ -58,8 +70,13 @@ def test_arguments_that_a_person_approved_for_the_deployed_tool_are_the_models_m
     item = Tool(pay)
 
     assert refused(run(item, schema_digest="before", approved=item.digest), item, "no").asks is None
-    assert refused(run(item, schema_digest="before", approved="before"), item, "no").asks is not None
-    assert refused(run(item, approved="of the release that is on its way"), item, "no").asks is not None
+    assert (
+        refused(run(item, schema_digest="before", approved="before"), item, "no").asks is not None
+    )
+    assert (
+        refused(run(item, approved="of the release that is on its way"), item, "no").asks
+        is not None
+    )
 
 
 @pytest.mark.accepts("T29")
@@ -68,7 +85,10 @@ def test_tools_of_mcp_servers_are_held_to_what_the_turn_is_pinned_to() -> None:
     plain = MCPServer.http("shop", "http://127.0.0.1:1")
     marked = MCPServer.http("shop", "http://127.0.0.1:1", requires_approval=["buy"])
     tools = [MCPTool(server, "shop__buy", lambda *_: None, "d") for server in (plain, marked)]  # type: ignore[arg-type]
-    said = [held_back(run(item, approved="", only_reads=True, repeats=True), item, "changes") for item in tools]
+    said = [
+        held_back(run(item, approved="", only_reads=True, repeats=True), item, "changes")
+        for item in tools
+    ]
 
     assert said[0] is None
     assert said[1] is not None

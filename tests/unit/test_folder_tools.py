@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.activities import folder, passages
-from perdure.activities.folder import Excerpt, Listing, Matches, folder_toolbox
-from perdure.activities.passages import Match
-from perdure.tools import as_tools, encode
+from perdure.activities.toolboxes import folder, search
+from perdure.activities.toolboxes.folder import Excerpt, Listing, Matches, folder_toolbox
+from perdure.activities.toolboxes.search import Match
+from perdure.agents.tools import as_tools, encode
 
 REFUNDS = """# Shop
 
@@ -58,9 +58,14 @@ def test_tools_are_read_only_and_described(root: Path) -> None:
     tools = as_tools(box.tools)
     schemas: list[Any] = [item.arguments.schema for item in tools]
 
-    assert (box.name, [item.name for item in tools]) == ("folder", ["list_files", "search_files", "read_file"])
+    assert (box.name, [item.name for item in tools]) == (
+        "folder",
+        ["list_files", "search_files", "read_file"],
+    )
     assert all(item.read_only and not item.is_async and item.description for item in tools)
-    assert all(argument["description"] for schema in schemas for argument in schema["properties"].values())
+    assert all(
+        argument["description"] for schema in schemas for argument in schema["properties"].values()
+    )
 
 
 def test_root_that_is_no_folder_is_a_configuration_error(root: Path) -> None:
@@ -73,7 +78,13 @@ def test_file_is_read_with_its_place(root: Path) -> None:
     """Lines are counted from 1, and the answer says how many there are."""
     excerpt = run(root, "read_file", path="shop.md", first_line=3, lines=3)
 
-    assert excerpt == Excerpt(path="shop.md", first_line=3, last_line=5, total_lines=9, text="## Refunds\n\nMoney comes back within 14 days.")
+    assert excerpt == Excerpt(
+        path="shop.md",
+        first_line=3,
+        last_line=5,
+        total_lines=9,
+        text="## Refunds\n\nMoney comes back within 14 days.",
+    )
 
 
 def test_windows_lines_and_byte_order_mark_are_taken_off(root: Path) -> None:
@@ -101,14 +112,19 @@ def test_long_lines_are_cut_before_the_result_would_be_clipped(root: Path) -> No
     (root / "wide.txt").write_text("\n".join(["x" * 1000] * 100))
     (root / "widest.txt").write_text('"\x01' * 100_000)
 
-    wide, widest = run(root, "read_file", path="wide.txt"), run(root, "read_file", path="widest.txt")
+    wide, widest = (
+        run(root, "read_file", path="wide.txt"),
+        run(root, "read_file", path="widest.txt"),
+    )
 
     assert wide.last_line == 49
     assert widest.text.endswith("[this line is longer]")
     assert all(len(encode(excerpt)) < 60_000 for excerpt in (wide, widest))
 
 
-@pytest.mark.parametrize("path", ["../secret.txt", "guides/../../secret.txt", "guides/../shop.md", ".."])
+@pytest.mark.parametrize(
+    "path", ["../secret.txt", "guides/../../secret.txt", "guides/../shop.md", ".."]
+)
 def test_path_with_two_dots_is_refused(root: Path, path: str) -> None:
     """Also where it would come back into the folder."""
     assert "leads out of the folder" in refusal(root, path)
@@ -220,15 +236,24 @@ def test_socket_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("image.md", b"GIF89a\0\0\0", "is a binary file"),
         ("latin.md", "Gebühr".encode("latin-1"), "is not text in UTF-8"),
-        ("large.md", b"refunds " * 125_001, "is too large: it has 1000008 bytes, and the limit is 1000000"),
+        (
+            "large.md",
+            b"refunds " * 125_001,
+            "is too large: it has 1000008 bytes, and the limit is 1000000",
+        ),
     ],
 )
-def test_what_is_no_text_or_too_large_is_refused_and_left_out_of_search(root: Path, name: str, data: bytes, reason: str) -> None:
+def test_what_is_no_text_or_too_large_is_refused_and_left_out_of_search(
+    root: Path, name: str, data: bytes, reason: str
+) -> None:
     """Reading says why; search says how many files it left out."""
     (root / name).write_bytes(data)
 
     assert refusal(root, name) == f"{name!r} {reason}"
-    assert run(root, "search_files", query="refunds").note == "1 file was left out: not UTF-8 text, or over 1 MB"
+    assert (
+        run(root, "search_files", query="refunds").note
+        == "1 file was left out: not UTF-8 text, or over 1 MB"
+    )
 
 
 def test_file_of_exactly_one_megabyte_is_read(root: Path) -> None:
@@ -240,7 +265,9 @@ def test_file_of_exactly_one_megabyte_is_read(root: Path) -> None:
 
 def test_folder_and_missing_file_are_refused_with_a_way_on(root: Path) -> None:
     """The model learns what to do instead, and nothing of the machine."""
-    reasons = [refusal(root, path) for path in ("guides", "", "nothing.md", "shop.md/x", "n" * 5000)]
+    reasons = [
+        refusal(root, path) for path in ("guides", "", "nothing.md", "shop.md/x", "n" * 5000)
+    ]
 
     assert reasons[0] == "'guides' is a folder; list_files shows what is in it"
     assert "is a folder" in reasons[1]
@@ -250,7 +277,9 @@ def test_folder_and_missing_file_are_refused_with_a_way_on(root: Path) -> None:
     assert not any(str(root) in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("path", [".env", ".git/config", "node_modules/it/index.md", "guides/.venv/lib.md"])
+@pytest.mark.parametrize(
+    "path", [".env", ".git/config", "node_modules/it/index.md", "guides/.venv/lib.md"]
+)
 def test_hidden_files_are_neither_listed_nor_searched_nor_read(root: Path, path: str) -> None:
     """Keys and other people's code are no part of a folder of documents."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -258,7 +287,9 @@ def test_hidden_files_are_neither_listed_nor_searched_nor_read(root: Path, path:
     (root / "alias.md").symlink_to(path)
 
     assert path not in run(root, "list_files").files
-    assert [match.path for match in run(root, "search_files", query="refunds").matches] == ["shop.md"]
+    assert [match.path for match in run(root, "search_files", query="refunds").matches] == [
+        "shop.md"
+    ]
     assert "is hidden" in refusal(root, path)
     assert "is hidden" in refusal(root, "alias.md")
 
@@ -329,7 +360,15 @@ def test_search_finds_the_section_with_its_heading_and_line(root: Path) -> None:
     found = run(root, "search_files", query="refunds")
 
     assert found == Matches(
-        matches=(Match(path="shop.md", line=3, heading="Refunds", text="## Refunds\n\nMoney comes back within 14 days."),), files=2
+        matches=(
+            Match(
+                path="shop.md",
+                line=3,
+                heading="Refunds",
+                text="## Refunds\n\nMoney comes back within 14 days.",
+            ),
+        ),
+        files=2,
     )
 
 
@@ -350,16 +389,24 @@ def test_question_finds_the_section_that_answers_it(root: Path, query: str, head
 def test_word_in_the_heading_counts_more_than_words_in_passing(root: Path) -> None:
     """A section is about what its heading says."""
     (root / "a.md").write_text("# News\n\nA budget was mentioned, and the budget again.\n")
-    (root / "b.md").write_text("# Budget\n\nIt is agreed upon each spring, by everybody together.\n")
+    (root / "b.md").write_text(
+        "# Budget\n\nIt is agreed upon each spring, by everybody together.\n"
+    )
 
-    assert [match.path for match in run(root, "search_files", query="budget").matches] == ["b.md", "a.md"]
+    assert [match.path for match in run(root, "search_files", query="budget").matches] == [
+        "b.md",
+        "a.md",
+    ]
 
 
 def test_rare_word_counts_more_than_a_frequent_one(root: Path) -> None:
     """What every file has tells little."""
     for number in range(5):
         (root / f"{number}.md").write_text("The worker does things, as a worker does.")
-    (root / "z.md").write_text("Sometimes a lighthouse is needed, and it takes many more words to say so than one would think.")
+    (root / "z.md").write_text(
+        "Sometimes a lighthouse is needed, and it takes many more words to say so than one would"
+        " think."
+    )
 
     assert run(root, "search_files", query="worker lighthouse").matches[0].path == "z.md"
 
@@ -370,13 +417,19 @@ def test_equal_passages_come_by_path_then_line(root: Path) -> None:
         (root / path).write_text("lighthouse")
     (root / "twice.md").write_text("## X\n\nlantern\n\n## X\n\nlantern\n")
 
-    assert [match.path for match in run(root, "search_files", query="lighthouse").matches] == ["a.txt", "b.txt", "c.txt"]
+    assert [match.path for match in run(root, "search_files", query="lighthouse").matches] == [
+        "a.txt",
+        "b.txt",
+        "c.txt",
+    ]
     assert [match.line for match in run(root, "search_files", query="lantern").matches] == [1, 5]
 
 
 def test_long_section_is_found_by_its_paragraph(root: Path) -> None:
     """The line is the passage's, the heading the section's."""
-    filler = "\n\n".join(["Nothing much is said here, at some length, so that it fills the page."] * 30)
+    filler = "\n\n".join(
+        ["Nothing much is said here, at some length, so that it fills the page."] * 30
+    )
     (root / "long.md").write_text(f"# Manual\n\n{filler}\n\nThe lighthouse is white.\n\n{filler}\n")
     match = run(root, "search_files", query="lighthouse").matches[0]
 
@@ -388,16 +441,24 @@ def test_long_section_is_found_by_its_paragraph(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "headings"),
     [
-        ("a.md", "# A\n\n## B\n\nx\n\n```sh\n# no heading\n```\n\n## C ##\n\ny\n", [(3, ("A", "B")), (11, ("A", "C"))]),
+        (
+            "a.md",
+            "# A\n\n## B\n\nx\n\n```sh\n# no heading\n```\n\n## C ##\n\ny\n",
+            [(3, ("A", "B")), (11, ("A", "C"))],
+        ),
         ("a.rst", "A\n===\n\nx\n\nB b\n---\n\ny\n", [(1, ("A",)), (6, ("A", "B b"))]),
         ("a.py", "# a comment\nx = 1\n", [(1, ())]),
         ("a.md", "---\ntitle: T\n---\n\nx\n", [(1, ())]),
         ("a.md", "", [(1, ())]),
     ],
 )
-def test_text_is_cut_at_its_headings(name: str, text: str, headings: list[tuple[int, tuple[str, ...]]]) -> None:
-    """A comment in code and front matter are no headings; a heading with only subsections is no section."""
-    assert [(section.line, section.headings) for section in passages.sections(name, text)] == headings
+def test_text_is_cut_at_its_headings(
+    name: str, text: str, headings: list[tuple[int, tuple[str, ...]]]
+) -> None:
+    """A comment in code and front matter are no headings; a heading with only subsections is no
+    section.
+    """
+    assert [(section.line, section.headings) for section in search.sections(name, text)] == headings
 
 
 @pytest.mark.timeout(10)
@@ -447,7 +508,9 @@ def test_search_that_stops_early_says_so(root: Path) -> None:
         (root / f"{number:04}.txt").touch()
     found = run(root, "search_files", query="worker")
 
-    assert found == Matches(matches=(), files=5_000, note="stopped early, after 5000 files; there are more")
+    assert found == Matches(
+        matches=(), files=5_000, note="stopped early, after 5000 files; there are more"
+    )
 
 
 def test_long_result_stays_json(root: Path) -> None:

@@ -1,8 +1,10 @@
-"""What foreign text costs to read: twice as much text takes about twice the time and memory, whatever stands in it.
+"""What foreign text costs to read: twice as much text takes about twice the time and memory,
+whatever stands in it.
 
-Each input is made in two sizes, one eight times the other. Reading in linear time takes eight times as long, in quadratic time 64 times; the limit
-lies between the two. Without PERDURE_EXAMPLES=1 every third input is tried.
-Time is the CPU time of the thread, the best of several runs, and what takes next to nothing always passes.
+Each input is made in two sizes, one eight times the other. Reading in linear time takes eight times
+as long, in quadratic time 64 times; the limit lies between the two. Without PERDURE_EXAMPLES=1
+every third input is tried. Time is the CPU time of the thread, the best of several runs, and what
+takes next to nothing always passes.
 """
 
 from __future__ import annotations
@@ -25,11 +27,18 @@ from pydantic_ai import messages as theirs
 
 import perdure.protocols.json_choice as json_choice
 import perdure.protocols.react_text as react_text
-from perdure import errors, outputs, schema, text
-from perdure.activities import conformity
-from perdure.activities.folder import Folder
+from perdure import errors, text
+from perdure.activities import output_validation
 from perdure.activities.mcp import results
-from perdure.activities.providers import anthropic, faults, openai_chat, openai_responses, pydantic_ai_messages, reading, sse
+from perdure.activities.providers import (
+    anthropic,
+    http_errors,
+    lenient_json,
+    openai_chat,
+    openai_responses,
+    pydantic_ai_messages,
+    sse,
+)
 from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import retry_after_s
 from perdure.activities.providers.message_stream import MessageStream
@@ -37,14 +46,23 @@ from perdure.activities.providers.response_stream import ResponseStream
 from perdure.activities.skill_folders import read as read_skills
 from perdure.activities.toolboxes import calculator, pages, targets
 from perdure.activities.toolboxes import fetch as web
-from perdure.agents import Agent
-from perdure.definitions import ToolDefinition
-from perdure.mcp_servers import ListedTool, MCPServer, name_of, toolbox
-from perdure.messages import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, UserMessage
+from perdure.activities.toolboxes.folder import Folder
+from perdure.agents.agent import Agent
+from perdure.agents.definitions import ToolDefinition
+from perdure.agents.mcp_servers import ListedTool, MCPServer, name_of, toolbox
 from perdure.protocols.arguments import arguments_of, unfenced
 from perdure.protocols.prompt import Prompt
-from perdure.strict import Schema, check_size, plain, strict
-from perdure.wire import ModelAnswer
+from perdure.schemas import output_type, tool_arguments
+from perdure.schemas.strict_schema import Schema, check_size, plain, strict
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
 from perdure.worker import health
 
 from ..thorough import examples, some
@@ -56,15 +74,32 @@ NOTHING_S = 0.02
 NOTHING_BYTES = 2_000_000
 
 STRINGS = {"type": "array", "items": {"type": "string"}}
-PAIR = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a", "b"], "additionalProperties": False}
+PAIR = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
 MAP = {"type": "object", "additionalProperties": {"type": "integer"}}
 CHOICE = {"anyOf": [{"type": "array", "items": PAIR}, {"type": "array", "items": MAP}, STRINGS]}
 
 
 def tool(name: str, **fields: Any) -> ToolDefinition:
     """A tool as a model is told it."""
-    parameters = {"type": "object", "properties": {name: {"type": kind} for name, kind in fields.items()}, "required": [*fields]}
-    return ToolDefinition(name=name, description="", parameters=parameters, activity="x", is_idempotent=True, timeout_s=1, schema_digest="")
+    parameters = {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in fields.items()},
+        "required": [*fields],
+    }
+    return ToolDefinition(
+        name=name,
+        description="",
+        parameters=parameters,
+        activity="x",
+        is_idempotent=True,
+        timeout_s=1,
+        schema_digest="",
+    )
 
 
 TOOLS = (tool("search", query="string"), tool("add", a="integer", b="integer"))
@@ -96,14 +131,20 @@ def peak(read: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def check_growth(make: Callable[[int], Any], read: Callable[[Any], object], small: int = SMALL) -> None:
+def check_growth(
+    make: Callable[[int], Any], read: Callable[[Any], object], small: int = SMALL
+) -> None:
     """Read both sizes, and compare. A busy machine has three chances."""
     less, more = make(small), make(small * TIMES)
     for chance in range(3):
         long = seconds(lambda: read(more))
-        if long < NOTHING_S or long < MOST * (short := min(seconds(lambda: read(less)) for _ in range(3))):
+        if long < NOTHING_S or long < MOST * (
+            short := min(seconds(lambda: read(less)) for _ in range(3))
+        ):
             break
-        assert chance < 2, f"{small} characters take {short:.3f} s, {TIMES} times as many {long:.3f} s"
+        assert chance < 2, (
+            f"{small} characters take {short:.3f} s, {TIMES} times as many {long:.3f} s"
+        )
     many = peak(lambda: read(more))
 
     assert many < NOTHING_BYTES or many < MOST * peak(lambda: read(less))
@@ -125,7 +166,9 @@ def in_react(words: str) -> None:
 
 
 def in_json(words: str) -> None:
-    json_choice.read(answered(words), Prompt(tools=TOOLS, response_schema={"type": "object"}), corrects=True)
+    json_choice.read(
+        answered(words), Prompt(tools=TOOLS, response_schema={"type": "object"}), corrects=True
+    )
 
 
 def in_words(words: str) -> None:
@@ -165,7 +208,9 @@ REPLIES = {
 @pytest.mark.accepts("C3")
 @pytest.mark.parametrize("read", [in_react, in_json])
 @pytest.mark.parametrize("make", some([*REPLIES.values()]), ids=some([*REPLIES]))
-def test_reply_in_words_is_read_in_linear_time(make: Callable[[int], str], read: Callable[[str], None]) -> None:
+def test_reply_in_words_is_read_in_linear_time(
+    make: Callable[[int], str], read: Callable[[str], None]
+) -> None:
     """Whatever a model writes instead of a call."""
     check_growth(make, read)
 
@@ -192,7 +237,29 @@ MARKS = [
     "<think>",
     "</think>",
 ]
-TAGS = ["<", ">", "/", "a", "!", "--", "=", '"', "'", " ", "\n", "script", "title", "pre", "href", "&#", "9", "x", ";", "&amp;", "p"]
+TAGS = [
+    "<",
+    ">",
+    "/",
+    "a",
+    "!",
+    "--",
+    "=",
+    '"',
+    "'",
+    " ",
+    "\n",
+    "script",
+    "title",
+    "pre",
+    "href",
+    "&#",
+    "9",
+    "x",
+    ";",
+    "&amp;",
+    "p",
+]
 
 
 def pieces(words: list[str]) -> st.SearchStrategy[str]:
@@ -200,7 +267,12 @@ def pieces(words: list[str]) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.accepts("C3")
-@settings(max_examples=examples(25), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=examples(25),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(pieces(MARKS), pieces(MARKS), pieces(MARKS))
 def test_no_repetition_of_marks_makes_a_reply_dear(before: str, piece: str, after: str) -> None:
     """Repetitions that are drawn, between a beginning and an end."""
@@ -208,11 +280,18 @@ def test_no_repetition_of_marks_makes_a_reply_dear(before: str, piece: str, afte
 
 
 @pytest.mark.accepts("C3")
-@settings(max_examples=examples(25), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=examples(25),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(pieces(TAGS), pieces(TAGS), pieces(TAGS))
 def test_no_repetition_of_tags_makes_a_page_dear(before: str, piece: str, after: str) -> None:
     """The same for HTML."""
-    check_growth(repeated(piece, before, after), lambda page: pages.readable(page, "https://shop.test/"))
+    check_growth(
+        repeated(piece, before, after), lambda page: pages.readable(page, "https://shop.test/")
+    )
 
 
 def of_values(one: Callable[[int], Any]) -> Callable[[int], list[Any]]:
@@ -223,16 +302,32 @@ VALUES = {
     "texts": (STRINGS, of_values(str)),
     "objects": ({"type": "array", "items": PAIR}, of_values(lambda n: {"a": n, "b": "x"})),
     "wrong objects": ({"type": "array", "items": PAIR}, of_values(lambda n: {"a": "x"})),
-    "unique objects": ({"type": "array", "uniqueItems": True, "items": PAIR}, of_values(lambda n: {"a": n, "b": "x"})),
+    "unique objects": (
+        {"type": "array", "uniqueItems": True, "items": PAIR},
+        of_values(lambda n: {"a": n, "b": "x"}),
+    ),
     "names that are not allowed": (PAIR, lambda n: {str(number): 1 for number in range(n // 10)}),
-    "unique items of all kinds": ({"type": "array", "uniqueItems": True, "items": CHOICE}, of_values(lambda n: [n, str(n), [n], {"a": n}][n % 4])),
+    "unique items of all kinds": (
+        {"type": "array", "uniqueItems": True, "items": CHOICE},
+        of_values(lambda n: [n, str(n), [n], {"a": n}][n % 4]),
+    ),
     "entries of a map": (MAP, of_values(lambda n: {"key": str(n), "value": n})),
-    "one of many": ({"type": "array", "items": {"enum": [str(n) for n in range(2000)]}}, of_values(lambda n: "1999")),
+    "one of many": (
+        {"type": "array", "items": {"enum": [str(n) for n in range(2000)]}},
+        of_values(lambda n: "1999"),
+    ),
     "alternatives": (CHOICE, of_values(lambda n: [{"key": str(n), "value": n}])),
-    "pattern": ({"type": "array", "items": {"type": "string", "pattern": "^(a+)+$"}}, of_values(lambda n: "a" * 20 + "b")),
+    "pattern": (
+        {"type": "array", "items": {"type": "string", "pattern": "^(a+)+$"}},
+        of_values(lambda n: "a" * 20 + "b"),
+    ),
     "pattern of a long text": ({"type": "string", "pattern": "(?:.{0,1000}x){3}y"}, repeated("x")),
     "names by a pattern": (
-        {"type": "object", "patternProperties": {"(a+)+$": {"type": "integer"}}, "additionalProperties": False},
+        {
+            "type": "object",
+            "patternProperties": {"(a+)+$": {"type": "integer"}},
+            "additionalProperties": False,
+        },
         lambda n: {"a" * 20 + f"b{number}": 1 for number in range(n // 10)},
     ),
 }
@@ -240,12 +335,14 @@ VALUES = {
 
 @pytest.mark.accepts("C2", "C3")
 @pytest.mark.parametrize(("wanted", "make"), some([*VALUES.values()]), ids=some([*VALUES]))
-def test_answer_is_held_to_a_schema_in_linear_time(wanted: Schema, make: Callable[[int], Any]) -> None:
+def test_answer_is_held_to_a_schema_in_linear_time(
+    wanted: Schema, make: Callable[[int], Any]
+) -> None:
     """The check by a caller's schema, and the way back from the form that a model wrote."""
-    check = conformity.validator(wanted)
+    check = output_validation.validator(wanted)
 
     check_growth(make, lambda value: check(plain(wanted, value)))
-    check_growth(lambda n: json.dumps(make(n)), lambda words: outputs.value_in(words, wanted))
+    check_growth(lambda n: json.dumps(make(n)), lambda words: output_type.value_in(words, wanted))
 
 
 def in_levels(levels: int, inner: Callable[[int], Schema], last: Schema) -> Schema:
@@ -259,20 +356,38 @@ def reference(level: int, **words: str) -> Schema:
 
 
 DOUBLING: dict[str, Callable[[int], Schema]] = {
-    "described references": lambda n: {"type": "object", "properties": {"a": reference(n, description="a"), "b": reference(n, description="b")}},
-    "plain references": lambda n: {"type": "object", "properties": {"a": reference(n), "b": reference(n)}},
+    "described references": lambda n: {
+        "type": "object",
+        "properties": {"a": reference(n, description="a"), "b": reference(n, description="b")},
+    },
+    "plain references": lambda n: {
+        "type": "object",
+        "properties": {"a": reference(n), "b": reference(n)},
+    },
     "alternatives": lambda n: {"anyOf": [reference(n), reference(n)]},
     "alternatives of objects": lambda n: {
-        "anyOf": [{"type": "object", "properties": {"a": reference(n)}}, {"type": "object", "properties": {"a": reference(n), "b": reference(n)}}]
+        "anyOf": [
+            {"type": "object", "properties": {"a": reference(n)}},
+            {"type": "object", "properties": {"a": reference(n), "b": reference(n)}},
+        ]
     },
-    "all of": lambda n: {"type": "object", "additionalProperties": {"type": "string"}, "allOf": [reference(n), reference(n)]},
-    "tuples": lambda n: {"type": "array", "prefixItems": [reference(n, description="a"), reference(n, description="b")]},
+    "all of": lambda n: {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "allOf": [reference(n), reference(n)],
+    },
+    "tuples": lambda n: {
+        "type": "array",
+        "prefixItems": [reference(n, description="a"), reference(n, description="b")],
+    },
 }
 
 
 @pytest.mark.accepts("C1", "C2")
 @pytest.mark.parametrize("inner", DOUBLING.values(), ids=DOUBLING.keys())
-def test_references_that_double_cost_no_more_than_the_limits_allow(inner: Callable[[int], Schema]) -> None:
+def test_references_that_double_cost_no_more_than_the_limits_allow(
+    inner: Callable[[int], Schema],
+) -> None:
     """Thirty levels would be a billion; each is refused, or read as it is."""
     wanted = in_levels(30, inner, {"type": "object", "properties": {}})
     value: Any = {}
@@ -281,7 +396,7 @@ def test_references_that_double_cost_no_more_than_the_limits_allow(inner: Callab
 
     def use() -> None:
         json.dumps(strict(wanted))
-        check = conformity.validator(wanted)
+        check = output_validation.validator(wanted)
         check(plain(wanted, value))
 
     assert seconds(use) < 60
@@ -289,21 +404,50 @@ def test_references_that_double_cost_no_more_than_the_limits_allow(inner: Callab
 
 
 SCHEMAS: dict[str, Callable[[int], Schema]] = {
-    "fields": lambda n: {"type": "object", "properties": {f"f{number}": {"type": "string", "description": "x"} for number in range(n // 50)}},
+    "fields": lambda n: {
+        "type": "object",
+        "properties": {
+            f"f{number}": {"type": "string", "description": "x"} for number in range(n // 50)
+        },
+    },
     "choices": lambda n: {"enum": [str(number) for number in range(n // 10)]},
-    "tuple": lambda n: {"type": "array", "prefixItems": [{"type": "string", "description": str(number)} for number in range(n // 40)]},
+    "tuple": lambda n: {
+        "type": "array",
+        "prefixItems": [
+            {"type": "string", "description": str(number)} for number in range(n // 40)
+        ],
+    },
     "long name with fields": lambda n: {
         "type": "object",
-        "properties": {"x" * n: {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(n // 50)}}},
+        "properties": {
+            "x" * n: {
+                "type": "object",
+                "properties": {f"f{number}": {"type": "string"} for number in range(n // 50)},
+            }
+        },
     },
     "long description that is copied": lambda n: {
         "$defs": {"a": {"type": "string", "description": "x" * n}},
         "type": "object",
-        "properties": {f"f{number}": {"$ref": "#/$defs/a", "description": "b"} for number in range(100)},
+        "properties": {
+            f"f{number}": {"$ref": "#/$defs/a", "description": "b"} for number in range(100)
+        },
     },
-    "types": lambda n: {"type": "object", "properties": {}, "allOf": [{"type": [[number] for number in range(n // 10)]}]},
-    "required": lambda n: {"type": "object", "properties": {}, "required": [str(number) if number % 2 else {} for number in range(n // 10)]},
-    "nothing but depth": lambda n: {"type": "array", "items": json.loads('{"items":' * 100 + "{}" + "}" * 100), "x": "x" * n},
+    "types": lambda n: {
+        "type": "object",
+        "properties": {},
+        "allOf": [{"type": [[number] for number in range(n // 10)]}],
+    },
+    "required": lambda n: {
+        "type": "object",
+        "properties": {},
+        "required": [str(number) if number % 2 else {} for number in range(n // 10)],
+    },
+    "nothing but depth": lambda n: {
+        "type": "array",
+        "items": json.loads('{"items":' * 100 + "{}" + "}" * 100),
+        "x": "x" * n,
+    },
 }
 
 
@@ -312,7 +456,7 @@ SCHEMAS: dict[str, Callable[[int], Schema]] = {
 def test_schema_is_read_in_linear_time(make: Callable[[int], Schema]) -> None:
     """As a workflow reads it, and as the activity does that holds answers to it."""
     check_growth(make, strict)
-    check_growth(make, conformity.validator)
+    check_growth(make, output_validation.validator)
     check_growth(make, check_size)
 
 
@@ -321,7 +465,7 @@ def spend(expression: str, places: list[int], limit: float = 1.5) -> str:
     return expression
 
 
-GIVEN = schema.GivenArguments({"type": "object"})
+GIVEN = tool_arguments.GivenArguments({"type": "object"})
 ARGUMENTS = {
     "fields": lambda n: json.dumps({f"x{number}": 1 for number in range(n // 10)}),
     "items of a wrong kind": lambda n: json.dumps({"expression": "x", "places": ["x"] * (n // 5)}),
@@ -337,7 +481,7 @@ ARGUMENTS = {
 @pytest.mark.parametrize("make", some([*ARGUMENTS.values()]), ids=some([*ARGUMENTS]))
 def test_arguments_are_checked_in_linear_time(make: Callable[[int], str]) -> None:
     """By a function's signature, and by the schema of an MCP server."""
-    check_growth(make, schema.arguments_of(spend).parse)
+    check_growth(make, tool_arguments.arguments_of(spend).parse)
     check_growth(make, GIVEN.parse)
     check_growth(make, text.arguments_in_brief)
     check_growth(make, text.arguments_indented)
@@ -348,7 +492,10 @@ def events(*data: dict[str, Any]) -> Callable[[int], list[tuple[str, dict[str, A
     forms = [json.dumps(one) for one in data]
 
     def make(n: int) -> list[tuple[str, dict[str, Any]]]:
-        numbered = ((number, form) for number, form in zip(range(n // 10), itertools.cycle(forms), strict=False))
+        numbered = (
+            (number, form)
+            for number, form in zip(range(n // 10), itertools.cycle(forms), strict=False)
+        )
         return [("", json.loads(form.replace("#", str(number)))) for number, form in numbered]
 
     return make
@@ -361,32 +508,72 @@ def delta(**fields: Any) -> dict[str, Any]:
 CHAT = {
     "words": events(delta(content="word ")),
     "reasoning and words": events(delta(reasoning_content="so"), delta(content="w")),
-    "chunks": events(delta(content=[{"type": "text", "text": "a"}, {"type": "thinking", "thinking": [{"type": "text", "text": "b"}]}])),
+    "chunks": events(
+        delta(
+            content=[
+                {"type": "text", "text": "a"},
+                {"type": "thinking", "thinking": [{"type": "text", "text": "b"}]},
+            ]
+        )
+    ),
     "pieces of a name": events(delta(tool_calls=[{"index": 0, "function": {"name": "n#" * 40}}])),
-    "pieces of arguments": events(delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "n", "arguments": "1"}}])),
-    "calls": events(delta(tool_calls=[{"index": 0, "id": "c#", "function": {"name": "n", "arguments": "1"}}])),
+    "pieces of arguments": events(
+        delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "n", "arguments": "1"}}])
+    ),
+    "calls": events(
+        delta(tool_calls=[{"index": 0, "id": "c#", "function": {"name": "n", "arguments": "1"}}])
+    ),
 }
 BLOCK = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
 MESSAGES = {
-    "words": events(BLOCK, *[{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "w"}}] * 9),
+    "words": events(
+        BLOCK,
+        *[{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "w"}}]
+        * 9,
+    ),
     "blocks": events({**BLOCK, "index": "#"}),
-    "fields of the message": events({"type": "message_delta", "delta": {"f#": 1}, "usage": {"g#": 1}}),
-    "signatures": events(BLOCK, *[{"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s" * 99}}] * 9),
+    "fields of the message": events(
+        {"type": "message_delta", "delta": {"f#": 1}, "usage": {"g#": 1}}
+    ),
+    "signatures": events(
+        BLOCK,
+        *[
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "signature_delta", "signature": "s" * 99},
+            }
+        ]
+        * 9,
+    ),
 }
 RESPONSES = {
     "words": events({"type": "response.output_text.delta", "delta": "w"}),
-    "items": events({"type": "response.output_item.added", "output_index": "#", "item": {"type": "message"}}),
+    "items": events(
+        {"type": "response.output_item.added", "output_index": "#", "item": {"type": "message"}}
+    ),
 }
 STREAMS: list[Any] = [
-    *(pytest.param(lambda: ChatStream(lambda _: None), make, id=f"chat, {name}") for name, make in CHAT.items()),
-    *(pytest.param(lambda: MessageStream("v", lambda _: None), make, id=f"messages, {name}") for name, make in MESSAGES.items()),
-    *(pytest.param(lambda: ResponseStream(lambda _: None), make, id=f"responses, {name}") for name, make in RESPONSES.items()),
+    *(
+        pytest.param(lambda: ChatStream(lambda _: None), make, id=f"chat, {name}")
+        for name, make in CHAT.items()
+    ),
+    *(
+        pytest.param(lambda: MessageStream("v", lambda _: None), make, id=f"messages, {name}")
+        for name, make in MESSAGES.items()
+    ),
+    *(
+        pytest.param(lambda: ResponseStream(lambda _: None), make, id=f"responses, {name}")
+        for name, make in RESPONSES.items()
+    ),
 ]
 
 
 @pytest.mark.accepts("C3")
 @pytest.mark.parametrize(("opened", "make"), some(STREAMS))
-def test_stream_is_put_together_in_linear_time(opened: Callable[[], Any], make: Callable[[int], Any]) -> None:
+def test_stream_is_put_together_in_linear_time(
+    opened: Callable[[], Any], make: Callable[[int], Any]
+) -> None:
     """Each of the three APIs, event by event, to its end."""
 
     def read(given: list[tuple[str, dict[str, Any]]]) -> None:
@@ -428,13 +615,33 @@ def test_events_are_found_in_linear_time(piece: bytes, size: int) -> None:
 
 BODIES: dict[str, Callable[[int], dict[str, Any]]] = {
     "words": lambda n: {"choices": [{"message": {"content": "x" * n}, "finish_reason": "stop"}]},
-    "chunks": lambda n: {"choices": [{"message": {"content": [{"type": "text", "text": "x"}] * (n // 10)}, "finish_reason": "stop"}]},
+    "chunks": lambda n: {
+        "choices": [
+            {
+                "message": {"content": [{"type": "text", "text": "x"}] * (n // 10)},
+                "finish_reason": "stop",
+            }
+        ]
+    },
     "choices": lambda n: {"choices": [{"message": {"content": "x"}}] * (n // 10)},
-    "blocks": lambda n: {"content": [{"type": "text", "text": "x"}, {"type": "thinking", "thinking": "y"}] * (n // 20)},
-    "items": lambda n: {"status": "completed", "output": [{"type": "message", "content": [{"type": "output_text", "text": "x"}]}] * (n // 10)},
-    "thoughts": lambda n: {"status": "completed", "output": [{"type": "reasoning", "summary": [{"text": "x"}]}, {"type": "web_search"}] * (n // 20)},
+    "blocks": lambda n: {
+        "content": [{"type": "text", "text": "x"}, {"type": "thinking", "thinking": "y"}]
+        * (n // 20)
+    },
+    "items": lambda n: {
+        "status": "completed",
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "x"}]}]
+        * (n // 10),
+    },
+    "thoughts": lambda n: {
+        "status": "completed",
+        "output": [{"type": "reasoning", "summary": [{"text": "x"}]}, {"type": "web_search"}]
+        * (n // 20),
+    },
     "fields": lambda n: {f"f{number}": number for number in range(n // 10)},
-    "error": lambda n: {"error": {"message": "try again in " * (n // 10), "details": [{"reason": "x"}] * (n // 10)}},
+    "error": lambda n: {
+        "error": {"message": "try again in " * (n // 10), "details": [{"reason": "x"}] * (n // 10)}
+    },
     "error in words": lambda n: {"error": "<" * n},
     "error that is an object": lambda n: {"error": {"message": {"a": ["x"] * (n // 5)}}},
 }
@@ -449,16 +656,18 @@ def test_reply_of_a_provider_is_read_in_linear_time(make: Callable[[int], dict[s
         for vendor in (openai_chat, openai_responses, anthropic):
             with refused():
                 vendor.answer_of(body, "m")
-        faults.quoted(faults.words_of(body.get("error")), "sk-0123456789")
+        http_errors.quoted(http_errors.words_of(body.get("error")), "sk-0123456789")
         anthropic.error_of(400, body, {}, "m")
-        reading.parsed(json.dumps({"half": "\ud800", **body}))
+        lenient_json.parsed(json.dumps({"half": "\ud800", **body}))
 
     check_growth(make, read)
 
 
 def by_library(n: int) -> theirs.ModelResponse:
     """What pydantic-ai makes of a reply with many parts."""
-    calls = [theirs.ToolCallPart("add", '{"a":' + "1" * 30, f"c{number}") for number in range(n // 80)]
+    calls = [
+        theirs.ToolCallPart("add", '{"a":' + "1" * 30, f"c{number}") for number in range(n // 80)
+    ]
     thoughts = [theirs.ThinkingPart("x" * 30, signature="s", provider_name="p")] * (n // 80)
     return theirs.ModelResponse(parts=[*calls, *thoughts, theirs.TextPart("x" * n)])
 
@@ -500,12 +709,18 @@ TEXTS = {
 @pytest.mark.accepts("C3")
 @pytest.mark.parametrize("make", some([*TEXTS.values()]), ids=some([*TEXTS]))
 def test_any_text_is_read_in_linear_time(make: Callable[[int], str], tmp_path: Path) -> None:
-    """As words to clean, cut and quote, as a file, an expression, a header, a pattern, a path, a page or a result."""
+    """As words to clean, cut and quote, as a file, an expression, a header, a pattern, a path, a
+    page or a result.
+    """
     folder = Folder(tmp_path)
     (tmp_path / "a.md").write_text("# Refunds\n\nWithin 30 days.\n")
 
     def of_folder(words: str) -> None:
-        for use in (folder.list_files.function, folder.search_files.function, folder.read_file.function):
+        for use in (
+            folder.list_files.function,
+            folder.search_files.function,
+            folder.read_file.function,
+        ):
             with refused():
                 use(words)
 
@@ -514,11 +729,19 @@ def test_any_text_is_read_in_linear_time(make: Callable[[int], str], tmp_path: P
         folder.search_files.function("refund word")
 
     def of_server(words: str) -> None:
-        results.output_of(CallToolResult(content=[TextContent(text=words)], structured_content={"a": words}))
+        results.output_of(
+            CallToolResult(content=[TextContent(text=words)], structured_content={"a": words})
+        )
         name_of("notes", words)
 
     for read in (
-        lambda words: (text.clean(words), text.harmless(words), text.one_line(words, 80), text.clip(words, 1000), text.tail(words, 1000)),
+        lambda words: (
+            text.clean(words),
+            text.harmless(words),
+            text.one_line(words, 80),
+            text.clip(words, 1000),
+            text.tail(words, 1000),
+        ),
         lambda words: retry_after_s({"retry-after": words[:60_000]}),
         calculator.calculate.function,
         of_folder,
@@ -539,9 +762,16 @@ class _Response:
 
 
 def spoken(n: int) -> tuple[Any, ...]:
-    calls = tuple(ToolCall(id=f"c{number}", name="add", arguments='{"a":') for number in range(n // 40))
+    calls = tuple(
+        ToolCall(id=f"c{number}", name="add", arguments='{"a":') for number in range(n // 40)
+    )
     answers = tuple(ToolResult(call_id=call.id, name=call.name, content="x") for call in calls)
-    return (UserMessage.of("go"), AssistantMessage(parts=calls), ToolMessage(results=answers), *[UserMessage.of("go on")] * (n // 400))
+    return (
+        UserMessage.of("go"),
+        AssistantMessage(parts=calls),
+        ToolMessage(results=answers),
+        *[UserMessage.of("go on")] * (n // 400),
+    )
 
 
 @pytest.mark.accepts("C3")
@@ -558,10 +788,15 @@ def test_results_and_tools_of_a_server_are_read_in_linear_time() -> None:
 
     def result(n: int) -> CallToolResult:
         words = [TextContent(text=json.dumps({"result": [number]})) for number in range(n // 10)]
-        return CallToolResult(content=[*words], structured_content={"result": [[number] for number in range(n // 10)]})
+        return CallToolResult(
+            content=[*words], structured_content={"result": [[number] for number in range(n // 10)]}
+        )
 
     def tools(n: int) -> list[ListedTool]:
-        return [ListedTool(f"tool {number}", "x", {"type": "object", "properties": {}}) for number in range(n // 40)]
+        return [
+            ListedTool(f"tool {number}", "x", {"type": "object", "properties": {}})
+            for number in range(n // 40)
+        ]
 
     check_growth(result, results.output_of)
     check_growth(tools, lambda listed: toolbox(server, listed, lambda *_: None))  # type: ignore[arg-type]
@@ -580,7 +815,9 @@ FRONTMATTER = {
 
 @pytest.mark.accepts("C4")
 @pytest.mark.parametrize("make", some([*FRONTMATTER.values()]), ids=some([*FRONTMATTER]))
-def test_frontmatter_of_a_skill_is_read_in_linear_time(make: Callable[[int], str], tmp_path: Path) -> None:
+def test_frontmatter_of_a_skill_is_read_in_linear_time(
+    make: Callable[[int], str], tmp_path: Path
+) -> None:
     """Up to its limit; what is longer is refused unread."""
 
     def read(words: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure import limits
-from perdure.health import Health
+from perdure.turn.circuit_breaker import Health
 
 BENCH_S, LONGEST_S = limits.BENCH.total_seconds(), limits.LONGEST_BENCH.total_seconds()
 
@@ -61,7 +61,9 @@ def test_failures_of_calls_that_were_under_way_make_a_bench_no_longer() -> None:
 
 
 @pytest.mark.parametrize(("pause_s", "bench_s"), [(0, 0), (4, 0), (60, 60)])
-def test_long_pause_that_a_provider_asks_for_benches_at_once(pause_s: float, bench_s: float) -> None:
+def test_long_pause_that_a_provider_asks_for_benches_at_once(
+    pause_s: float, bench_s: float
+) -> None:
     """A short one is waited for, and says nothing yet."""
     health = Health()
     health.failed("m", 0, pause_s)

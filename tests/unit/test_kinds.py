@@ -1,4 +1,6 @@
-"""Values that cannot work are refused where they are given, with what is expected; what an older release wrote is read as it is."""
+"""Values that cannot work are refused where they are given, with what is expected; what an older
+release wrote is read as it is.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,12 @@ from perdure import (
     Tool,
     Toolbox,
     errors,
-    kinds,
     tool,
+    validation,
 )
-from perdure.approvals import Ruling
-from perdure.budgets import Remaining
 from perdure.toolboxes import fetch, shell
+from perdure.turn.approvals import Ruling
+from perdure.values.budgets import Remaining
 from perdure.worker import AgentWorker
 
 
@@ -79,26 +81,70 @@ WRONG: list[tuple[str, Any, str]] = [
     ("tools", look, "tools must be a list, each item a tool or a function, not Tool('look')"),
     ("tools", [look, 5], "tools[1] must be a tool or a function, not 5"),
     ("toolboxes", [look], "toolboxes[0] must be a Toolbox or an MCPServer, not Tool('look')"),
-    ("toolboxes", Toolbox("x"), "toolboxes must be a list, each item a Toolbox or an MCPServer, not Toolbox(name='x', tools=())"),
-    ("skills", "skills", "skills must be a list, each item a Skill, or the Path of a folder, not 'skills'"),
+    (
+        "toolboxes",
+        Toolbox("x"),
+        (
+            "toolboxes must be a list, each item a Toolbox or an MCPServer, not Toolbox(name='x',"
+            " tools=())"
+        ),
+    ),
+    (
+        "skills",
+        "skills",
+        "skills must be a list, each item a Skill, or the Path of a folder, not 'skills'",
+    ),
     ("resolver", 5, "resolver must be an object with a method resolve(name), or None, not 5"),
     ("budget", "0.5", "budget must be a Budget, such as Budget(usd='0.50'), or None, not '0.5'"),
-    ("budget", {"usd": "1"}, "budget must be a Budget, such as Budget(usd='0.50'), or None, not {'usd': '1'}"),
-    ("options", {"temperature": 1}, "options must be RequestOptions, such as RequestOptions(temperature=0), not {'temperature': 1}"),
-    ("options", None, "options must be RequestOptions, such as RequestOptions(temperature=0), not None"),
+    (
+        "budget",
+        {"usd": "1"},
+        "budget must be a Budget, such as Budget(usd='0.50'), or None, not {'usd': '1'}",
+    ),
+    (
+        "options",
+        {"temperature": 1},
+        (
+            "options must be RequestOptions, such as RequestOptions(temperature=0), not"
+            " {'temperature': 1}"
+        ),
+    ),
+    (
+        "options",
+        None,
+        "options must be RequestOptions, such as RequestOptions(temperature=0), not None",
+    ),
     ("policy", 5, "policy must be a function, or None, not 5"),
     ("policy", Audit, "policy must be a function, or None, not the class Audit itself"),
-    ("middleware", [InputGuardrail], "middleware[0] must be an instance of Middleware, not the class InputGuardrail itself"),
-    ("middleware", Logger(), "middleware must be a list, each item an instance of Middleware, not Logger(level=20)"),
-    ("observers", [Audit], "observers[0] must be an instance of Observer, not the class Audit itself"),
+    (
+        "middleware",
+        [InputGuardrail],
+        "middleware[0] must be an instance of Middleware, not the class InputGuardrail itself",
+    ),
+    (
+        "middleware",
+        Logger(),
+        "middleware must be a list, each item an instance of Middleware, not Logger(level=20)",
+    ),
+    (
+        "observers",
+        [Audit],
+        "observers[0] must be an instance of Observer, not the class Audit itself",
+    ),
     ("delegates", [5], "delegates[0] must be a name, a Delegate or an Agent, not 5"),
     ("approval", None, "approval must be 'marked', 'changes' or 'all', not None"),
     ("on_loop", ["fail"], "on_loop must be 'fail', 'warn' or 'ignore', not ['fail']"),
 ]
 
 
-@pytest.mark.parametrize(("field", "given", "words"), WRONG, ids=[f"{field}-{number}" for number, (field, *_) in enumerate(WRONG)])
-def test_agent_that_cannot_work_is_refused_when_it_is_built(field: str, given: Any, words: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "given", "words"),
+    WRONG,
+    ids=[f"{field}-{number}" for number, (field, *_) in enumerate(WRONG)],
+)
+def test_agent_that_cannot_work_is_refused_when_it_is_built(
+    field: str, given: Any, words: str
+) -> None:
     """The message names the agent, the field, what it is to be and what was given."""
     with pytest.raises(errors.ConfigurationError) as caught:
         Agent(**{"name": "clerk", "model": "scripted:clerk", field: given})
@@ -119,35 +165,84 @@ def test_any_iterable_is_a_list() -> None:
     """Also one that can be gone through only once."""
     logger, audit = Logger(), Audit()
 
-    agent = Agent(name="clerk", model=(name for name in ("a:a", "b:b")), tools=iter([look]), middleware={logger}, observers=iter([audit]))  # type: ignore[arg-type]
+    agent = Agent(
+        name="clerk",
+        model=(name for name in ("a:a", "b:b")),  # type: ignore[arg-type]
+        tools=iter([look]),  # type: ignore[arg-type]
+        middleware={logger},  # type: ignore[arg-type]
+        observers=iter([audit]),  # type: ignore[arg-type]
+    )
 
-    assert (agent.models, agent.tools, agent.middleware, agent.observers) == (("a:a", "b:b"), (look,), (logger,), (audit,))
+    assert (agent.models, agent.tools, agent.middleware, agent.observers) == (
+        ("a:a", "b:b"),
+        (look,),
+        (logger,),
+        (audit,),
+    )
 
 
 NAMED: dict[str, tuple[Callable[[], object], str]] = {
     "tool's name": (lambda: tool(name=5)(look.function), "tool name 5: use 1 to 64"),  # type: ignore[call-overload]
     "tool's empty name": (lambda: tool(name="")(look.function), "tool name '': use 1 to 64"),
-    "tool's description": (lambda: Tool(look.function, description=5), "tool look: description must be a text, or None, not 5"),  # type: ignore[arg-type]
-    "read_only": (lambda: tool(read_only="no")(look.function), "tool look: read_only must be True or False, not 'no'"),  # type: ignore[call-overload]
+    "tool's description": (
+        lambda: Tool(look.function, description=5),  # type: ignore[arg-type]
+        "tool look: description must be a text, or None, not 5",
+    ),
+    "read_only": (
+        lambda: tool(read_only="no")(look.function),  # type: ignore[call-overload]
+        "tool look: read_only must be True or False, not 'no'",
+    ),
     "toolbox": (lambda: Toolbox(5), "toolbox: name must be a text, not 5"),  # type: ignore[arg-type]
-    "tool of a toolbox": (lambda: Toolbox("x", [5]), "toolbox 'x': tools[0] must be a tool or a function, not 5"),  # type: ignore[list-item]
-    "filter": (lambda: Toolbox("x", [look]).filtered("look"), "toolbox 'x': what it is filtered by must be a list"),
+    "tool of a toolbox": (
+        lambda: Toolbox("x", [5]),  # type: ignore[list-item]
+        "toolbox 'x': tools[0] must be a tool or a function, not 5",
+    ),
+    "filter": (
+        lambda: Toolbox("x", [look]).filtered("look"),
+        "toolbox 'x': what it is filtered by must be a list",
+    ),
     "skill's name": (lambda: Skill(5, "x"), "skill name 5: use 1 to 64 printable characters"),  # type: ignore[arg-type]
-    "skill's instructions": (lambda: Skill("x", None), "skill 'x': instructions must be a text, not None"),  # type: ignore[arg-type]
-    "skill's file": (lambda: Skill("x", "y", files={"a": 5}, on_demand=True), "skill 'x': files must be a mapping of texts"),  # type: ignore[dict-item]
-    "delegate": (lambda: Delegate("x", budget=5), "delegate x: budget must be a Budget, or None, not 5"),  # type: ignore[arg-type]
-    "delegate's tools": (lambda: Delegate("x", allowed_tools="look"), "delegate x: allowed_tools must be a list, each item a text, not 'look'"),
-    "logger": (lambda: Logger("INFO"), "Logger: level must be a whole number from 0 to 1000000000, not 'INFO'"),  # type: ignore[arg-type]
+    "skill's instructions": (
+        lambda: Skill("x", None),  # type: ignore[arg-type]
+        "skill 'x': instructions must be a text, not None",
+    ),
+    "skill's file": (
+        lambda: Skill("x", "y", files={"a": 5}, on_demand=True),  # type: ignore[dict-item]
+        "skill 'x': files must be a mapping of texts",
+    ),
+    "delegate": (
+        lambda: Delegate("x", budget=5),  # type: ignore[arg-type]
+        "delegate x: budget must be a Budget, or None, not 5",
+    ),
+    "delegate's tools": (
+        lambda: Delegate("x", allowed_tools="look"),
+        "delegate x: allowed_tools must be a list, each item a text, not 'look'",
+    ),
+    "logger": (
+        lambda: Logger("INFO"),  # type: ignore[arg-type]
+        "Logger: level must be a whole number from 0 to 1000000000, not 'INFO'",
+    ),
     "guardrail": (lambda: InputGuardrail(5), "InputGuardrail: check must be a function, not 5"),  # type: ignore[arg-type]
-    "guardrail of the answer": (lambda: OutputGuardrail(None), "OutputGuardrail: check must be a function, not None"),  # type: ignore[arg-type]
-    "server's trust": (lambda: MCPServer.stdio("x", ["x"], trusted="no"), "MCP server x: trusted must be True or False, not 'no'"),  # type: ignore[arg-type]
-    "hosts": (lambda: fetch("docs.python.org"), "fetch: allow_hosts must be a list, each item a text, not 'docs.python.org'"),
+    "guardrail of the answer": (
+        lambda: OutputGuardrail(None),  # type: ignore[arg-type]
+        "OutputGuardrail: check must be a function, not None",
+    ),
+    "server's trust": (
+        lambda: MCPServer.stdio("x", ["x"], trusted="no"),  # type: ignore[arg-type]
+        "MCP server x: trusted must be True or False, not 'no'",
+    ),
+    "hosts": (
+        lambda: fetch("docs.python.org"),
+        "fetch: allow_hosts must be a list, each item a text, not 'docs.python.org'",
+    ),
     "bytes": (lambda: fetch(max_bytes=0), f"fetch: max_bytes must be {FROM_1}, not 0"),
 }
 
 
 @pytest.mark.parametrize(("make", "words"), NAMED.values(), ids=NAMED)
-def test_what_an_agent_is_made_of_is_refused_as_early(make: Callable[[], object], words: str) -> None:
+def test_what_an_agent_is_made_of_is_refused_as_early(
+    make: Callable[[], object], words: str
+) -> None:
     """Each says whose value it is."""
     with pytest.raises(errors.ConfigurationError) as caught:
         make()
@@ -166,7 +261,18 @@ TIMED: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("make", TIMED.values(), ids=TIMED)
-@pytest.mark.parametrize("time", [timedelta.max, timedelta(days=3650, microseconds=1), timedelta(0), timedelta(seconds=-1), 5, None], ids=str)
+@pytest.mark.parametrize(
+    "time",
+    [
+        timedelta.max,
+        timedelta(days=3650, microseconds=1),
+        timedelta(0),
+        timedelta(seconds=-1),
+        5,
+        None,
+    ],
+    ids=str,
+)
 def test_time_that_no_clock_can_keep_is_refused(make: Callable[[Any], object], time: Any) -> None:
     """Typed and at once, instead of an `OverflowError` in the middle of a turn."""
     with pytest.raises(errors.ConfigurationError, match=f"must be {TIME}, not "):
@@ -177,7 +283,12 @@ def test_longest_time_is_ten_years() -> None:
     """The bound itself is accepted, everywhere the same."""
     ten_years = timedelta(days=3650)
 
-    assert tool(timeout=ten_years)(look.function).timeout == Timeout(ten_years).limit == RequireApproval(expires=ten_years).expires == ten_years
+    assert (
+        tool(timeout=ten_years)(look.function).timeout
+        == Timeout(ten_years).limit
+        == RequireApproval(expires=ten_years).expires
+        == ten_years
+    )
     assert Budget(time=ten_years).time == ten_years
 
 
@@ -197,12 +308,16 @@ def test_absurd_output_limit_is_refused() -> None:
 
 def test_what_an_older_release_wrote_is_read_as_it_is() -> None:
     """History is JSON; a bound that came later refuses nothing of it, nor what is made of it."""
-    ruling = Ruling.model_validate_json('{"verdict": {"kind": "require_approval", "expires": "-P1D"}}')
+    ruling = Ruling.model_validate_json(
+        '{"verdict": {"kind": "require_approval", "expires": "-P1D"}}'
+    )
     options = RequestOptions.model_validate_json('{"max_output_tokens": 1000000000000}')
 
     assert ruling.verdict == RequireApproval.model_construct(expires=timedelta(days=-1))
     assert options.max_output_tokens == 10**12
-    assert options.over(RequestOptions(temperature=0)) == RequestOptions(temperature=0).model_copy(update={"max_output_tokens": 10**12})
+    assert options.over(RequestOptions(temperature=0)) == RequestOptions(temperature=0).model_copy(
+        update={"max_output_tokens": 10**12}
+    )
 
 
 def test_options_of_both_are_joined() -> None:
@@ -210,7 +325,9 @@ def test_options_of_both_are_joined() -> None:
     ours = RequestOptions(temperature=0, extra={"a": 1, "b": 1})
     theirs = RequestOptions(temperature=1, max_output_tokens=9, extra={"b": 2, "c": 2})
 
-    assert ours.over(theirs) == RequestOptions(temperature=0, max_output_tokens=9, extra={"a": 1, "b": 1, "c": 2})
+    assert ours.over(theirs) == RequestOptions(
+        temperature=0, max_output_tokens=9, extra={"a": 1, "b": 1, "c": 2}
+    )
 
 
 def test_time_that_is_overdrawn_is_none_left() -> None:
@@ -226,17 +343,26 @@ def test_level_of_a_logger_is_a_number() -> None:
 
 def test_long_value_is_shown_short() -> None:
     """A message stays a message, and what was given moves no cursor in it."""
-    assert kinds.shown("x" * 500) == "'" + "x" * 78 + "…"
-    assert kinds.shown("a\x1b[2J\nb") == "'a\\x1b[2J\\nb'"
+    assert validation.shown("x" * 500) == "'" + "x" * 78 + "…"
+    assert validation.shown("a\x1b[2J\nb") == "'a\\x1b[2J\\nb'"
 
 
 WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
     "money": (lambda: Budget(usd="1,50"), "Budget: usd: '1,50' is not a number, such as '0.50'"),
     "no limit": (lambda: Budget(), "Budget: name at least one of"),
-    "unknown": (lambda: Budget(dollars=1), "Budget: there is no field 'dollars'; there are usd, time, tokens, model_calls, tool_calls"),  # type: ignore[call-arg]
+    "unknown": (
+        lambda: Budget(dollars=1),  # type: ignore[call-arg]
+        "Budget: there is no field 'dollars'; there are usd, time, tokens, model_calls, tool_calls",
+    ),
     "no name": (lambda: Budget("0.50"), "Budget: name the fields, such as Budget(usd=…)"),  # type: ignore[call-arg]
-    "quoted output": (lambda: Agent(name="a", model="m:x", output="Out"), "agent a: output is the string 'Out'; give the type itself"),  # type: ignore[arg-type]
-    "output value": (lambda: Agent(name="a", model="m:x", output=Deny()), "agent a: output is an instance of Deny; give the type Deny itself"),  # type: ignore[arg-type]
+    "quoted output": (
+        lambda: Agent(name="a", model="m:x", output="Out"),  # type: ignore[arg-type]
+        "agent a: output is the string 'Out'; give the type itself",
+    ),
+    "output value": (
+        lambda: Agent(name="a", model="m:x", output=Deny()),  # type: ignore[arg-type]
+        "agent a: output is an instance of Deny; give the type Deny itself",
+    ),
     "output": (lambda: RequestOptions(max_output_tokens=0), "RequestOptions: max_output_tokens: "),
     "task": (lambda: Task(content=5), "Task: content"),
     "price": (lambda: Price(input="x", output="1"), "Price: input: "),
@@ -246,8 +372,14 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
     "reason": (lambda: Deny(reason=5), "Deny: reason: "),  # type: ignore[arg-type]
     "url": (lambda: MCPServer.http("s", 5), "MCP server s: url must be a text, not 5"),  # type: ignore[arg-type]
     "server": (lambda: MCPServer.http(5, "http://x"), "MCP server: name must be a text, not 5"),  # type: ignore[arg-type]
-    "command": (lambda: MCPServer.stdio("s", [5]), "MCP server s: command[0] must be a text, not 5"),  # type: ignore[list-item]
-    "headers": (lambda: MCPServer.http("s", "http://x", headers_env={"a": 5}), "MCP server s: headers_env must be"),  # type: ignore[dict-item]
+    "command": (
+        lambda: MCPServer.stdio("s", [5]),  # type: ignore[list-item]
+        "MCP server s: command[0] must be a text, not 5",
+    ),
+    "headers": (
+        lambda: MCPServer.http("s", "http://x", headers_env={"a": 5}),  # type: ignore[dict-item]
+        "MCP server s: headers_env must be",
+    ),
     "registry": (lambda: Registry(5), "the registry: agents must be a list"),  # type: ignore[arg-type]
     "entry": (lambda: Registry([5]), "the registry: agents[0] must be an Agent"),  # type: ignore[list-item]
     "alias": (lambda: AgentWorker([], models={"m": 5}), "the worker: models must be a mapping"),  # type: ignore[dict-item]
@@ -258,7 +390,9 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
 
 @pytest.mark.accepts("U15", "P29")
 @pytest.mark.parametrize(("make", "words"), WRONG_VALUES.values(), ids=WRONG_VALUES)
-def test_value_that_people_build_is_refused_as_an_agent_is(make: Callable[[], object], words: str) -> None:
+def test_value_that_people_build_is_refused_as_an_agent_is(
+    make: Callable[[], object], words: str
+) -> None:
     """One error for all of them, with the field that is wrong."""
     with pytest.raises(errors.ConfigurationError) as caught:
         make()
@@ -268,5 +402,9 @@ def test_value_that_people_build_is_refused_as_an_agent_is(make: Callable[[], ob
 
 def test_verdicts_are_written_without_names() -> None:
     """As people write them; they are read from history as before."""
-    assert Deny("no") == Deny(reason="no") == Ruling.model_validate_json('{"verdict":{"kind":"deny","reason":"no"}}').verdict
+    assert (
+        Deny("no")
+        == Deny(reason="no")
+        == Ruling.model_validate_json('{"verdict":{"kind":"deny","reason":"no"}}').verdict
+    )
     assert RequireApproval(timedelta(hours=1)).expires == timedelta(hours=1)

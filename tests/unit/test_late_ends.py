@@ -1,21 +1,38 @@
-"""A model call that was given up at the deadline and ends all the same, while the last answer is asked for."""
+"""A model call that was given up at the deadline and ends all the same, while the last answer is
+asked for.
+"""
 
 from decimal import Decimal
 
 import pytest
 
 from perdure import Budget, Price, errors
-from perdure.decide import Done, next_move
-from perdure.definitions import AgentDefinition
-from perdure.facts import AgentResolved, CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnStarted
-from perdure.fold import fold
-from perdure.messages import AssistantMessage, Text
-from perdure.reports import Outcome, Usage
-from perdure.reservations import LAST_WORDS
-from perdure.tasks import Task
-from perdure.wire import ModelAnswer, TurnRequest
+from perdure.agents.definitions import AgentDefinition
+from perdure.turn.decide import Done, next_move
+from perdure.turn.facts import (
+    AgentResolved,
+    CallFailed,
+    Fact,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    TurnStarted,
+)
+from perdure.turn.fold import fold
+from perdure.turn.reservations import LAST_WORDS
+from perdure.turn.wire import TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text
+from perdure.values.reports import Outcome, Usage
+from perdure.values.tasks import Task
 
-AGENT = AgentDefinition(name="a", instructions="", model="m:m", on_exhausted="finish", price=Price(input="1000", output="1000"))
+AGENT = AgentDefinition(
+    name="a",
+    instructions="",
+    model="m:m",
+    on_exhausted="finish",
+    price=Price(input="1000", output="1000"),
+)
 FIRST, LAST = Key(1), Key(1, is_last=True)
 GIVEN_UP: list[Fact] = [
     TurnStarted(TurnRequest(agent="a", task=Task(content="go"), budget=Budget(usd="90"))),
@@ -28,7 +45,12 @@ GIVEN_UP: list[Fact] = [
 def answered(key: Key, text: str) -> ModelAnswered:
     """An answer for a dollar."""
     message = AssistantMessage(parts=(Text(text=text),))
-    return ModelAnswered(key, ModelAnswer(message=message, usage=Usage(input_tokens=900, output_tokens=100), cost=Decimal(1)))
+    return ModelAnswered(
+        key,
+        ModelAnswer(
+            message=message, usage=Usage(input_tokens=900, output_tokens=100), cost=Decimal(1)
+        ),
+    )
 
 
 LATE: dict[str, Fact] = {
@@ -40,16 +62,26 @@ LATE: dict[str, Fact] = {
 
 @pytest.mark.parametrize("late", LATE)
 def test_late_end_changes_what_was_spent_and_nothing_else(late: str) -> None:
-    """The transcript of the last answer stays the one that was sent; an answer is paid for, and so is what may have been one."""
+    """The transcript of the last answer stays the one that was sent; an answer is paid for, and so
+    is what may have been one.
+    """
     before = fold(GIVEN_UP)
     after = fold([LATE[late]], before)
 
-    assert (after.messages, after.digest, after.steps, after.answer) == (before.messages, before.digest, before.steps, before.answer)
+    assert (after.messages, after.digest, after.steps, after.answer) == (
+        before.messages,
+        before.digest,
+        before.steps,
+        before.answer,
+    )
     assert after.messages[-1] == LAST_WORDS
     assert after.failures == ()
     assert list(after.in_flight) == [LAST]
     reserved = before.ledger.held[str(FIRST)].usd
-    assert after.ledger.spent.usd == {"answer": Decimal(1), "error": Decimal(0), "cancel": reserved}[late]
+    assert (
+        after.ledger.spent.usd
+        == {"answer": Decimal(1), "error": Decimal(0), "cancel": reserved}[late]
+    )
     assert set(after.ledger.held) == {str(LAST)}
 
 
@@ -59,5 +91,7 @@ def test_last_answer_is_the_end_whatever_came_late(late: str) -> None:
     for facts in ([LATE[late], answered(LAST, "last")], [answered(LAST, "last"), LATE[late]]):
         state = fold([*GIVEN_UP, *facts])
 
-        assert next_move(state, AGENT) == Done(Outcome.BUDGET_EXHAUSTED, "last", risk="budget_exhausted")
+        assert next_move(state, AGENT) == Done(
+            Outcome.BUDGET_EXHAUSTED, "last", risk="budget_exhausted"
+        )
         assert [step.message.text for step in state.steps] == ["last"]

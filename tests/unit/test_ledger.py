@@ -1,4 +1,6 @@
-"""The ledger against plain lists, in every order of events: nothing is lost, counted twice or spent beyond the budget."""
+"""The ledger against plain lists, in every order of events: nothing is lost, counted twice or spent
+beyond the budget.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import errors
-from perdure.budgets import DIMENSIONS, NOTHING, Budget, Spending
 from perdure.errors import TurnBudgetExceededError
-from perdure.ledger import Ledger
+from perdure.turn.ledger import Ledger
+from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
 
 from ..clerk import AMOUNTS, BUDGETS, NANO, fits, in_its_own_time, named, spending, total
 
@@ -23,7 +25,10 @@ KEYS = ("1.0", "1.1", "2.0", "2.1", "writer-1", "writer-2")
 
 @dataclass
 class Books:
-    """What a careful clerk writes down: every bill, what they come to, and who holds what. `orders` counts what was done, by the verb."""
+    """What a careful clerk writes down: every bill, what they come to, and who holds what.
+
+    `orders` counts what was done, by the verb.
+    """
 
     budget: Budget
     bills: list[Spending] = field(default_factory=list)
@@ -36,7 +41,9 @@ class Books:
         if key not in self.open:
             return amount
         reserved = self.open.pop(key)
-        amount = Spending(**{name: min(getattr(amount, name), getattr(reserved, name)) for name in DIMENSIONS})
+        amount = Spending(
+            **{name: min(getattr(amount, name), getattr(reserved, name)) for name in DIMENSIONS}
+        )
         self.bills.append(amount)
         self.billed = total([self.billed, amount])
         return amount
@@ -65,7 +72,9 @@ def add(ledger: Ledger, books: Books, amount: Spending) -> Ledger:
     more = {name: getattr(amount, name) for name in named(books.budget) if getattr(amount, name)}
     if not more:
         return ledger
-    books.budget = Budget.model_validate({name: limit + more.get(name, 0) for name, limit in named(books.budget).items()})
+    books.budget = Budget.model_validate(
+        {name: limit + more.get(name, 0) for name, limit in named(books.budget).items()}
+    )
     return ledger.add(Budget.model_validate(more))
 
 
@@ -91,19 +100,36 @@ def check(ledger: Ledger, books: Books) -> None:
     """The ledger says what the books say, and that is within the budget."""
     held = total(books.open.values())
 
-    assert (ledger.budget, ledger.spent, dict(ledger.held), ledger.overrun) == (books.budget, total(books.bills), books.open, False)
+    assert (ledger.budget, ledger.spent, dict(ledger.held), ledger.overrun) == (
+        books.budget,
+        total(books.bills),
+        books.open,
+        False,
+    )
     assert ledger.reserved == held
     assert fits([ledger.spent, ledger.reserved], books.budget)
-    left = {name: limit - getattr(total([*books.bills, held]), name) for name, limit in named(books.budget).items()}
-    assert {name: ledger.remaining(name) for name in DIMENSIONS} == {**dict.fromkeys(DIMENSIONS), **left}
+    left = {
+        name: limit - getattr(total([*books.bills, held]), name)
+        for name, limit in named(books.budget).items()
+    }
+    assert {name: ledger.remaining(name) for name in DIMENSIONS} == {
+        **dict.fromkeys(DIMENSIONS),
+        **left,
+    }
 
 
-ORDERS = st.tuples(st.sampled_from(["reserve", "reserve", "settle", "charge", "release", "add"]), st.sampled_from(KEYS), AMOUNTS)
+ORDERS = st.tuples(
+    st.sampled_from(["reserve", "reserve", "settle", "charge", "release", "add"]),
+    st.sampled_from(KEYS),
+    AMOUNTS,
+)
 
 
 @in_its_own_time
 @given(BUDGETS, st.lists(ORDERS, max_size=60))
-def test_spent_and_reserved_stay_within_the_budget_in_any_order(budget: Budget, orders: list[tuple[str, str, Spending]]) -> None:
+def test_spent_and_reserved_stay_within_the_budget_in_any_order(
+    budget: Budget, orders: list[tuple[str, str, Spending]]
+) -> None:
     """Concurrent calls, lost attempts, refunds and additions; the books are compared after each."""
     ledger, books = Ledger(budget), Books(budget)
 
@@ -135,7 +161,9 @@ def test_ten_calls_of_ten_cents_spend_exactly_one_dollar() -> None:
     """No eleventh fits, not even for a nano-dollar."""
     ledger = Ledger(Budget(usd="1.00"))
     for number in range(10):
-        ledger = ledger.reserve(str(number), Spending(usd=Decimal("0.10"))).settle(str(number), Spending(usd=Decimal("0.10")))
+        ledger = ledger.reserve(str(number), Spending(usd=Decimal("0.10"))).settle(
+            str(number), Spending(usd=Decimal("0.10"))
+        )
 
     assert ledger == Ledger(Budget(usd="1.00"), spent=Spending(usd=Decimal("1.00")))
     with pytest.raises(TurnBudgetExceededError) as caught:
@@ -145,8 +173,12 @@ def test_ten_calls_of_ten_cents_spend_exactly_one_dollar() -> None:
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_each_dimension_is_a_limit_of_its_own(dimension: str) -> None:
-    """What is left is given out to the last unit, and no unit more; the other dimensions are not limited."""
-    ledger = Ledger(Budget.model_validate({dimension: 3})).reserve("a", Spending.model_validate({dimension: 2}))
+    """What is left is given out to the last unit, and no unit more; the other dimensions are not
+    limited.
+    """
+    ledger = Ledger(Budget.model_validate({dimension: 3})).reserve(
+        "a", Spending.model_validate({dimension: 2})
+    )
     plenty = Spending(usd=Decimal(10**6), tokens=10**12, model_calls=10**6, tool_calls=10**6)
 
     assert ledger.remaining(dimension) == 1
@@ -154,7 +186,12 @@ def test_each_dimension_is_a_limit_of_its_own(dimension: str) -> None:
     assert ledger.lacking(plenty.model_copy(update={dimension: 2})) == dimension
     with pytest.raises(TurnBudgetExceededError) as caught:
         ledger.reserve("b", Spending.model_validate({dimension: 2}))
-    assert caught.value.context == {"dimension": dimension, "limit": "3", "spent": "0", "needed": "2"}
+    assert caught.value.context == {
+        "dimension": dimension,
+        "limit": "3",
+        "spent": "0",
+        "needed": "2",
+    }
 
 
 @in_its_own_time
@@ -175,15 +212,24 @@ def test_what_is_over_is_settled_only_once() -> None:
     settled, released = held.settle("a", Spending(tokens=4)), held.release("a")
 
     assert settled == Ledger(Budget(tokens=100), spent=Spending(tokens=4))
-    assert (settled.settle("a", Spending(tokens=4)), settled.charge("a"), settled.release("a")) == (settled,) * 3
-    assert (released.settle("a", Spending(tokens=4)), released.charge("a")) == (Ledger(Budget(tokens=100)),) * 2
+    assert (settled.settle("a", Spending(tokens=4)), settled.charge("a"), settled.release("a")) == (
+        settled,
+    ) * 3
+    assert (released.settle("a", Spending(tokens=4)), released.charge("a")) == (
+        Ledger(Budget(tokens=100)),
+    ) * 2
 
 
 @pytest.mark.accepts("B15")
 @in_its_own_time
 @given(BUDGETS, AMOUNTS, AMOUNTS)
-def test_bill_above_its_reservation_is_booked_whole_and_ends_the_spending(budget: Budget, reserved: Spending, above: Spending) -> None:
-    """In a dimension that is limited: then the bounds cannot be relied on. In another one it is only counted."""
+def test_bill_above_its_reservation_is_booked_whole_and_ends_the_spending(
+    budget: Budget, reserved: Spending, above: Spending
+) -> None:
+    """In a dimension that is limited: then the bounds cannot be relied on.
+
+    In another one it is only counted.
+    """
     is_over = any(getattr(above, name) > 0 for name in named(budget))
 
     ledger = Ledger(budget).hold("a", reserved).hold("b", NOTHING).settle("a", reserved + above)

@@ -1,4 +1,7 @@
-"""Trees of ledgers: a child's lease is a reservation of its parent, and the budget of the child. Providers' bills are kept beside them."""
+"""Trees of ledgers: a child's lease is a reservation of its parent, and the budget of the child.
+
+Providers' bills are kept beside them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.budgets import DIMENSIONS, Budget, Spending
-from perdure.ledger import Ledger
+from perdure.turn.ledger import Ledger
+from perdure.values.budgets import DIMENSIONS, Budget, Spending
 
 from ..clerk import BUDGETS, NANO, fits, in_its_own_time, named, spending, total
 
@@ -22,7 +25,9 @@ ORDERS = int(os.environ.get("PERDURE_LEDGER_ORDERS", "200"))
 
 @dataclass
 class Agent:
-    """One agent of a tree: its ledger, the calls it waits for, and the children it leased a slice to."""
+    """One agent of a tree: its ledger, the calls it waits for, and the children it leased a slice
+    to.
+    """
 
     ledger: Ledger
     parent: Agent | None = None
@@ -53,7 +58,9 @@ class Agent:
 
 
 class Tree:
-    """Agents that call and delegate at random, and what providers billed, whether anybody heard of it or not."""
+    """Agents that call and delegate at random, and what providers billed, whether anybody heard of
+    it or not.
+    """
 
     def __init__(self, budget: Budget, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -70,7 +77,15 @@ class Tree:
     def step(self) -> None:
         """Something happens to one of the agents."""
         agent = self.rng.choice(list(self.root.family()))
-        happenings = {self.call: 4, self.answer: 4, self.lose_call: 1, self.delegate: 4, self.end: 2, self.lose: 1, self.add: 1}
+        happenings = {
+            self.call: 4,
+            self.answer: 4,
+            self.lose_call: 1,
+            self.delegate: 4,
+            self.end: 2,
+            self.lose: 1,
+            self.add: 1,
+        }
         self.rng.choices(list(happenings), list(happenings.values()))[0](agent)
 
     def call(self, agent: Agent) -> None:
@@ -120,35 +135,52 @@ class Tree:
             self.lost += 1
 
     def add(self, agent: Agent) -> None:
-        """Budget for anyone in the tree: all above hear of it, the root first, and the lease grows as much."""
+        """Budget for anyone in the tree: all above hear of it, the root first, and the lease grows
+        as much.
+        """
         amounts = {name: NANO if name == "usd" else 1 for name in named(self.budget)}
         for member in reversed(list(agent.line())):
             if member.parent:
                 held = member.parent.ledger.held[member.key]
-                member.parent.ledger = member.parent.ledger.add(Budget.model_validate(amounts)).hold(member.key, held + Spending(**amounts))
+                member.parent.ledger = member.parent.ledger.add(
+                    Budget.model_validate(amounts)
+                ).hold(member.key, held + Spending(**amounts))
                 self.check()
         agent.ledger = agent.ledger.add(Budget.model_validate(amounts))
 
     def some(self, agent: Agent, share: int) -> Spending:
         """A part of what the agent has left in each dimension, at times a little more than that."""
         left = [agent.ledger.remaining(name) for name in DIMENSIONS]
-        units = [5 if value is None else int(value / NANO if isinstance(value, Decimal) else value) for value in left]
+        units = [
+            5 if value is None else int(value / NANO if isinstance(value, Decimal) else value)
+            for value in left
+        ]
         return spending(*(self.rng.randint(0, unit // share + 1) for unit in units))
 
     def bill(self, reserved: Spending) -> Spending:
         """What a provider billed, at most what was reserved."""
-        units = (int(reserved.usd / NANO), reserved.tokens, reserved.model_calls, reserved.tool_calls)
+        units = (
+            int(reserved.usd / NANO),
+            reserved.tokens,
+            reserved.model_calls,
+            reserved.tool_calls,
+        )
         self.bills.append(spending(*(self.rng.randint(0, unit) for unit in units)))
         return self.bills[-1]
 
     def check(self) -> None:
-        """No agent goes beyond its lease, and all bills and open calls together not beyond the budget of the root."""
+        """No agent goes beyond its lease, and all bills and open calls together not beyond the
+        budget of the root.
+        """
         family = list(self.root.family())
         for agent in family:
             assert agent.ledger.budget is not None
             assert fits([agent.ledger.spent, agent.ledger.reserved], agent.ledger.budget)
             assert not agent.ledger.overrun
-        assert fits([*self.bills, *(amount for agent in family for amount in agent.calls.values())], self.budget)
+        assert fits(
+            [*self.bills, *(amount for agent in family for amount in agent.calls.values())],
+            self.budget,
+        )
 
 
 def grown(budget: Budget, seed: int, steps: int) -> Tree:
@@ -165,7 +197,10 @@ def grown(budget: Budget, seed: int, steps: int) -> Tree:
 @in_its_own_time
 @given(BUDGETS, st.integers(0, 2**32))
 def test_whole_tree_stays_within_the_budget_of_its_root(budget: Budget, seed: int) -> None:
-    """Children in parallel, lost ones among them. In the end every bill is booked once, and more only where one was lost."""
+    """Children in parallel, lost ones among them.
+
+    In the end every bill is booked once, and more only where one was lost.
+    """
     tree = grown(budget, seed, steps=60)
 
     booked, billed = tree.root.ledger.spent, total(tree.bills)
@@ -175,7 +210,9 @@ def test_whole_tree_stays_within_the_budget_of_its_root(budget: Budget, seed: in
 
 
 def test_long_lives_of_large_trees_stay_within_it_too() -> None:
-    """Seeded, and known to be deep, with many bills and with losses: what is given back is leased again."""
+    """Seeded, and known to be deep, with many bills and with losses: what is given back is leased
+    again.
+    """
     budget = Budget(usd="50", tokens=10**9, model_calls=2_000, tool_calls=2_000)
     trees = [grown(budget, seed, steps=400) for seed in range(8)]
 
@@ -185,7 +222,10 @@ def test_long_lives_of_large_trees_stay_within_it_too() -> None:
 
 
 def test_many_orders_of_events_keep_the_budget() -> None:
-    """Short lives, each another order: seeded, so that one that fails can be looked at. `make soak` tries a hundred thousand."""
+    """Short lives, each another order: seeded, so that one that fails can be looked at.
+
+    `make soak` tries a hundred thousand.
+    """
     for seed in range(ORDERS):
         tree = grown(Budget(usd="5", tokens=10**6, model_calls=100, tool_calls=100), seed, steps=20)
         assert tree.root.ledger.held == {}
@@ -193,8 +233,16 @@ def test_many_orders_of_events_keep_the_budget() -> None:
 
 def test_unspent_part_of_a_lease_returns_to_the_parent() -> None:
     """A child that ended gives back what it did not use, a lost one nothing."""
-    parent = Ledger(Budget(usd="1")).reserve("done", Spending(usd=Decimal("0.40"))).reserve("lost", Spending(usd=Decimal("0.40")))
-    child = Ledger(Budget(usd="0.40")).reserve("1.0", Spending(usd=Decimal("0.30"))).settle("1.0", Spending(usd=Decimal("0.05")))
+    parent = (
+        Ledger(Budget(usd="1"))
+        .reserve("done", Spending(usd=Decimal("0.40")))
+        .reserve("lost", Spending(usd=Decimal("0.40")))
+    )
+    child = (
+        Ledger(Budget(usd="0.40"))
+        .reserve("1.0", Spending(usd=Decimal("0.30")))
+        .settle("1.0", Spending(usd=Decimal("0.05")))
+    )
 
     parent = parent.settle("done", child.spent).charge("lost")
 
@@ -204,8 +252,16 @@ def test_unspent_part_of_a_lease_returns_to_the_parent() -> None:
 
 def test_child_that_was_billed_above_its_lease_stops_its_parent_too() -> None:
     """The bill is booked whole on the way up."""
-    child = Ledger(Budget(tokens=10)).reserve("1.0", Spending(tokens=10)).settle("1.0", Spending(tokens=15))
+    child = (
+        Ledger(Budget(tokens=10))
+        .reserve("1.0", Spending(tokens=10))
+        .settle("1.0", Spending(tokens=15))
+    )
 
-    parent = Ledger(Budget(tokens=100)).reserve("writer-1", Spending(tokens=10)).settle("writer-1", child.spent)
+    parent = (
+        Ledger(Budget(tokens=100))
+        .reserve("writer-1", Spending(tokens=10))
+        .settle("writer-1", child.spent)
+    )
 
     assert (child.overrun, parent.overrun, parent.spent) == (True, True, Spending(tokens=15))

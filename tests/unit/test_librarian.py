@@ -10,14 +10,22 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.activities.folder import folder_toolbox
-from perdure.activities.models import ModelRequest, Provider
+from perdure.activities.provider import ModelRequest, Provider
 from perdure.activities.providers.librarian import Librarian
-from perdure.definitions import ToolDefinition, define_tool
-from perdure.messages import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.reports import StopReason, Usage
-from perdure.tools import Tool, as_tools, encode, tool
-from perdure.wire import ModelAnswer
+from perdure.activities.toolboxes.folder import folder_toolbox
+from perdure.agents.definitions import ToolDefinition, define_tool
+from perdure.agents.tools import Tool, as_tools, encode, tool
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.reports import StopReason, Usage
 
 LEASE = """# Lease
 
@@ -40,7 +48,9 @@ def root(tmp_path: Path) -> Path:
     """A folder with three documents."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "lease.md").write_text(LEASE)
-    (tmp_path / "rules" / "house.md").write_text("# House rules\n\nQuiet hours begin at ten.\n\n# Waste\n\nBins are emptied on Fridays.\n")
+    (tmp_path / "rules" / "house.md").write_text(
+        "# House rules\n\nQuiet hours begin at ten.\n\n# Waste\n\nBins are emptied on Fridays.\n"
+    )
     (tmp_path / "contacts.txt").write_text("Caretaker: Ms Sommer, second floor\n")
     return tmp_path
 
@@ -58,7 +68,11 @@ class Asked:
 
     @property
     def calls(self) -> list[tuple[str, dict[str, object]]]:
-        return [(call.name, json.loads(call.arguments)) for answer in self.answers for call in answer.message.calls]
+        return [
+            (call.name, json.loads(call.arguments))
+            for answer in self.answers
+            for call in answer.message.calls
+        ]
 
 
 async def ask(question: str, tools: Sequence[Tool], history: Sequence[Message] = ()) -> Asked:
@@ -75,7 +89,9 @@ async def ask(question: str, tools: Sequence[Tool], history: Sequence[Message] =
 
 
 def request(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> ModelRequest:
-    return ModelRequest(model="librarian", messages=tuple(messages), tools=tuple(definition(item) for item in tools))
+    return ModelRequest(
+        model="librarian", messages=tuple(messages), tools=tuple(definition(item) for item in tools)
+    )
 
 
 def definition(item: Tool) -> ToolDefinition:
@@ -94,7 +110,9 @@ def result(call: ToolCall, tools: Sequence[Tool]) -> ToolResult:
 
 def tools_of(root: Path, *names: str) -> list[Tool]:
     """The folder's tools, or those of them that are named."""
-    return [item for item in as_tools(folder_toolbox(root).tools) if not names or item.name in names]
+    return [
+        item for item in as_tools(folder_toolbox(root).tools) if not names or item.name in names
+    ]
 
 
 async def test_question_is_answered_with_the_section_and_its_source(root: Path) -> None:
@@ -105,7 +123,11 @@ async def test_question_is_answered_with_the_section_and_its_source(root: Path) 
         ("search_files", {"query": "long notice period", "limit": 5}),
         ("read_file", {"path": "lease.md", "first_line": 5, "lines": 120}),
     ]
-    assert asked.text == ("## Notice period\n\nThe notice period is three months.\n\nIt begins on the first day of a month.\n\nSource: lease.md:5")
+    assert (
+        asked.text
+        == "## Notice period\n\nThe notice period is three months.\n\nIt begins on the first day of"
+        " a month.\n\nSource: lease.md:5"
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +139,9 @@ async def test_question_is_answered_with_the_section_and_its_source(root: Path) 
         ("quiet hour", "Quiet hours begin at ten.", "rules/house.md:1"),
     ],
 )
-async def test_each_question_finds_its_own_source(root: Path, question: str, said: str, source: str) -> None:
+async def test_each_question_finds_its_own_source(
+    root: Path, question: str, said: str, source: str
+) -> None:
     """Neither the same words nor the same file each time."""
     asked = await ask(question, tools_of(root))
 
@@ -130,7 +154,11 @@ async def test_stop_reasons_call_ids_and_tokens_are_those_of_a_model(root: Path)
     asked = await ask("bins", tools_of(root, "search_files", "read_file"))
     first, second, third = asked.answers
 
-    assert [answer.stop for answer in asked.answers] == [StopReason.TOOL_CALLS, StopReason.TOOL_CALLS, StopReason.END]
+    assert [answer.stop for answer in asked.answers] == [
+        StopReason.TOOL_CALLS,
+        StopReason.TOOL_CALLS,
+        StopReason.END,
+    ]
     assert [answer.message.calls[0].id for answer in (first, second)] == ["call_1", "call_2"]
     assert {answer.model for answer in asked.answers} == {"librarian"}
     assert third.usage.output_tokens == len(third.message.text.split())
@@ -139,14 +167,18 @@ async def test_stop_reasons_call_ids_and_tokens_are_those_of_a_model(root: Path)
 
 async def test_tokens_are_words() -> None:
     """One word of system prompt and two of question go in; what it says goes out."""
-    answer = await Librarian().complete(ModelRequest(model="librarian", system="Help.", messages=(UserMessage.of("two words"),)))
+    answer = await Librarian().complete(
+        ModelRequest(model="librarian", system="Help.", messages=(UserMessage.of("two words"),))
+    )
 
     assert answer.usage == Usage(input_tokens=3, output_tokens=len(answer.message.text.split()))
 
 
 async def test_same_request_has_the_same_answer(root: Path) -> None:
     """Nothing is random."""
-    assert await ask("Are pets welcome?", tools_of(root)) == await ask("Are pets welcome?", tools_of(root))
+    assert await ask("Are pets welcome?", tools_of(root)) == await ask(
+        "Are pets welcome?", tools_of(root)
+    )
 
 
 async def test_nothing_found_is_said_with_the_words_and_the_files(root: Path) -> None:
@@ -154,8 +186,10 @@ async def test_nothing_found_is_said_with_the_words_and_the_files(root: Path) ->
     asked = await ask("Is there a swimming pool?", tools_of(root))
 
     assert [name for name, _ in asked.calls] == ["search_files", "list_files"]
-    assert asked.text == (
-        "I found nothing about this. I searched 3 files for: swimming, pool.\nThe folder has contacts.txt, lease.md, rules/house.md."
+    assert (
+        asked.text
+        == "I found nothing about this. I searched 3 files for: swimming, pool.\nThe folder has"
+        " contacts.txt, lease.md, rules/house.md."
     )
 
 
@@ -164,8 +198,10 @@ async def test_files_that_could_not_be_searched_are_mentioned(root: Path) -> Non
     (root / "plan.pdf").write_bytes(b"%PDF\0\0")
     asked = await ask("swimming pool", tools_of(root, "search_files", "read_file"))
 
-    assert asked.text == (
-        "I found nothing about this. I searched 3 files for: swimming, pool.\nThe search says: 1 file was left out: not UTF-8 text, or over 1 MB."
+    assert (
+        asked.text
+        == "I found nothing about this. I searched 3 files for: swimming, pool.\nThe search says: 1"
+        " file was left out: not UTF-8 text, or over 1 MB."
     )
 
 
@@ -173,15 +209,21 @@ async def test_poor_match_is_shown_as_one(root: Path) -> None:
     """It says which words of the question the passage does not have."""
     asked = await ask("How deep is the swimming pool on the second floor?", tools_of(root))
 
-    assert asked.text.startswith("Nothing fits well: the closest passage does not have the words deep, swimming, pool.\n\n")
+    assert asked.text.startswith(
+        "Nothing fits well: the closest passage does not have the words deep, swimming, pool.\n\n"
+    )
 
 
 async def test_long_section_is_quoted_at_its_paragraphs(root: Path) -> None:
     """At most 1,200 characters, verbatim, and the line is that of the quotation."""
-    filler = "\n\n".join(f"Paragraph {number} says nothing in particular, at some length." for number in range(60))
+    filler = "\n\n".join(
+        f"Paragraph {number} says nothing in particular, at some length." for number in range(60)
+    )
     text = f"# Log\n\n{filler}\n\nThe lighthouse is white.\nIt was painted in May.\n\n{filler}\n"
     (root / "log.md").write_text(text)
-    quoted, _, source = (await ask("Which colour has the lighthouse?", tools_of(root))).text.rpartition("\n\nSource: log.md:")
+    quoted, _, source = (
+        await ask("Which colour has the lighthouse?", tools_of(root))
+    ).text.rpartition("\n\nSource: log.md:")
 
     assert "The lighthouse is white.\nIt was painted in May." in quoted
     assert len(quoted) <= 1200
@@ -204,12 +246,17 @@ async def test_each_question_of_a_conversation_is_looked_up(root: Path) -> None:
     after = await ask("bins", tools_of(root), history=before.messages)
 
     assert after.text.endswith("Source: rules/house.md:5")
-    assert [call.id for answer in after.answers for call in answer.message.calls] == ["call_3", "call_4"]
+    assert [call.id for answer in after.answers for call in answer.message.calls] == [
+        "call_3",
+        "call_4",
+    ]
 
 
 async def test_context_before_the_task_is_not_the_question(root: Path) -> None:
     """The last text of the message is what is asked."""
-    message = UserMessage(parts=(Text(text="<memory>\nlikes cats\n</memory>\n\n"), Text(text="bins?")))
+    message = UserMessage(
+        parts=(Text(text="<memory>\nlikes cats\n</memory>\n\n"), Text(text="bins?"))
+    )
     answer = await Librarian().complete(request([message], tools_of(root)))
 
     assert json.loads(answer.message.calls[0].arguments) == {"query": "bins", "limit": 5}
@@ -252,7 +299,11 @@ async def test_without_tools_it_says_what_it_is() -> None:
     """It does not pretend to know anything."""
     asked = await ask("What is the meaning of life?", [])
 
-    assert asked.text == ("I am no language model. I can only look things up with the tools search_files and read_file, and I have none here.")
+    assert (
+        asked.text
+        == "I am no language model. I can only look things up with the tools search_files and"
+        " read_file, and I have none here."
+    )
 
 
 @pytest.mark.parametrize("messages", [[UserMessage.of("?!")], [UserMessage(parts=())], []])
@@ -260,10 +311,14 @@ async def test_question_without_words_is_answered(root: Path, messages: list[Mes
     """An answer always has text or calls."""
     answer = await Librarian().complete(request(messages, tools_of(root)))
 
-    assert answer.message == AssistantMessage(parts=(Text(text="I can only look words up, and this question has none."),))
+    assert answer.message == AssistantMessage(
+        parts=(Text(text="I can only look words up, and this question has none."),)
+    )
 
 
 async def test_another_model_name_is_refused() -> None:
     """Nobody gets quotations who asked for a language model."""
-    with pytest.raises(errors.LLMInvalidRequestError, match="the only model here is 'librarian', not 'gpt-5'"):
+    with pytest.raises(
+        errors.LLMInvalidRequestError, match="the only model here is 'librarian', not 'gpt-5'"
+    ):
         await Librarian().complete(ModelRequest(model="gpt-5", messages=(UserMessage.of("hello"),)))

@@ -7,23 +7,31 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers.librarian import Librarian
-from perdure.messages import ToolCall, UserMessage
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import ToolCall, UserMessage
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 from ..loopback import ADD
 
 SEARCH = ADD.model_copy(update={"name": "search_files", "description": ""})
 ASKED = "notice period?"
-NO_TOOLS = "I am no language model. I can only look things up with the tools search_files and read_file, and I have none here."
+NO_TOOLS = (
+    "I am no language model. I can only look things up with the tools search_files and read_file,"
+    " and I have none here."
+)
 
 
 async def ask(**options: Any) -> ModelAnswer:
     """The first answer to a question, with these options and a tool to search with."""
-    request = ModelRequest(model="librarian", messages=(UserMessage.of(ASKED),), tools=(SEARCH,), options=RequestOptions(**options))
+    request = ModelRequest(
+        model="librarian",
+        messages=(UserMessage.of(ASKED),),
+        tools=(SEARCH,),
+        options=RequestOptions(**options),
+    )
     return await Librarian().complete(request)
 
 
@@ -31,7 +39,11 @@ async def test_without_tools_to_choose_it_answers_in_words() -> None:
     """`none` is kept."""
     answer = await ask(tool_choice="none")
 
-    assert (answer.message.text, answer.message.calls, answer.stop) == (NO_TOOLS, (), StopReason.END)
+    assert (answer.message.text, answer.message.calls, answer.stop) == (
+        NO_TOOLS,
+        (),
+        StopReason.END,
+    )
 
 
 async def test_answer_ends_at_its_limit() -> None:
@@ -46,7 +58,11 @@ async def test_call_that_is_over_the_limit_is_not_made() -> None:
     """A call cannot be made by half."""
     answer = await ask(max_output_tokens=2)
 
-    assert (answer.message.text, answer.message.calls, answer.stop) == ("", (), StopReason.MAX_TOKENS)
+    assert (answer.message.text, answer.message.calls, answer.stop) == (
+        "",
+        (),
+        StopReason.MAX_TOKENS,
+    )
 
 
 async def test_answer_ends_where_a_stop_sequence_begins() -> None:
@@ -56,12 +72,25 @@ async def test_answer_ends_where_a_stop_sequence_begins() -> None:
     assert (answer.message.text, answer.stop) == ("I am no", StopReason.STOP_SEQUENCE)
 
 
-@pytest.mark.parametrize("options", [{}, {"tool_choice": "auto"}, {"temperature": 1.0}, {"max_output_tokens": 100}, {"stop_sequences": ("x",)}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tool_choice": "auto"},
+        {"temperature": 1.0},
+        {"max_output_tokens": 100},
+        {"stop_sequences": ("x",)},
+    ],
+)
 async def test_options_that_ask_for_nothing_else_change_nothing(options: dict[str, Any]) -> None:
     """Nothing is left to chance, so there is no temperature."""
     answer = await ask(**options)
 
-    assert answer.message.calls == (ToolCall(id="call_1", name="search_files", arguments='{"query": "notice period", "limit": 5}'),)
+    assert answer.message.calls == (
+        ToolCall(
+            id="call_1", name="search_files", arguments='{"query": "notice period", "limit": 5}'
+        ),
+    )
     assert answer.stop is StopReason.TOOL_CALLS
 
 

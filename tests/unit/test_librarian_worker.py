@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
-from perdure.messages import UserMessage
+from perdure.activities.provider import ModelRequest
 from perdure.testing.stub_provider import StubProvider
+from perdure.values.messages import UserMessage
 from perdure.worker import librarian
 
 
@@ -21,7 +21,9 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["openai", "openai-responses"])
-async def test_base_url_is_where_the_model_is_asked(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_base_url_is_where_the_model_is_asked(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """In either of OpenAI's APIs, without a key where there is none."""
     with StubProvider([{"text": "hi"}]) as stub:
         monkeypatch.setenv("PERDURE_ASK_BASE_URL", stub.base_url)
@@ -34,7 +36,9 @@ async def test_base_url_is_where_the_model_is_asked(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("model", ["anthropic:m", "ollama:m", "offline:librarian"])
-def test_base_url_with_another_provider_is_refused(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+def test_base_url_with_another_provider_is_refused(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
     """Or the documents would go to somebody else than was named."""
     monkeypatch.setenv("PERDURE_ASK_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("PERDURE_ASK_MODEL", model)

@@ -34,20 +34,52 @@ def written(message: str, **options: object) -> dict[str, object]:
 
 def test_record_of_a_turn_has_its_fields_beside_the_line() -> None:
     """An amount is text, so no digit is lost; what is not known is null."""
-    line = written("llm_call …", extra={"perdure": {"event": "llm_call", "cost_usd": Decimal("0.10"), "duration_ms": None, "tool": "a\nb"}})
+    line = written(
+        "llm_call …",
+        extra={
+            "perdure": {
+                "event": "llm_call",
+                "cost_usd": Decimal("0.10"),
+                "duration_ms": None,
+                "tool": "a\nb",
+            }
+        },
+    )
 
-    assert list(line) == ["time", "level", "logger", "message", "event", "cost_usd", "duration_ms", "tool"]
-    assert list(line.values())[1:] == ["error", "mine", "llm_call …", "llm_call", "0.10", None, "a\nb"]
+    assert list(line) == [
+        "time",
+        "level",
+        "logger",
+        "message",
+        "event",
+        "cost_usd",
+        "duration_ms",
+        "tool",
+    ]
+    assert list(line.values())[1:] == [
+        "error",
+        "mine",
+        "llm_call …",
+        "llm_call",
+        "0.10",
+        None,
+        "a\nb",
+    ]
 
 
 def test_line_of_json_moves_no_cursor() -> None:
-    """JSON itself escapes only half of what a terminal obeys; a reader gets all of it back, and what is harmless stands as it is."""
+    """JSON itself escapes only half of what a terminal obeys; a reader gets all of it back, and
+    what is harmless stands as it is.
+    """
     evil = "\x1b[2J\x9b2J\x7f\u2028\u202e größe 👍"
     line = raw("said: %s", evil, extra={"perdure": {f"label.{evil}": evil}})
 
     assert line.isprintable()
     assert "größe 👍" in line
-    assert list(json.loads(line).items())[3:] == [("message", f"said: {evil}"), (f"label.{evil}", evil)]
+    assert list(json.loads(line).items())[3:] == [
+        ("message", f"said: {evil}"),
+        (f"label.{evil}", evil),
+    ]
 
 
 def test_record_with_an_exception_is_one_line() -> None:
@@ -63,12 +95,16 @@ def test_record_with_an_exception_is_one_line() -> None:
 
 @pytest.mark.accepts("G7", "O20")
 def test_only_the_first_line_of_a_record_can_pass_for_one() -> None:
-    """A message or an exception that quotes a model is indented below it, with every control escaped."""
+    """A message or an exception that quotes a model is indented below it, with every control
+    escaped.
+    """
     forged = "\nturn_completed event_id=FORGED\r\x1b[2J\u2028tool_call \U000e0041"
     try:
         raise ValueError(forged)
     except ValueError:
-        record = logging.LogRecord("mine", logging.ERROR, __file__, 1, "the policy raised %s", (forged,), sys.exc_info())
+        record = logging.LogRecord(
+            "mine", logging.ERROR, __file__, 1, "the policy raised %s", (forged,), sys.exc_info()
+        )
     first, *more = Lines().format(record).split("\n")
 
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ERROR   the policy raised ", first)
@@ -78,7 +114,10 @@ def test_only_the_first_line_of_a_record_can_pass_for_one() -> None:
 
 
 @pytest.mark.accepts("G7")
-@pytest.mark.parametrize(("style", "written"), [("lines", "said\n    turn_completed\n"), ("json", "said\\nturn_completed")])
+@pytest.mark.parametrize(
+    ("style", "written"),
+    [("lines", "said\n    turn_completed\n"), ("json", "said\\nturn_completed")],
+)
 def test_format_of_the_worker_escapes(style: str, written: str) -> None:
     """Both that a worker can be given do."""
     root, out = logging.getLogger(), io.StringIO()

@@ -5,10 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from perdure import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage, messages
-from perdure.messages import NO_DIGEST, OPEN_CALL
+from perdure import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values import messages
+from perdure.values.messages import NO_DIGEST, OPEN_CALL
 
-READ = UserMessage(parts=(Text(text="Read "), Media(media_type="image/png", data="aGk="), Text(text="this")))
+READ = UserMessage(
+    parts=(Text(text="Read "), Media(media_type="image/png", data="aGk="), Text(text="this"))
+)
 ASKED = AssistantMessage(
     parts=(
         Thinking(text="hm", signature="s1"),
@@ -18,7 +31,10 @@ ASKED = AssistantMessage(
         ToolCall(id="c2", name="sub"),
     )
 )
-RESULTS = (ToolResult(call_id="c1", name="add", content="3"), ToolResult(call_id="c2", name="sub", content="no", is_error=True))
+RESULTS = (
+    ToolResult(call_id="c1", name="add", content="3"),
+    ToolResult(call_id="c2", name="sub", content="no", is_error=True),
+)
 TRANSCRIPT: tuple[Message, ...] = (
     READ,
     ASKED,
@@ -40,7 +56,9 @@ def test_one_result_is_one_message() -> None:
     """The short way that tests and readers use."""
     call = ToolCall(id="c9", name="add")
 
-    assert ToolMessage.of(call, "5") == ToolMessage(results=(ToolResult(call_id="c9", name="add", content="5"),))
+    assert ToolMessage.of(call, "5") == ToolMessage(
+        results=(ToolResult(call_id="c9", name="add", content="5"),)
+    )
     assert ToolMessage.of(call, "no", is_error=True).results[0].is_error
 
 
@@ -59,26 +77,38 @@ def test_unknown_field_of_a_message_is_refused() -> None:
 @pytest.mark.accepts("Y6")
 def test_digest_of_a_transcript_is_what_it_was_in_the_first_release() -> None:
     """Running turns and stored histories hold digests: whoever changes this breaks them."""
-    assert messages.canonical(TRANSCRIPT[1]) == (
-        b'{"role":"assistant","parts":[{"type":"thinking","text":"hm","signature":"s1"},{"type":"text","text":"I will "},'
-        b'{"type":"tool_call","id":"c1","name":"add","arguments":"{\\"a\\": 1}"},{"type":"text","text":"add."},'
+    assert (
+        messages.canonical(TRANSCRIPT[1])
+        == b'{"role":"assistant","parts":[{"type":"thinking","text":"hm","signature":"s1"},{"type":"text","text":"I'
+        b' will "},'
+        b'{"type":"tool_call","id":"c1","name":"add","arguments":"{\\"a\\":'
+        b' 1}"},{"type":"text","text":"add."},'
         b'{"type":"tool_call","id":"c2","name":"sub","arguments":"{}"}]}'
     )
-    assert messages.digest_of(TRANSCRIPT) == "e89acb404903d86f3e01deddf444879278162819935b4f25cabfb94ce9748dee"
+    assert (
+        messages.digest_of(TRANSCRIPT)
+        == "e89acb404903d86f3e01deddf444879278162819935b4f25cabfb94ce9748dee"
+    )
 
 
 def test_digest_runs_from_message_to_message() -> None:
-    """The digest of a longer transcript follows from the shorter one's and the new message alone; nothing has no digest."""
+    """The digest of a longer transcript follows from the shorter one's and the new message alone;
+    nothing has no digest.
+    """
     shorter = messages.digest_of(TRANSCRIPT[:-1])
 
     assert messages.digest_of(()) == NO_DIGEST == ""
-    assert messages.chain(shorter, messages.canonical(TRANSCRIPT[-1])) == messages.digest_of(TRANSCRIPT)
+    assert messages.chain(shorter, messages.canonical(TRANSCRIPT[-1])) == messages.digest_of(
+        TRANSCRIPT
+    )
 
 
 @given(WORDS, WORDS)
 def test_different_transcripts_have_different_digests(first: list[str], second: list[str]) -> None:
     """Also where texts only move from one message to the next."""
-    digests = [messages.digest_of(UserMessage.of(text) for text in texts) for texts in (first, second)]
+    digests = [
+        messages.digest_of(UserMessage.of(text) for text in texts) for texts in (first, second)
+    ]
 
     assert (digests[0] == digests[1]) == (first == second)
 
@@ -90,14 +120,26 @@ def test_whole_transcript_is_closed_already() -> None:
 
 
 @pytest.mark.accepts("L19")
-@pytest.mark.parametrize("given_results", [(), RESULTS[:1], RESULTS[1:]], ids=["none", "first", "second"])
-def test_call_without_a_result_is_closed_with_an_error_result(given_results: tuple[ToolResult, ...]) -> None:
+@pytest.mark.parametrize(
+    "given_results", [(), RESULTS[:1], RESULTS[1:]], ids=["none", "first", "second"]
+)
+def test_call_without_a_result_is_closed_with_an_error_result(
+    given_results: tuple[ToolResult, ...],
+) -> None:
     """In call order, those that are there kept."""
-    partial = (*TRANSCRIPT[:2], ToolMessage(results=given_results)) if given_results else TRANSCRIPT[:2]
+    partial = (
+        (*TRANSCRIPT[:2], ToolMessage(results=given_results)) if given_results else TRANSCRIPT[:2]
+    )
     kept = {result.call_id: result for result in given_results}
 
-    open_calls = [ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True) for call in ASKED.calls]
-    assert messages.closed(partial) == (*TRANSCRIPT[:2], ToolMessage(results=tuple(kept.get(result.call_id, result) for result in open_calls)))
+    open_calls = [
+        ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True)
+        for call in ASKED.calls
+    ]
+    assert messages.closed(partial) == (
+        *TRANSCRIPT[:2],
+        ToolMessage(results=tuple(kept.get(result.call_id, result) for result in open_calls)),
+    )
 
 
 @pytest.mark.accepts("L19")
@@ -116,13 +158,17 @@ def test_results_without_a_call_and_empty_answers_are_left_out() -> None:
     stray = ToolMessage(results=RESULTS)
     answer = AssistantMessage(parts=(Text(text="done"),))
 
-    assert messages.closed((stray, UserMessage.of("a"), AssistantMessage(parts=()), answer, stray)) == (UserMessage.of("a"), answer)
+    assert messages.closed(
+        (stray, UserMessage.of("a"), AssistantMessage(parts=()), answer, stray)
+    ) == (UserMessage.of("a"), answer)
 
 
 @pytest.mark.accepts("T9", "L19")
 def test_history_with_repeated_and_missing_ids_is_given_unique_ones() -> None:
     """Each result stays with its call, in the order in which both were given."""
-    asked = AssistantMessage(parts=(ToolCall(id="", name="a"), ToolCall(id="", name="b"), ToolCall(id="x", name="c")))
+    asked = AssistantMessage(
+        parts=(ToolCall(id="", name="a"), ToolCall(id="", name="b"), ToolCall(id="x", name="c"))
+    )
     answered = ToolMessage(
         results=(
             ToolResult(call_id="", name="a", content="1"),
@@ -134,11 +180,18 @@ def test_history_with_repeated_and_missing_ids_is_given_unique_ones() -> None:
     made = messages.closed((UserMessage.of("go"), asked, answered, asked, answered))
 
     pairs = [
-        [(call.id, result.call_id, result.content) for call, result in zip(answer.calls, results.results, strict=True)]
+        [
+            (call.id, result.call_id, result.content)
+            for call, result in zip(answer.calls, results.results, strict=True)
+        ]
         for answer, results in zip(made[1::2], made[2::2], strict=True)
         if isinstance(answer, AssistantMessage) and isinstance(results, ToolMessage)
     ]
     assert pairs == [
         [("past_1_1", "past_1_1", "1"), ("past_1_2", "past_1_2", "2"), ("x", "x", "3")],
-        [("past_3_1", "past_3_1", "1"), ("past_3_2", "past_3_2", "2"), ("past_3_3", "past_3_3", "3")],
+        [
+            ("past_3_1", "past_3_1", "1"),
+            ("past_3_2", "past_3_2", "2"),
+            ("past_3_3", "past_3_3", "3"),
+        ],
     ]

@@ -11,8 +11,12 @@ from .mistakes import PAGE, page, rows
 
 @pytest.mark.accepts("P31")
 def test_every_mistake_is_answered_in_words_of_ours_and_the_page_has_them() -> None:
-    """No mistake passes, none is answered by a traceback or by another library; `make mistakes` writes the page anew."""
-    unanswered = [mistake for mistake, words in rows() if words == "nothing" or words.startswith("exit code")]
+    """No mistake passes, none is answered by a traceback or by another library; `make mistakes`
+    writes the page anew.
+    """
+    unanswered = [
+        mistake for mistake, words in rows() if words == "nothing" or words.startswith("exit code")
+    ]
 
     assert unanswered == []
     assert len(rows()) > 100

@@ -6,18 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from perdure.clients.screen import Paint, put
+from perdure.clients.cli.screen import Paint, put
 
 ROOT = Path(__file__).parents[2]
-SHOWING = [*sorted((ROOT / "clients").glob("*.py")), ROOT / "worker" / "commands.py", ROOT / "perdure" / "__main__.py"]
+SHOWING = [
+    *sorted((ROOT / "clients").rglob("*.py")),
+    ROOT / "worker" / "commands.py",
+    ROOT / "perdure" / "__main__.py",
+]
 MAY_PRINT = {
-    "clients/screen.py: put",
-    "clients/screen.py: erase",
+    "clients/cli/screen.py: put",
+    "clients/cli/screen.py: erase",
     "worker/commands.py: _say",
     "worker/commands.py: _introduce",
     "worker/commands.py: _tell",
 }
-"""`erase` moves the cursor; `_say` and `_tell` escape; `_introduce` prints JSON of our own in ASCII."""
+"""`erase` moves the cursor; `_say` and `_tell` escape; `_introduce` prints JSON of our own in
+ASCII.
+"""
 
 
 class Terminal(io.StringIO):
@@ -33,7 +39,11 @@ def writers(path: Path) -> set[str]:
     for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-            if any(ast.unparse(call) == "print" or ast.unparse(call).endswith(("stdout.write", "stderr.write")) for call in calls):
+            if any(
+                ast.unparse(call) == "print"
+                or ast.unparse(call).endswith(("stdout.write", "stderr.write"))
+                for call in calls
+            ):
                 found.add(f"{path.relative_to(ROOT)}: {function.name}")
     return found
 

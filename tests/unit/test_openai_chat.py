@@ -1,4 +1,6 @@
-"""The chat completions API, over real HTTP on loopback: what is sent, and how answers and errors are read."""
+"""The chat completions API, over real HTTP on loopback: what is sent, and how answers and errors
+are read.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +11,62 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers.openai_chat import body_of, usage_of
 from perdure.errors import LLMError
-from perdure.messages import AssistantMessage, Media, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.reports import StopReason, Usage
 from perdure.testing.stub_provider import Reply, StubProvider
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.reports import StopReason, Usage
 
 from ..loopback import ADD, HELLO, KEY, OPENAI, error_body
 
 
 def body(message: dict[str, Any], finish_reason: str | None = "stop", **more: Any) -> Reply:
     """A 200 with this message."""
-    return {"raw": json.dumps({"choices": [{"message": message, "finish_reason": finish_reason}], **more})}
+    return {
+        "raw": json.dumps(
+            {"choices": [{"message": message, "finish_reason": finish_reason}], **more}
+        )
+    }
 
 
 # What is sent
 
 
 async def test_whole_conversation_is_sent_in_order() -> None:
-    """System prompt first, thinking left out, each result a message of its own under its call id, tools as given."""
+    """System prompt first, thinking left out, each result a message of its own under its call id,
+    tools as given.
+    """
     calls = (
         ToolCall(id="c1", name="add", arguments='{"a": 2}'),
         ToolCall(id="c2", name="add", arguments=""),
         ToolCall(id="c3", name="add", arguments="{a"),
     )
-    results = (ToolResult(call_id="c1", name="add", content="2"), ToolResult(call_id="c2", name="add", content="no", is_error=True))
-    messages = (UserMessage.of("2?"), AssistantMessage(parts=(Thinking(text="hm"), *calls)), ToolMessage(results=results))
+    results = (
+        ToolResult(call_id="c1", name="add", content="2"),
+        ToolResult(call_id="c2", name="add", content="no", is_error=True),
+    )
+    messages = (
+        UserMessage.of("2?"),
+        AssistantMessage(parts=(Thinking(text="hm"), *calls)),
+        ToolMessage(results=results),
+    )
 
     with StubProvider([{}, {"text": "2"}]) as stub:
-        await OPENAI.ask(stub.anthropic_url, ModelRequest(model="m", system="Be brief.", messages=messages, tools=(ADD,)))
+        await OPENAI.ask(
+            stub.anthropic_url,
+            ModelRequest(model="m", system="Be brief.", messages=messages, tools=(ADD,)),
+        )
 
     assert stub.requests == [
         {
@@ -51,15 +78,36 @@ async def test_whole_conversation_is_sent_in_order() -> None:
                     "role": "assistant",
                     "content": None,
                     "tool_calls": [
-                        {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}},
-                        {"id": "c2", "type": "function", "function": {"name": "add", "arguments": "{}"}},
-                        {"id": "c3", "type": "function", "function": {"name": "add", "arguments": "{a"}},
+                        {
+                            "id": "c1",
+                            "type": "function",
+                            "function": {"name": "add", "arguments": '{"a": 2}'},
+                        },
+                        {
+                            "id": "c2",
+                            "type": "function",
+                            "function": {"name": "add", "arguments": "{}"},
+                        },
+                        {
+                            "id": "c3",
+                            "type": "function",
+                            "function": {"name": "add", "arguments": "{a"},
+                        },
                     ],
                 },
                 {"role": "tool", "tool_call_id": "c1", "content": "2"},
                 {"role": "tool", "tool_call_id": "c2", "content": "no"},
             ],
-            "tools": [{"type": "function", "function": {"name": "add", "description": "Add.", "parameters": ADD.parameters}}],
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "add",
+                        "description": "Add.",
+                        "parameters": ADD.parameters,
+                    },
+                }
+            ],
         }
     ]
 
@@ -71,7 +119,11 @@ def test_request_without_tools_and_system_prompt_has_neither() -> None:
 
 def test_images_are_sent_as_data_or_url() -> None:
     """Text and images keep their order."""
-    parts = (Text(text="Look:"), Media(media_type="image/png", data="QUJD"), Media(media_type="image/png", url="https://example.com/a.png"))
+    parts = (
+        Text(text="Look:"),
+        Media(media_type="image/png", data="QUJD"),
+        Media(media_type="image/png", url="https://example.com/a.png"),
+    )
 
     sent = body_of(ModelRequest(model="m", messages=(UserMessage(parts=parts),)))
 
@@ -82,17 +134,23 @@ def test_images_are_sent_as_data_or_url() -> None:
     ]
 
 
-@pytest.mark.parametrize("media", [Media(media_type="audio/wav", data="QUJD"), Media(media_type="image/png")])
+@pytest.mark.parametrize(
+    "media", [Media(media_type="audio/wav", data="QUJD"), Media(media_type="image/png")]
+)
 async def test_media_that_the_api_does_not_take_is_refused_before_a_request(media: Media) -> None:
     """Nothing is sent, and the error names the model."""
     with StubProvider([]) as stub, pytest.raises(errors.LLMInvalidRequestError) as caught:
-        await OPENAI.ask(stub.anthropic_url, ModelRequest(model="m", messages=(UserMessage(parts=(media,)),)))
+        await OPENAI.ask(
+            stub.anthropic_url, ModelRequest(model="m", messages=(UserMessage(parts=(media,)),))
+        )
 
     assert (stub.requests, caught.value.context) == ([], {"model": "m"})
 
 
 async def test_key_is_sent_as_bearer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key comes from the environment variable that was named; without one there is no such header."""
+    """The key comes from the environment variable that was named; without one there is no such
+    header.
+    """
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([{"text": "hi"}]) as stub:
         await OPENAI.ask(stub.anthropic_url, key="TEST_KEY")
@@ -114,7 +172,11 @@ async def test_answer_with_thinking_text_and_calls_is_read_in_order() -> None:
 
     assert answer == ModelAnswer(
         message=AssistantMessage(
-            parts=(Thinking(text="Adding helps."), Text(text="Let me add."), ToolCall(id="c1", name="add", arguments='{"a": 2}'))
+            parts=(
+                Thinking(text="Adding helps."),
+                Text(text="Let me add."),
+                ToolCall(id="c1", name="add", arguments='{"a": 2}'),
+            )
         ),
         stop=StopReason.TOOL_CALLS,
         usage=Usage(input_tokens=10, output_tokens=5),
@@ -130,17 +192,36 @@ async def test_answer_with_thinking_text_and_calls_is_read_in_order() -> None:
         ({}, ()),
         ({"content": "", "reasoning": "hm"}, (Thinking(text="hm"),)),
         (
-            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "hi"}, 7]},
+            {
+                "content": [
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                    {"type": "text", "text": "hi"},
+                    7,
+                ]
+            },
             (Thinking(text="hm"), Text(text="hi")),
         ),
         ({"content": "a\ud800b\x00"}, (Text(text="a?b\x00"),)),
-        ({"tool_calls": [{"function": {"name": "add", "arguments": {"a": "ü"}}}]}, (ToolCall(id="", name="add", arguments='{"a": "ü"}'),)),
-        ({"tool_calls": [{"id": None, "function": {"name": "add"}}]}, (ToolCall(id="", name="add"),)),
-        ({"tool_calls": [{"id": "c", "function": {"name": "add", "arguments": "{a"}}]}, (ToolCall(id="c", name="add", arguments="{a"),)),
+        (
+            {"tool_calls": [{"function": {"name": "add", "arguments": {"a": "ü"}}}]},
+            (ToolCall(id="", name="add", arguments='{"a": "ü"}'),),
+        ),
+        (
+            {"tool_calls": [{"id": None, "function": {"name": "add"}}]},
+            (ToolCall(id="", name="add"),),
+        ),
+        (
+            {"tool_calls": [{"id": "c", "function": {"name": "add", "arguments": "{a"}}]},
+            (ToolCall(id="c", name="add", arguments="{a"),),
+        ),
     ],
 )
-async def test_messages_of_lax_servers_are_read(message: dict[str, Any], parts: tuple[Any, ...]) -> None:
-    """Content as a string, as chunks or not at all; calls without ids; arguments as an object; half an emoji."""
+async def test_messages_of_lax_servers_are_read(
+    message: dict[str, Any], parts: tuple[Any, ...]
+) -> None:
+    """Content as a string, as chunks or not at all; calls without ids; arguments as an object; half
+    an emoji.
+    """
     answer = await OPENAI.ask_served(body({"role": "assistant", **message}))
 
     assert answer.message.parts == parts
@@ -162,8 +243,14 @@ async def test_messages_of_lax_servers_are_read(message: dict[str, Any], parts: 
     ],
 )
 async def test_stop_reasons_are_mapped(reason: str | None, calls: int, stop: StopReason) -> None:
-    """A known reason is kept, an unknown one is said to be so, a missing one is told by the content."""
-    message = {"role": "assistant", "content": "hi", "tool_calls": [{"id": "c", "function": {"name": "add"}}] * calls}
+    """A known reason is kept, an unknown one is said to be so, a missing one is told by the
+    content.
+    """
+    message = {
+        "role": "assistant",
+        "content": "hi",
+        "tool_calls": [{"id": "c", "function": {"name": "add"}}] * calls,
+    }
 
     answer = await OPENAI.ask_served(body(message, reason))
 
@@ -184,14 +271,32 @@ async def test_refusal_is_a_stop_with_its_text() -> None:
         (None, Usage()),
         ({"prompt_tokens": 100, "completion_tokens": 5}, Usage(input_tokens=100, output_tokens=5)),
         (
-            {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30}},
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 5,
+                "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
+            },
             Usage(input_tokens=100, output_tokens=5, cache_read_tokens=60, cache_write_tokens=30),
         ),
-        ({"prompt_tokens": 100, "prompt_cache_hit_tokens": 60}, Usage(input_tokens=100, cache_read_tokens=60)),
-        ({"prompt_tokens": 100, "num_cached_tokens": 60}, Usage(input_tokens=100, cache_read_tokens=60)),
-        ({"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 163}}, Usage(input_tokens=170, cache_read_tokens=163)),
         (
-            {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 331, "completion_tokens_details": {"reasoning_tokens": 317}},
+            {"prompt_tokens": 100, "prompt_cache_hit_tokens": 60},
+            Usage(input_tokens=100, cache_read_tokens=60),
+        ),
+        (
+            {"prompt_tokens": 100, "num_cached_tokens": 60},
+            Usage(input_tokens=100, cache_read_tokens=60),
+        ),
+        (
+            {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 163}},
+            Usage(input_tokens=170, cache_read_tokens=163),
+        ),
+        (
+            {
+                "prompt_tokens": 12,
+                "completion_tokens": 2,
+                "total_tokens": 331,
+                "completion_tokens_details": {"reasoning_tokens": 317},
+            },
             Usage(input_tokens=12, output_tokens=319),
         ),
     ],
@@ -201,7 +306,9 @@ def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage)
     assert usage_of(reported) == usage
 
 
-@pytest.mark.parametrize("wrong", [-1, "5", 2.5, 5.0, True, float("nan"), float("inf"), 10**9 + 1, [5], {}])
+@pytest.mark.parametrize(
+    "wrong", [-1, "5", 2.5, 5.0, True, float("nan"), float("inf"), 10**9 + 1, [5], {}]
+)
 @pytest.mark.parametrize(
     ("field", "usage"),
     [
@@ -211,8 +318,12 @@ def test_usage_is_measured_alike_whoever_reports_it(reported: Any, usage: Usage)
         ("total_tokens", Usage(input_tokens=100, cache_read_tokens=60)),
     ],
 )
-def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(field: str, usage: Usage, wrong: Any) -> None:
-    """What was paid for a part of the input or of the output is no bill for all of it: 0 is "not told"."""
+def test_number_that_cannot_be_true_makes_its_sum_unknown_and_not_small(
+    field: str, usage: Usage, wrong: Any
+) -> None:
+    """What was paid for a part of the input or of the output is no bill for all of it: 0 is "not
+    told".
+    """
     reported = {"prompt_tokens": 100, "completion_tokens": 5, "num_cached_tokens": 60}
 
     assert usage_of({**reported, field: wrong}) == usage
@@ -236,7 +347,9 @@ def test_usage_that_does_not_tell_the_whole_is_not_told(reported: Any) -> None:
 
 def test_largest_number_that_is_believed_is_a_thousand_million() -> None:
     """No model reads more."""
-    assert usage_of({"prompt_tokens": 10**9, "completion_tokens": 10**9}) == Usage(input_tokens=10**9, output_tokens=10**9)
+    assert usage_of({"prompt_tokens": 10**9, "completion_tokens": 10**9}) == Usage(
+        input_tokens=10**9, output_tokens=10**9
+    )
 
 
 @pytest.mark.accepts("M9")
@@ -246,8 +359,17 @@ def test_largest_number_that_is_believed_is_a_thousand_million() -> None:
         (b'{"choices": []}', "no message"),
         (b'{"choices": NaN}', "no message"),
         (b'{"choices": [{"message": null}]}', "no message"),
-        (b'{"choices": [{"message": {"tool_calls": [{"function": {"arguments": "{}"}}]}}]}', "without a name"),
-        (b'{"choices": [{"message": {"content": "half"}, "finish_reason": "insufficient_system_resource"}]}', "broken off"),
+        (
+            b'{"choices": [{"message": {"tool_calls": [{"function": {"arguments": "{}"}}]}}]}',
+            "without a name",
+        ),
+        (
+            (
+                b'{"choices": [{"message": {"content": "half"}, "finish_reason":'
+                b' "insufficient_system_resource"}]}'
+            ),
+            "broken off",
+        ),
     ],
 )
 async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) -> None:
@@ -259,10 +381,18 @@ async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) ->
 
 
 @pytest.mark.parametrize("depth", range(880, 1000, 7))
-async def test_nesting_just_below_what_can_be_parsed_is_an_answer_or_a_typed_error(depth: int) -> None:
+async def test_nesting_just_below_what_can_be_parsed_is_an_answer_or_a_typed_error(
+    depth: int,
+) -> None:
     """What reads the parsed body may need more stack than what parsed it."""
     nested = '{"a":' * depth + '"\\ud800"' + "}" * depth
-    reply: Reply = {"raw": '{"choices": [{"message": {"tool_calls": [{"function": {"name": "add", "arguments": ' + nested + "}}]}}]}"}
+    reply: Reply = {
+        "raw": (
+            '{"choices": [{"message": {"tool_calls": [{"function": {"name": "add", "arguments": '
+            + nested
+            + "}}]}}]}"
+        )
+    }
 
     with contextlib.suppress(errors.LLMUnavailableError):
         answer = await OPENAI.ask_served(reply)
@@ -278,28 +408,67 @@ async def test_nesting_just_below_what_can_be_parsed_is_an_answer_or_a_typed_err
     [
         (error_body(401, {"message": "no"}), errors.LLMAuthError),
         (error_body(403, {"message": "no"}), errors.LLMAuthError),
-        (error_body(400, {"message": "API key not valid. Please pass a valid API key.", "code": 400}), errors.LLMAuthError),
+        (
+            error_body(
+                400, {"message": "API key not valid. Please pass a valid API key.", "code": 400}
+            ),
+            errors.LLMAuthError,
+        ),
         (error_body(400, "Incorrect API key provided: ab***yz"), errors.LLMAuthError),
         (error_body(402, {"message": "Insufficient credits", "code": 402}), errors.LLMAuthError),
-        (error_body(429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}), errors.LLMAuthError),
-        (error_body(429, {"message": "slow down", "code": "rate_limit_exceeded"}), errors.LLMRateLimitError),
+        (
+            error_body(
+                429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}
+            ),
+            errors.LLMAuthError,
+        ),
+        (
+            error_body(429, {"message": "slow down", "code": "rate_limit_exceeded"}),
+            errors.LLMRateLimitError,
+        ),
         (error_body(408, {"message": "late"}), errors.LLMTimeoutError),
         ({"status": 504, "raw": "<html>gateway</html>"}, errors.LLMTimeoutError),
         (error_body(400, {"message": "bad"}), errors.LLMInvalidRequestError),
-        (error_body(404, {"message": "no such model", "code": "model_not_found"}), errors.LLMInvalidRequestError),
-        (error_body(413, {"message": "Request too large", "code": "rate_limit_exceeded"}), errors.LLMInvalidRequestError),
-        ({"status": 422, "raw": '{"detail": [{"msg": "field required"}]}'}, errors.LLMInvalidRequestError),
-        (error_body(400, {"message": "filtered", "code": "content_filter"}), errors.LLMRefusedError),
+        (
+            error_body(404, {"message": "no such model", "code": "model_not_found"}),
+            errors.LLMInvalidRequestError,
+        ),
+        (
+            error_body(413, {"message": "Request too large", "code": "rate_limit_exceeded"}),
+            errors.LLMInvalidRequestError,
+        ),
+        (
+            {"status": 422, "raw": '{"detail": [{"msg": "field required"}]}'},
+            errors.LLMInvalidRequestError,
+        ),
+        (
+            error_body(400, {"message": "filtered", "code": "content_filter"}),
+            errors.LLMRefusedError,
+        ),
         (error_body(400, {"message": "Content Exists Risk"}), errors.LLMRefusedError),
-        (error_body(200, {"message": "filtered", "code": "content_filter", "status": 400}), errors.LLMRefusedError),
-        (error_body(400, {"message": "Failed to call a function.", "code": "tool_use_failed"}), errors.LLMUnavailableError),
+        (
+            error_body(200, {"message": "filtered", "code": "content_filter", "status": 400}),
+            errors.LLMRefusedError,
+        ),
+        (
+            error_body(400, {"message": "Failed to call a function.", "code": "tool_use_failed"}),
+            errors.LLMUnavailableError,
+        ),
         (error_body(500, {"message": "oops"}), errors.LLMUnavailableError),
         ({"status": 503, "raw": "upstream connect error"}, errors.LLMUnavailableError),
         ({"status": 529, "raw": b"\xff"}, errors.LLMUnavailableError),
         (error_body(200, {"message": "slow down", "code": 429}), errors.LLMRateLimitError),
         (error_body(200, "something"), errors.LLMUnavailableError),
         (error_body(201, "something"), errors.LLMUnavailableError),
-        ({"raw": '{"choices": [{"error": {"message": "gone", "code": 502}, "finish_reason": "error"}]}'}, errors.LLMUnavailableError),
+        (
+            {
+                "raw": (
+                    '{"choices": [{"error": {"message": "gone", "code": 502}, "finish_reason":'
+                    ' "error"}]}'
+                )
+            },
+            errors.LLMUnavailableError,
+        ),
     ],
 )
 async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) -> None:
@@ -311,10 +480,17 @@ async def test_error_class_says_what_to_do(reply: Reply, cls: type[LLMError]) ->
 
 async def test_error_of_a_list_and_of_a_server_behind_is_read() -> None:
     """Gemini wraps its error into a list; OpenRouter quotes the server behind it."""
-    gemini = await OPENAI.failing({"status": 503, "raw": '[{"error": {"code": 503, "message": "overloaded"}}]'})
-    router = await OPENAI.failing(error_body(502, {"message": "Provider returned error", "metadata": {"raw": "boom"}}))
+    gemini = await OPENAI.failing(
+        {"status": 503, "raw": '[{"error": {"code": 503, "message": "overloaded"}}]'}
+    )
+    router = await OPENAI.failing(
+        error_body(502, {"message": "Provider returned error", "metadata": {"raw": "boom"}})
+    )
 
-    assert [error.message for error in (gemini, router)] == ["m: overloaded (status 503)", "m: Provider returned error: boom (status 502)"]
+    assert [error.message for error in (gemini, router)] == [
+        "m: overloaded (status 503)",
+        "m: Provider returned error: boom (status 502)",
+    ]
 
 
 @pytest.mark.parametrize(

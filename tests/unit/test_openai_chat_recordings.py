@@ -1,4 +1,6 @@
-"""What our reading makes of recorded traffic of chat completions APIs agrees with an independent one."""
+"""What our reading makes of recorded traffic of chat completions APIs agrees with an independent
+one.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,26 @@ import pytest
 
 from perdure import errors
 from perdure.errors import LLMError
-from perdure.reports import StopReason
+from perdure.values.reports import StopReason
 
 from ..loopback import OPENAI
 from ..recordings import Exchange, as_reply, recorded
 
-STOPS = {"stop": StopReason.END, "length": StopReason.MAX_TOKENS, "tool_calls": StopReason.TOOL_CALLS}
+STOPS = {
+    "stop": StopReason.END,
+    "length": StopReason.MAX_TOKENS,
+    "tool_calls": StopReason.TOOL_CALLS,
+}
 CLASSES = {
     400: errors.LLMInvalidRequestError,
     401: errors.LLMAuthError,
     404: errors.LLMInvalidRequestError,
     429: errors.LLMRateLimitError,
 }
-CLASSES_BY_CODE = {"content_filter": errors.LLMRefusedError, "tool_use_failed": errors.LLMUnavailableError}
+CLASSES_BY_CODE = {
+    "content_filter": errors.LLMRefusedError,
+    "tool_use_failed": errors.LLMUnavailableError,
+}
 
 
 def expected_error(response: dict[str, Any]) -> type[LLMError] | None:
@@ -34,12 +43,20 @@ def expected_error(response: dict[str, Any]) -> type[LLMError] | None:
 def words(message: dict[str, Any]) -> str:
     """What a recorded message says."""
     content = message.get("refusal") or message.get("content") or ""
-    return content if isinstance(content, str) else "".join(part["text"] for part in content if part["type"] == "text")
+    return (
+        content
+        if isinstance(content, str)
+        else "".join(part["text"] for part in content if part["type"] == "text")
+    )
 
 
 def cached(usage: dict[str, Any]) -> int:
     """Tokens read from a cache, wherever a provider puts their number."""
-    number: int = usage.get("prompt_tokens_details", {}).get("cached_tokens") or usage.get("num_cached_tokens") or 0
+    number: int = (
+        usage.get("prompt_tokens_details", {}).get("cached_tokens")
+        or usage.get("num_cached_tokens")
+        or 0
+    )
     return number
 
 
@@ -63,9 +80,17 @@ async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> 
 
     assert answer.message.text == words(message)
     assert [(call.id, call.name, call.arguments) for call in answer.message.calls] == [
-        (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or []
+        (call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls") or []
     ]
-    assert answer.stop is (StopReason.REFUSED if message.get("refusal") else STOPS[choice["finish_reason"]])
-    assert answer.usage.input_tokens == (usage["prompt_tokens"] if read <= usage["prompt_tokens"] else usage["prompt_tokens"] + read)
-    assert (answer.usage.output_tokens, answer.usage.cache_read_tokens) == (usage["completion_tokens"], read)
+    assert answer.stop is (
+        StopReason.REFUSED if message.get("refusal") else STOPS[choice["finish_reason"]]
+    )
+    assert answer.usage.input_tokens == (
+        usage["prompt_tokens"] if read <= usage["prompt_tokens"] else usage["prompt_tokens"] + read
+    )
+    assert (answer.usage.output_tokens, answer.usage.cache_read_tokens) == (
+        usage["completion_tokens"],
+        read,
+    )
     assert answer.model == response["body"]["model"]

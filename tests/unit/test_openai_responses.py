@@ -13,28 +13,59 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import reasoning
 from perdure.activities.providers.openai_responses import answer_of, body_of, usage_of
-from perdure.budgets import Remaining
 from perdure.errors import LLMError
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
 from perdure.testing.stub_provider import Reply, StubProvider
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import Remaining
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 from ..clerk import in_its_own_time
 from ..loopback import ADD, HELLO, KEY, RESPONSES, error_body
 
 INCLUDE = ["reasoning.encrypted_content"]
-SENT = {"model": "m", "input": [{"role": "user", "content": "hello"}], "store": False, "include": INCLUDE}
-TOOLS = [{"type": "function", "name": "add", "description": "Add.", "parameters": ADD.parameters, "strict": False}]
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+SENT = {
+    "model": "m",
+    "input": [{"role": "user", "content": "hello"}],
+    "store": False,
+    "include": INCLUDE,
+}
+TOOLS = [
+    {
+        "type": "function",
+        "name": "add",
+        "description": "Add.",
+        "parameters": ADD.parameters,
+        "strict": False,
+    }
+]
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
 REASONED = {
     "id": "rs_1",
     "type": "reasoning",
-    "summary": [{"type": "summary_text", "text": "First\n\nthis."}, {"type": "summary_text", "text": "Then ü."}],
+    "summary": [
+        {"type": "summary_text", "text": "First\n\nthis."},
+        {"type": "summary_text", "text": "Then ü."},
+    ],
     "content": [],
     "encrypted_content": "gAAA",
 }
@@ -42,7 +73,13 @@ REASONED = {
 
 def said(*parts: dict[str, Any]) -> dict[str, Any]:
     """A message of the model."""
-    return {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "content": list(parts)}
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "status": "completed",
+        "role": "assistant",
+        "content": list(parts),
+    }
 
 
 def words(text: Any) -> dict[str, Any]:
@@ -52,17 +89,36 @@ def words(text: Any) -> dict[str, Any]:
 
 def called(call_id: Any = "c1", name: Any = "add", arguments: Any = '{"a": 2}') -> dict[str, Any]:
     """A call."""
-    return {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": call_id, "name": name, "arguments": arguments}
+    return {
+        "id": "fc_1",
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    }
 
 
 def body(*output: Any, status: Any = "completed", **more: Any) -> Reply:
     """A 200 with this output."""
-    return {"raw": json.dumps({"status": status, "error": None, "incomplete_details": None, "output": list(output), **more})}
+    return {
+        "raw": json.dumps(
+            {
+                "status": status,
+                "error": None,
+                "incomplete_details": None,
+                "output": list(output),
+                **more,
+            }
+        )
+    }
 
 
 def asking(tools: bool = False, budget: Remaining | None = None, **options: Any) -> ModelRequest:
     """A request with these options."""
-    return replace(HELLO, tools=(ADD,) if tools else (), options=RequestOptions(**options), budget=budget)
+    return replace(
+        HELLO, tools=(ADD,) if tools else (), options=RequestOptions(**options), budget=budget
+    )
 
 
 def sent_back(*messages: Message) -> list[dict[str, Any]]:
@@ -82,17 +138,29 @@ def thought(item: dict[str, Any]) -> Thinking:
 
 
 async def test_whole_conversation_is_sent_in_order() -> None:
-    """System prompt as instructions, each part an item of its own, each result under its call id; nothing is stored."""
+    """System prompt as instructions, each part an item of its own, each result under its call id;
+    nothing is stored.
+    """
     calls = (
         ToolCall(id="c1", name="add", arguments='{"a": 2}'),
         ToolCall(id="c2", name="add", arguments=""),
         ToolCall(id="c3", name="add", arguments="{a"),
     )
-    results = (ToolResult(call_id="c1", name="add", content="2"), ToolResult(call_id="c2", name="add", content="no", is_error=True))
-    messages = (UserMessage.of("2?"), AssistantMessage(parts=(Text(text="Let me."), *calls)), ToolMessage(results=results))
+    results = (
+        ToolResult(call_id="c1", name="add", content="2"),
+        ToolResult(call_id="c2", name="add", content="no", is_error=True),
+    )
+    messages = (
+        UserMessage.of("2?"),
+        AssistantMessage(parts=(Text(text="Let me."), *calls)),
+        ToolMessage(results=results),
+    )
 
     with StubProvider([{}, {"text": "2"}]) as stub:
-        await RESPONSES.ask(stub.anthropic_url, ModelRequest(model="m", system="Be brief.", messages=messages, tools=(ADD,)))
+        await RESPONSES.ask(
+            stub.anthropic_url,
+            ModelRequest(model="m", system="Be brief.", messages=messages, tools=(ADD,)),
+        )
 
     assert stub.requests == [
         {
@@ -100,7 +168,11 @@ async def test_whole_conversation_is_sent_in_order() -> None:
             "instructions": "Be brief.",
             "input": [
                 {"role": "user", "content": "2?"},
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me.", "annotations": []}]},
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": "Let me.", "annotations": []}],
+                },
                 {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 2}'},
                 {"type": "function_call", "call_id": "c2", "name": "add", "arguments": "{}"},
                 {"type": "function_call", "call_id": "c3", "name": "add", "arguments": "{a"},
@@ -135,8 +207,12 @@ def test_request_without_tools_and_system_prompt_has_neither() -> None:
         ("gpt-5-chat-latest", False),
     ],
 )
-def test_reasoning_is_not_asked_of_models_that_refuse_to_be_asked(model: str, is_asked: bool) -> None:
-    """OpenAI answers 400 for those that do not reason: "Encrypted content is not supported with this model."."""
+def test_reasoning_is_not_asked_of_models_that_refuse_to_be_asked(
+    model: str, is_asked: bool
+) -> None:
+    """OpenAI answers 400 for those that do not reason: "Encrypted content is not supported with
+    this model.".
+    """
     assert body_of(replace(HELLO, model=model)).get("include") == (INCLUDE if is_asked else None)
 
 
@@ -155,9 +231,17 @@ def test_images_and_files_are_sent_as_data_or_url() -> None:
             "role": "user",
             "content": [
                 {"type": "input_text", "text": "Look:"},
-                {"type": "input_image", "image_url": "data:image/png;base64,QUJD", "detail": "auto"},
+                {
+                    "type": "input_image",
+                    "image_url": "data:image/png;base64,QUJD",
+                    "detail": "auto",
+                },
                 {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "auto"},
-                {"type": "input_file", "filename": "file.pdf", "file_data": "data:application/pdf;base64,QUJD"},
+                {
+                    "type": "input_file",
+                    "filename": "file.pdf",
+                    "file_data": "data:application/pdf;base64,QUJD",
+                },
                 {"type": "input_file", "file_url": "https://example.com/a.pdf"},
             ],
         }
@@ -176,13 +260,17 @@ def test_images_and_files_are_sent_as_data_or_url() -> None:
 async def test_media_that_the_api_does_not_take_is_refused_before_a_request(media: Media) -> None:
     """Nothing is sent, and the error names the model."""
     with StubProvider([]) as stub, pytest.raises(errors.LLMInvalidRequestError) as caught:
-        await RESPONSES.ask(stub.anthropic_url, ModelRequest(model="m", messages=(UserMessage(parts=(media,)),)))
+        await RESPONSES.ask(
+            stub.anthropic_url, ModelRequest(model="m", messages=(UserMessage(parts=(media,)),))
+        )
 
     assert (stub.requests, caught.value.context) == ([], {"model": "m"})
 
 
 async def test_key_is_sent_as_bearer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key comes from the environment variable that was named; without one there is no such header."""
+    """The key comes from the environment variable that was named; without one there is no such
+    header.
+    """
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([{"text": "hi"}]) as stub:
         await RESPONSES.ask(stub.anthropic_url, key="TEST_KEY")
@@ -196,35 +284,61 @@ async def test_key_is_sent_as_bearer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_every_option_is_in_the_body() -> None:
     """By the names of this API; `extra` beside them, and in place of ours."""
-    request = asking(tools=True, temperature=0, max_output_tokens=500, tool_choice="required", extra={"reasoning": {"effort": "low"}, "include": []})
+    request = asking(
+        tools=True,
+        temperature=0,
+        max_output_tokens=500,
+        tool_choice="required",
+        extra={"reasoning": {"effort": "low"}, "include": []},
+    )
     with StubProvider([{"text": "hi"}]) as stub:
         await RESPONSES.ask(stub.anthropic_url, request)
 
     ours = {"temperature": 0, "max_output_tokens": 500, "tool_choice": "required"}
-    assert stub.requests == [{**SENT, "tools": TOOLS, **ours, "reasoning": {"effort": "low"}, "include": []}]
+    assert stub.requests == [
+        {**SENT, "tools": TOOLS, **ours, "reasoning": {"effort": "low"}, "include": []}
+    ]
 
 
 @pytest.mark.parametrize(
-    ("choice", "sent"), [("auto", "auto"), ("required", "required"), ("none", "none"), ("add", {"type": "function", "name": "add"})]
+    ("choice", "sent"),
+    [
+        ("auto", "auto"),
+        ("required", "required"),
+        ("none", "none"),
+        ("add", {"type": "function", "name": "add"}),
+    ],
 )
 def test_tool_choice_is_sent_in_the_words_of_the_api(choice: str, sent: object) -> None:
     """A tool is named in an object; without tools there is nothing to choose."""
-    assert body_of(asking(tools=True, tool_choice=choice)) == {**SENT, "tools": TOOLS, "tool_choice": sent}
+    assert body_of(asking(tools=True, tool_choice=choice)) == {
+        **SENT,
+        "tools": TOOLS,
+        "tool_choice": sent,
+    }
     assert body_of(asking(tool_choice=choice)) == SENT
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"stop_sequences": ("END",)}, "this API has no stop sequences; RequestOptions(stop_sequences=()) sends none"),
+        (
+            {"stop_sequences": ("END",)},
+            "this API has no stop sequences; RequestOptions(stop_sequences=()) sends none",
+        ),
         ({"extra": {"background": True}}, "answers are waited for"),
         ({"extra": {"stream": True}}, "stream"),
         ({"tools": True, "tool_choice": "sub"}, "tool_choice 'sub' is none of"),
     ],
 )
-async def test_option_that_the_api_cannot_keep_is_refused_before_a_request(options: dict[str, Any], says: str) -> None:
+async def test_option_that_the_api_cannot_keep_is_refused_before_a_request(
+    options: dict[str, Any], says: str
+) -> None:
     """Nothing is charged, and the error says what to do."""
-    with StubProvider([{"text": "hi"}]) as stub, pytest.raises(errors.LLMInvalidRequestError) as caught:
+    with (
+        StubProvider([{"text": "hi"}]) as stub,
+        pytest.raises(errors.LLMInvalidRequestError) as caught,
+    ):
         await RESPONSES.ask(stub.anthropic_url, asking(**options))
 
     assert says in caught.value.message
@@ -237,19 +351,47 @@ def test_no_stop_sequences_on_purpose_are_none() -> None:
 
 
 @pytest.mark.parametrize("budget", [Remaining(usd=Decimal("0.5")), Remaining(tokens=1000)])
-@pytest.mark.parametrize("field", ["max_output_tokens", "input", "instructions", "previous_response_id", "conversation", "prompt", "model", "tools"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "max_output_tokens",
+        "input",
+        "instructions",
+        "previous_response_id",
+        "conversation",
+        "prompt",
+        "model",
+        "tools",
+    ],
+)
 def test_extra_may_not_change_what_a_budget_was_reserved_for(field: str, budget: Remaining) -> None:
-    """Neither what is sent, nor what is added to it at the provider, nor how long the answer may be."""
-    with pytest.raises(errors.LLMInvalidRequestError, match=f"extra sets {field}, which the reservation of a budget is made from"):
+    """Neither what is sent, nor what is added to it at the provider, nor how long the answer may
+    be.
+    """
+    with pytest.raises(
+        errors.LLMInvalidRequestError,
+        match=f"extra sets {field}, which the reservation of a budget is made from",
+    ):
         body_of(asking(budget=budget, extra={field: 2, "seed": 7}))
 
 
-@pytest.mark.parametrize(("schema", "strict"), [(SCHEMA, True), ({**SCHEMA, "required": []}, False), ({"anyOf": [SCHEMA, {"type": "null"}]}, False)])
-def test_answer_is_held_to_its_schema_strictly_where_that_is_taken(schema: dict[str, Any], strict: bool) -> None:
+@pytest.mark.parametrize(
+    ("schema", "strict"),
+    [
+        (SCHEMA, True),
+        ({**SCHEMA, "required": []}, False),
+        ({"anyOf": [SCHEMA, {"type": "null"}]}, False),
+    ],
+)
+def test_answer_is_held_to_its_schema_strictly_where_that_is_taken(
+    schema: dict[str, Any], strict: bool
+) -> None:
     """As `text.format`."""
     request = replace(HELLO, response_schema=schema, response_name="count")
 
-    assert body_of(request)["text"] == {"format": {"type": "json_schema", "name": "count", "schema": schema, "strict": strict}}
+    assert body_of(request)["text"] == {
+        "format": {"type": "json_schema", "name": "count", "schema": schema, "strict": strict}
+    }
 
 
 def test_schema_beside_tools_is_for_openais_own_models_only() -> None:
@@ -285,13 +427,29 @@ def test_what_is_shown_of_reasoning_is_its_text_and_stands_there_only() -> None:
     assert '"text":12' in (kept.signature or "")
 
 
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=9) | st.sampled_from(["", "\n\n", "a\n\nb", '"text":3'])
-SHOWN = st.lists(st.fixed_dictionaries({"type": st.just("summary_text"), "text": TEXTS}) | st.just({"type": "other"}), max_size=4)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=9) | st.sampled_from(
+    ["", "\n\n", "a\n\nb", '"text":3']
+)
+SHOWN = st.lists(
+    st.fixed_dictionaries({"type": st.just("summary_text"), "text": TEXTS})
+    | st.just({"type": "other"}),
+    max_size=4,
+)
 
 
 @pytest.mark.accepts("M7")
 @in_its_own_time
-@given(st.fixed_dictionaries({"id": TEXTS, "type": st.just("reasoning"), "summary": SHOWN, "content": SHOWN, "encrypted_content": st.just("x")}))
+@given(
+    st.fixed_dictionaries(
+        {
+            "id": TEXTS,
+            "type": st.just("reasoning"),
+            "summary": SHOWN,
+            "content": SHOWN,
+            "encrypted_content": st.just("x"),
+        }
+    )
+)
 def test_any_reasoning_is_the_same_after_the_way_there_and_back(item: dict[str, Any]) -> None:
     """However many texts it shows, empty ones and blank lines among them."""
     assert reasoning.item_of(thought(item)) == item
@@ -303,20 +461,41 @@ def test_any_reasoning_is_the_same_after_the_way_there_and_back(item: dict[str, 
         ({"type": "reasoning", "id": "rs_1", "summary": []}, None),
         ({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None}, None),
         ({"type": "reasoning", "id": "rs_1", "summary": [{"text": "hm"}]}, Thinking(text="hm")),
-        ({"type": "reasoning", "id": "rs_1", "summary": 7, "content": [{"text": 7}], "encrypted_content": 7}, None),
+        (
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": 7,
+                "content": [{"text": 7}],
+                "encrypted_content": 7,
+            },
+            None,
+        ),
     ],
 )
-def test_reasoning_that_only_the_provider_has_is_shown_and_does_not_go_back(item: dict[str, Any], kept: Thinking | None) -> None:
+def test_reasoning_that_only_the_provider_has_is_shown_and_does_not_go_back(
+    item: dict[str, Any], kept: Thinking | None
+) -> None:
     """It was not stored there, so its id says nothing."""
     assert reasoning.thought_of(item) == kept
-    assert sent_back(AssistantMessage(parts=(kept or Thinking(text="hm"), Text(text="2")))) == sent_back(AssistantMessage(parts=(Text(text="2"),)))
+    assert sent_back(
+        AssistantMessage(parts=(kept or Thinking(text="hm"), Text(text="2")))
+    ) == sent_back(AssistantMessage(parts=(Text(text="2"),)))
 
 
 def test_reasoning_in_the_open_goes_back_without_its_nulls() -> None:
     """As vLLM and llama.cpp write it, and read it."""
-    item = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}], "encrypted_content": None}
+    item = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "hm"}],
+        "encrypted_content": None,
+    }
 
-    assert sent_back(AssistantMessage(parts=(thought(item), Text(text="2"))))[0] == {name: value for name, value in item.items() if value is not None}
+    assert sent_back(AssistantMessage(parts=(thought(item), Text(text="2"))))[0] == {
+        name: value for name, value in item.items() if value is not None
+    }
 
 
 @pytest.mark.parametrize(
@@ -332,31 +511,53 @@ def test_reasoning_in_the_open_goes_back_without_its_nulls() -> None:
 )
 def test_thinking_of_another_vendor_stays_out(foreign: Thinking) -> None:
     """This API could not read it."""
-    assert sent_back(AssistantMessage(parts=(foreign, Text(text="2")))) == sent_back(AssistantMessage(parts=(Text(text="2"),)))
+    assert sent_back(AssistantMessage(parts=(foreign, Text(text="2")))) == sent_back(
+        AssistantMessage(parts=(Text(text="2"),))
+    )
 
 
 async def test_reasoning_that_led_to_a_tool_of_the_vendor_stays_out() -> None:
-    """What it led to is not in the transcript, and the API refuses the one without the other. What is shown of it stays."""
-    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-    answer = await RESPONSES.ask_served(body(REASONED, search, {**REASONED, "id": "rs_2"}, said(words("2"))))
+    """What it led to is not in the transcript, and the API refuses the one without the other.
 
-    assert [part.text for part in answer.message.parts if isinstance(part, Thinking)] == ["First\n\nthis.\n\nThen ü."] * 2
-    assert [item.get("id", item["type"]) for item in sent_back(answer.message)] == ["rs_2", "message"]
+    What is shown of it stays.
+    """
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    answer = await RESPONSES.ask_served(
+        body(REASONED, search, {**REASONED, "id": "rs_2"}, said(words("2")))
+    )
+
+    assert [part.text for part in answer.message.parts if isinstance(part, Thinking)] == [
+        "First\n\nthis.\n\nThen ü."
+    ] * 2
+    assert [item.get("id", item["type"]) for item in sent_back(answer.message)] == [
+        "rs_2",
+        "message",
+    ]
 
 
 def test_reasoning_that_led_to_nothing_stays_out() -> None:
-    """The API refuses reasoning without what it led to, as an answer has it that was cut off while the model still thought."""
+    """The API refuses reasoning without what it led to, as an answer has it that was cut off while
+    the model still thought.
+    """
     kept = thought(REASONED)
-    messages = (UserMessage.of("2?"), AssistantMessage(parts=(Text(text="So:"), kept, kept, Text(text=""))), AssistantMessage(parts=(kept,)))
+    messages = (
+        UserMessage.of("2?"),
+        AssistantMessage(parts=(Text(text="So:"), kept, kept, Text(text=""))),
+        AssistantMessage(parts=(kept,)),
+    )
 
-    assert [item.get("type", "user") for item in sent_back(*messages, UserMessage.of("Go on."))] == ["user", "message", "user"]
+    assert [
+        item.get("type", "user") for item in sent_back(*messages, UserMessage.of("Go on."))
+    ] == ["user", "message", "user"]
 
 
 # How answers are read
 
 
 async def test_answer_with_reasoning_text_and_calls_is_read_in_order() -> None:
-    """Each item a part; what the vendor's own tools did is left out; the model that served is named."""
+    """Each item a part; what the vendor's own tools did is left out; the model that served is
+    named.
+    """
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     usage = {
         "input_tokens": 100,
@@ -367,7 +568,17 @@ async def test_answer_with_reasoning_text_and_calls_is_read_in_order() -> None:
     }
     second = called("c2", "look", "{}")
 
-    answer = await RESPONSES.ask_served(body(search, REASONED, said(words("Let me add.")), called(), second, model="m-2026-01-01", usage=usage))
+    answer = await RESPONSES.ask_served(
+        body(
+            search,
+            REASONED,
+            said(words("Let me add.")),
+            called(),
+            second,
+            model="m-2026-01-01",
+            usage=usage,
+        )
+    )
 
     assert answer == ModelAnswer(
         message=AssistantMessage(
@@ -379,14 +590,20 @@ async def test_answer_with_reasoning_text_and_calls_is_read_in_order() -> None:
             )
         ),
         stop=StopReason.TOOL_CALLS,
-        usage=Usage(input_tokens=100, output_tokens=50, cache_read_tokens=60, cache_write_tokens=30),
+        usage=Usage(
+            input_tokens=100, output_tokens=50, cache_read_tokens=60, cache_write_tokens=30
+        ),
         model="m-2026-01-01",
     )
 
 
 def test_last_event_of_a_stream_is_read_like_a_body() -> None:
     """`response.completed` holds the whole answer as its `response`."""
-    event: dict[str, Any] = {"type": "response.completed", "response": {"status": "completed", "output": [said(words("hi"))]}, "sequence_number": 9}
+    event: dict[str, Any] = {
+        "type": "response.completed",
+        "response": {"status": "completed", "output": [said(words("hi"))]},
+        "sequence_number": 9,
+    }
 
     assert answer_of(event["response"], "m").message.text == "hi"
 
@@ -409,7 +626,9 @@ def test_last_event_of_a_stream_is_read_like_a_body() -> None:
     ],
 )
 async def test_items_of_lax_servers_are_read(item: Any, parts: tuple[Any, ...]) -> None:
-    """Content that is missing, calls without ids, arguments as an object, half an emoji, kinds that nobody knows."""
+    """Content that is missing, calls without ids, arguments as an object, half an emoji, kinds that
+    nobody knows.
+    """
     answer = await RESPONSES.ask_served(body(item))
 
     assert answer.message.parts == parts
@@ -431,15 +650,21 @@ async def test_items_of_lax_servers_are_read(item: Any, parts: tuple[Any, ...]) 
         (None, None, 1, StopReason.TOOL_CALLS),
     ],
 )
-async def test_stop_reasons_are_mapped(status: str | None, details: Any, calls: int, stop: StopReason) -> None:
+async def test_stop_reasons_are_mapped(
+    status: str | None, details: Any, calls: int, stop: StopReason
+) -> None:
     """An answer that is complete ends or calls; of one that is not, the reason counts."""
-    answer = await RESPONSES.ask_served(body(said(words("hi")), *[called()] * calls, status=status, incomplete_details=details))
+    answer = await RESPONSES.ask_served(
+        body(said(words("hi")), *[called()] * calls, status=status, incomplete_details=details)
+    )
 
     assert answer.stop is stop
 
 
 @pytest.mark.parametrize(("tokens", "stop"), [(19, StopReason.END), (20, StopReason.MAX_TOKENS)])
-async def test_answer_as_long_as_it_may_be_was_cut_off_where_the_server_does_not_say_so(tokens: int, stop: StopReason) -> None:
+async def test_answer_as_long_as_it_may_be_was_cut_off_where_the_server_does_not_say_so(
+    tokens: int, stop: StopReason
+) -> None:
     """llama.cpp calls it completed."""
     reply = body(said(words("hi")), usage={"input_tokens": 10, "output_tokens": tokens})
 
@@ -450,7 +675,10 @@ def test_openai_says_itself_when_an_answer_was_cut_off() -> None:
     """Its answers are not suspected."""
     usage = {"input_tokens": 10, "output_tokens": 20}
 
-    assert answer_of({"status": "completed", "output": [said(words("hi"))], "usage": usage}, "m").stop is StopReason.END
+    assert (
+        answer_of({"status": "completed", "output": [said(words("hi"))], "usage": usage}, "m").stop
+        is StopReason.END
+    )
 
 
 async def test_refusal_is_a_stop_with_its_text() -> None:
@@ -466,19 +694,40 @@ async def test_refusal_is_a_stop_with_its_text() -> None:
     [
         (None, Usage()),
         ({"input_tokens": 100, "output_tokens": 5}, Usage(input_tokens=100, output_tokens=5)),
-        ({"input_tokens": 100, "output_tokens": 5, "total_tokens": 105, "input_tokens_details": None}, Usage(input_tokens=100, output_tokens=5)),
         (
-            {"input_tokens": 100, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30}},
+            {
+                "input_tokens": 100,
+                "output_tokens": 5,
+                "total_tokens": 105,
+                "input_tokens_details": None,
+            },
+            Usage(input_tokens=100, output_tokens=5),
+        ),
+        (
+            {
+                "input_tokens": 100,
+                "output_tokens": 5,
+                "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
+            },
             Usage(input_tokens=100, output_tokens=5, cache_read_tokens=60, cache_write_tokens=30),
         ),
         ({"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}, Usage()),
         ({"input_tokens": "100", "output_tokens": 5}, Usage(output_tokens=5)),
-        ({"input_tokens": 100, "output_tokens": 5, "input_tokens_details": {"cached_tokens": -1}}, Usage(output_tokens=5)),
+        (
+            {
+                "input_tokens": 100,
+                "output_tokens": 5,
+                "input_tokens_details": {"cached_tokens": -1},
+            },
+            Usage(output_tokens=5),
+        ),
         ("lots", Usage()),
     ],
 )
 def test_usage_is_measured_as_elsewhere(reported: Any, usage: Usage) -> None:
-    """Input holds cached tokens, output holds reasoning, and what is missing or cannot be true is not told."""
+    """Input holds cached tokens, output holds reasoning, and what is missing or cannot be true is
+    not told.
+    """
     assert usage_of(reported) == usage
 
 
@@ -505,11 +754,23 @@ async def test_body_that_is_no_answer_is_a_typed_error(reply: Reply, says: str) 
 
 
 @pytest.mark.parametrize("depth", range(880, 1000, 7))
-async def test_nesting_just_below_what_can_be_parsed_is_an_answer_or_a_typed_error(depth: int) -> None:
-    """What reads the parsed body, and what keeps reasoning, may need more stack than what parsed it."""
+async def test_nesting_just_below_what_can_be_parsed_is_an_answer_or_a_typed_error(
+    depth: int,
+) -> None:
+    """What reads the parsed body, and what keeps reasoning, may need more stack than what parsed
+    it.
+    """
     nested = '{"a":' * depth + '"\\ud800"' + "}" * depth
     item = '{"type": "reasoning", "encrypted_content": "x", "deep": ' + nested + "}"
-    reply: Reply = {"raw": '{"output": [' + item + ', {"type": "function_call", "name": "add", "arguments": ' + nested + "}]}"}
+    reply: Reply = {
+        "raw": (
+            '{"output": ['
+            + item
+            + ', {"type": "function_call", "name": "add", "arguments": '
+            + nested
+            + "}]}"
+        )
+    }
 
     with contextlib.suppress(errors.LLMUnavailableError):
         answer = await RESPONSES.ask_served(reply)
@@ -530,16 +791,39 @@ def failed(code: str, message: str = "no") -> Reply:
     [
         (error_body(401, {"message": "no"}), errors.LLMAuthError),
         (error_body(400, {"message": "Incorrect API key provided: ab***yz"}), errors.LLMAuthError),
-        (error_body(429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}), errors.LLMAuthError),
-        (error_body(429, {"message": "slow down", "code": "rate_limit_exceeded"}), errors.LLMRateLimitError),
-        (error_body(504, {"message": "late"}), errors.LLMTimeoutError),
-        (error_body(400, {"message": "Encrypted content is not supported with this model."}), errors.LLMInvalidRequestError),
-        (error_body(400, {"message": "wrong input", "code": "invalid_prompt"}), errors.LLMInvalidRequestError),
         (
-            error_body(400, {"message": "Your prompt was flagged as potentially violating our usage policy.", "code": "invalid_prompt"}),
+            error_body(
+                429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}
+            ),
+            errors.LLMAuthError,
+        ),
+        (
+            error_body(429, {"message": "slow down", "code": "rate_limit_exceeded"}),
+            errors.LLMRateLimitError,
+        ),
+        (error_body(504, {"message": "late"}), errors.LLMTimeoutError),
+        (
+            error_body(400, {"message": "Encrypted content is not supported with this model."}),
+            errors.LLMInvalidRequestError,
+        ),
+        (
+            error_body(400, {"message": "wrong input", "code": "invalid_prompt"}),
+            errors.LLMInvalidRequestError,
+        ),
+        (
+            error_body(
+                400,
+                {
+                    "message": "Your prompt was flagged as potentially violating our usage policy.",
+                    "code": "invalid_prompt",
+                },
+            ),
             errors.LLMRefusedError,
         ),
-        (error_body(400, {"message": "filtered", "code": "content_filter"}), errors.LLMRefusedError),
+        (
+            error_body(400, {"message": "filtered", "code": "content_filter"}),
+            errors.LLMRefusedError,
+        ),
         (error_body(500, {"message": "oops"}), errors.LLMUnavailableError),
         (failed("server_error"), errors.LLMUnavailableError),
         (failed("a new one"), errors.LLMUnavailableError),
@@ -547,7 +831,10 @@ def failed(code: str, message: str = "no") -> Reply:
         (failed("insufficient_quota"), errors.LLMAuthError),
         (failed("vector_store_timeout"), errors.LLMTimeoutError),
         (failed("invalid_prompt"), errors.LLMInvalidRequestError),
-        (failed("invalid_prompt", "flagged as potentially violating our usage policy"), errors.LLMRefusedError),
+        (
+            failed("invalid_prompt", "flagged as potentially violating our usage policy"),
+            errors.LLMRefusedError,
+        ),
         (failed("invalid_image_url"), errors.LLMInvalidRequestError),
         (failed("failed_to_download_image"), errors.LLMInvalidRequestError),
         (failed("image_content_policy_violation"), errors.LLMRefusedError),

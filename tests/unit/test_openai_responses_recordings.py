@@ -1,4 +1,6 @@
-"""What our reading makes of recorded traffic of the responses API agrees with an independent one, and we ask as it was asked."""
+"""What our reading makes of recorded traffic of the responses API agrees with an independent one,
+and we ask as it was asked.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +10,59 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import reasoning
-from perdure.definitions import ToolDefinition
+from perdure.agents.definitions import ToolDefinition
 from perdure.errors import LLMError
-from perdure.messages import AssistantMessage, Media, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
 from perdure.testing.stub_provider import StubProvider
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 from ..loopback import ADD, RESPONSES
 from ..recordings import Exchange, as_reply, recorded
 
 CLASSES = {400: errors.LLMInvalidRequestError, 401: errors.LLMAuthError}
-OURS = ("model", "instructions", "input", "tools", "tool_choice", "max_output_tokens", "temperature", "stream", "include", "store")
+OURS = (
+    "model",
+    "instructions",
+    "input",
+    "tools",
+    "tool_choice",
+    "max_output_tokens",
+    "temperature",
+    "stream",
+    "include",
+    "store",
+)
 
 
 def is_answered(exchange: Exchange) -> bool:
     """Whether there is an answer: not an error, and not the promise of one."""
-    return bool(exchange["response"]["status"] == 200 and exchange["response"]["body"]["status"] != "queued")
+    return bool(
+        exchange["response"]["status"] == 200 and exchange["response"]["body"]["status"] != "queued"
+    )
 
 
 def is_ours(exchange: Exchange) -> bool:
-    """Whether it was answered and an agent of ours could have asked it: with functions for tools, and nothing that the vendor remembers."""
+    """Whether it was answered and an agent of ours could have asked it: with functions for tools,
+    and nothing that the vendor remembers.
+    """
     asked = exchange["request"]["body"]
-    return is_answered(exchange) and not asked.get("previous_response_id") and all(tool["type"] == "function" for tool in asked.get("tools", ()))
+    return (
+        is_answered(exchange)
+        and not asked.get("previous_response_id")
+        and all(tool["type"] == "function" for tool in asked.get("tools", ()))
+    )
 
 
 def of_type(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -43,24 +73,33 @@ def of_type(body: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 @pytest.mark.accepts("M5", "M6")
 @pytest.mark.parametrize("exchange", list(recorded("responses", "/v1/responses")))
 async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> None:
-    """Message, stop reason, usage and model of an answer; the class of an error, and of an answer that was promised for later."""
+    """Message, stop reason, usage and model of an answer; the class of an error, and of an answer
+    that was promised for later.
+    """
     response, body = exchange["response"], exchange["response"]["body"]
     if not is_answered(exchange):
         with pytest.raises(LLMError) as caught:
             await RESPONSES.ask_served(as_reply(response))
 
         assert type(caught.value) is CLASSES.get(response["status"], errors.LLMUnavailableError)
-        assert ("was not finished" if response["status"] == 200 else body["error"]["message"]) in caught.value.message
+        assert (
+            "was not finished" if response["status"] == 200 else body["error"]["message"]
+        ) in caught.value.message
         return
     usage, calls = body["usage"], of_type(body, "function_call")
 
     answer = await RESPONSES.ask_served(as_reply(response))
 
-    assert answer.message.text == "".join(part["text"] for item in of_type(body, "message") for part in item["content"])
+    assert answer.message.text == "".join(
+        part["text"] for item in of_type(body, "message") for part in item["content"]
+    )
     assert [(call.id, call.name, call.arguments) for call in answer.message.calls] == [
         (call["call_id"], call["name"], call["arguments"]) for call in calls
     ]
-    assert (answer.stop, answer.model) == (StopReason.TOOL_CALLS if calls else StopReason.END, body["model"])
+    assert (answer.stop, answer.model) == (
+        StopReason.TOOL_CALLS if calls else StopReason.END,
+        body["model"],
+    )
     assert answer.usage == Usage(
         input_tokens=usage["input_tokens"],
         output_tokens=usage["output_tokens"],
@@ -69,12 +108,16 @@ async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> 
 
 
 def as_sent(item: dict[str, Any]) -> dict[str, Any] | None:
-    """A recorded item as it is to go back: reasoning that is whole unchanged, others without what only the vendor's memory needs."""
+    """A recorded item as it is to go back: reasoning that is whole unchanged, others without what
+    only the vendor's memory needs.
+    """
     if item["type"] == "reasoning":
         return item if "encrypted_content" in item else None
     if item["type"] == "function_call":
         return {name: item[name] for name in ("type", "call_id", "name", "arguments")}
-    words = [{"type": "output_text", "text": part["text"], "annotations": []} for part in item["content"]]
+    words = [
+        {"type": "output_text", "text": part["text"], "annotations": []} for part in item["content"]
+    ]
     return {"type": "message", "role": "assistant", "content": words}
 
 
@@ -84,8 +127,15 @@ async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
     """Item for item, reasoning as it was, each call followed by its result."""
     body = exchange["response"]["body"]
     answer = await RESPONSES.ask_served(as_reply(exchange["response"]))
-    results = tuple(ToolResult(call_id=call.id, name=call.name, content="done") for call in answer.message.calls)
-    messages = (UserMessage.of("hello"), answer.message, ToolMessage(results=results), UserMessage.of("Go on."))
+    results = tuple(
+        ToolResult(call_id=call.id, name=call.name, content="done") for call in answer.message.calls
+    )
+    messages = (
+        UserMessage.of("hello"),
+        answer.message,
+        ToolMessage(results=results),
+        UserMessage.of("Go on."),
+    )
 
     with StubProvider([{}, {"text": "ok"}]) as stub:
         await RESPONSES.ask(stub.anthropic_url, ModelRequest(model="m", messages=messages))
@@ -93,23 +143,36 @@ async def test_recorded_answer_goes_back_as_it_came(exchange: Exchange) -> None:
     _, *said, last = stub.requests[0]["input"]
     assert said == [
         *filter(None, map(as_sent, body["output"])),
-        *({"type": "function_call_output", "call_id": call["call_id"], "output": "done"} for call in of_type(body, "function_call")),
+        *(
+            {"type": "function_call_output", "call_id": call["call_id"], "output": "done"}
+            for call in of_type(body, "function_call")
+        ),
     ]
     assert last == {"role": "user", "content": "Go on."}
 
 
 def as_part(part: dict[str, Any]) -> Text | Media:
     """A recorded part of a user as a user of ours would say it."""
-    return Text(text=part["text"]) if part["type"] == "input_text" else Media(media_type="image/png", url=part["image_url"])
+    return (
+        Text(text=part["text"])
+        if part["type"] == "input_text"
+        else Media(media_type="image/png", url=part["image_url"])
+    )
 
 
 def as_messages(items: list[dict[str, Any]]) -> Iterator[Message]:
     """Recorded items as messages of ours."""
     for item in items:
         if item.get("type") == "function_call":
-            yield AssistantMessage(parts=(ToolCall(id=item["call_id"], name=item["name"], arguments=item["arguments"]),))
+            yield AssistantMessage(
+                parts=(
+                    ToolCall(id=item["call_id"], name=item["name"], arguments=item["arguments"]),
+                )
+            )
         elif item.get("type") == "function_call_output":
-            yield ToolMessage(results=(ToolResult(call_id=item["call_id"], name="tool", content=item["output"]),))
+            yield ToolMessage(
+                results=(ToolResult(call_id=item["call_id"], name="tool", content=item["output"]),)
+            )
         elif item.get("type") == "reasoning":
             thought = reasoning.thought_of(item)
             assert thought is not None
@@ -117,7 +180,11 @@ def as_messages(items: list[dict[str, Any]]) -> Iterator[Message]:
         elif item["role"] == "assistant":
             yield AssistantMessage(parts=(Text(text=item["content"]),))
         else:
-            yield UserMessage.of(item["content"]) if isinstance(item["content"], str) else UserMessage(parts=tuple(map(as_part, item["content"])))
+            yield (
+                UserMessage.of(item["content"])
+                if isinstance(item["content"], str)
+                else UserMessage(parts=tuple(map(as_part, item["content"])))
+            )
 
 
 def joined(messages: Iterator[Message]) -> Iterator[Message]:
@@ -135,14 +202,26 @@ def joined(messages: Iterator[Message]) -> Iterator[Message]:
 
 def as_tool(tool: dict[str, Any]) -> ToolDefinition:
     """A recorded tool as ours."""
-    return ADD.model_copy(update={"name": tool["name"], "description": tool["description"] or "", "parameters": tool["parameters"]})
+    return ADD.model_copy(
+        update={
+            "name": tool["name"],
+            "description": tool["description"] or "",
+            "parameters": tool["parameters"],
+        }
+    )
 
 
 @pytest.mark.parametrize("exchange", list(recorded("responses", "/v1/responses", is_ours)))
 async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
-    """Items, tools and options of a request that was answered have the same shape when an agent of ours asks."""
+    """Items, tools and options of a request that was answered have the same shape when an agent of
+    ours asks.
+    """
     asked = exchange["request"]["body"]
-    items = [{"role": "user", "content": asked["input"]}] if isinstance(asked["input"], str) else asked["input"]
+    items = (
+        [{"role": "user", "content": asked["input"]}]
+        if isinstance(asked["input"], str)
+        else asked["input"]
+    )
     request = ModelRequest(
         model=asked["model"],
         system=asked.get("instructions", ""),
@@ -161,11 +240,21 @@ async def test_we_ask_as_the_recorded_request_asked(exchange: Exchange) -> None:
 
     sent = stub.requests[0]
     assert sent["input"] == [
-        {name: value for name, value in item.items() if name != "id" or item["type"] == "reasoning"} for item in items if item.get("content") != ""
+        {name: value for name, value in item.items() if name != "id" or item["type"] == "reasoning"}
+        for item in items
+        if item.get("content") != ""
     ]
     assert [(tool["name"], tool["parameters"]) for tool in sent.get("tools", ())] == [
         (tool["name"], tool["parameters"]) for tool in asked.get("tools", ())
     ]
-    rest = {name: value for name, value in sent.items() if name not in ("input", "tools", "store", "include")}
-    assert rest == {name: value for name, value in asked.items() if value != "" and name not in ("input", "tools", "store", "include", "stream")}
+    rest = {
+        name: value
+        for name, value in sent.items()
+        if name not in ("input", "tools", "store", "include")
+    }
+    assert rest == {
+        name: value
+        for name, value in asked.items()
+        if value != "" and name not in ("input", "tools", "store", "include", "stream")
+    }
     assert sent["store"] is False

@@ -10,26 +10,42 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Budget, ModelRetryPolicy, errors, limits
-from perdure.decide import Ask, AwaitResume, Done, may_pause, next_move, time_kept
-from perdure.definitions import AgentDefinition, Target
+from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import PerdureError
-from perdure.facts import AgentResolved, CallFailed, Fact, Key, ModelAnswered, Resumed, Scheduled, TurnStarted, WaitBegan, WaitEnded
-from perdure.fold import apply, fold
-from perdure.health import Health
-from perdure.messages import AssistantMessage, Text
-from perdure.model_retry import pinned
-from perdure.outages import NO_OUTAGE, Outage, is_told, pause
-from perdure.prices import Price
-from perdure.reports import Tried
-from perdure.state import TurnState
-from perdure.tasks import Task
-from perdure.wire import ModelAnswer, ModelCall, TurnRequest
+from perdure.turn.circuit_breaker import Health
+from perdure.turn.decide import Ask, AwaitResume, Done, may_pause, next_move, time_kept
+from perdure.turn.facts import (
+    AgentResolved,
+    CallFailed,
+    Fact,
+    Key,
+    ModelAnswered,
+    Resumed,
+    Scheduled,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.turn.fold import apply, fold
+from perdure.turn.outages import NO_OUTAGE, Outage, is_told, pause
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ModelCall, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage, Text
+from perdure.values.model_retry import pinned
+from perdure.values.prices import Price
+from perdure.values.reports import Tried
+from perdure.values.tasks import Task
 from perdure.worker import AgentWorker
 
 S, MIN, H = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
-DOWN = errors.LLMUnavailableError("a: the server at a.test cannot be reached: the connection was refused", context={"sent": False})
+DOWN = errors.LLMUnavailableError(
+    "a: the server at a.test cannot be reached: the connection was refused", context={"sent": False}
+)
 BUSY = errors.LLMUnavailableError("overloaded", context={"status": 503})
-EMPTY = errors.LLMUnavailableError("answered with nothing", context={"empty": True, "charged": True})
+EMPTY = errors.LLMUnavailableError(
+    "answered with nothing", context={"empty": True, "charged": True}
+)
 NONSENSE = errors.LLMUnavailableError("tool_use_failed", context={"status": 400})
 UNKNOWN = errors.LLMInvalidRequestError("no such model", context={"status": 404})
 EVENTS_OF_AN_ATTEMPT = 12
@@ -38,19 +54,28 @@ EVENTS_OF_AN_ATTEMPT = 12
 
 def rate_limit(asked: timedelta) -> PerdureError:
     """The error of a provider that asks for a pause."""
-    return errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": asked.total_seconds()})
+    return errors.LLMRateLimitError(
+        "slow down", context={"status": 429, "retry_after_s": asked.total_seconds()}
+    )
 
 
-def agent(models: str = "a", policy: ModelRetryPolicy | None = None, **fields: Any) -> AgentDefinition:
+def agent(
+    models: str = "a", policy: ModelRetryPolicy | None = None, **fields: Any
+) -> AgentDefinition:
     """An agent with these models, `a:m` and so on."""
     targets = tuple(Target(model=f"{name}:m", price=Price.free()) for name in models)
     kept = pinned(policy or ModelRetryPolicy(), limits.OUTAGE)
-    return AgentDefinition(name="x", instructions="", model="a:m", targets=targets, model_retry=kept, **fields)
+    return AgentDefinition(
+        name="x", instructions="", model="a:m", targets=targets, model_retry=kept, **fields
+    )
 
 
 @dataclass
 class Clocked:
-    """A turn whose models fail as `says` does: by name and time since the start. It does with a move what the workflow does."""
+    """A turn whose models fail as `says` does: by name and time since the start.
+
+    It does with a move what the workflow does.
+    """
 
     by: AgentDefinition
     says: Callable[[str, timedelta], PerdureError | None]
@@ -64,7 +89,10 @@ class Clocked:
 
     def __post_init__(self) -> None:
         budget = None if self.time is None else Budget(time=self.time)
-        self.note(TurnStarted(TurnRequest(agent="x", task=Task(content="go"), budget=budget)), AgentResolved(Key(0), self.by))
+        self.note(
+            TurnStarted(TurnRequest(agent="x", task=Task(content="go"), budget=budget)),
+            AgentResolved(Key(0), self.by),
+        )
 
     def note(self, *facts: Fact) -> None:
         """Something happened."""
@@ -86,12 +114,24 @@ class Clocked:
         outage = Outage(
             self.now - self._since if self.state.unpardoned else timedelta(),
             None,
-            {target.model: left for target in self.by.chain if (left := self._health.asked_s(target.model, now_s))},
+            {
+                target.model: left
+                for target in self.by.chain
+                if (left := self._health.asked_s(target.model, now_s))
+            },
             "turn",
         )
-        benched = [target.model for target in self.by.chain if self._health.benched_s(target.model, now_s)]
+        benched = [
+            target.model for target in self.by.chain if self._health.benched_s(target.model, now_s)
+        ]
         try:
-            return next_move(self.state, self.by, None if self.time is None else self.time - self.now, benched, outage)
+            return next_move(
+                self.state,
+                self.by,
+                None if self.time is None else self.time - self.now,
+                benched,
+                outage,
+            )
         except PerdureError as error:
             return error
 
@@ -101,20 +141,35 @@ class Clocked:
         if choice.delay and is_told(choice.number, choice.delay):
             self.told.append(choice.delay)
             self.note(WaitBegan("provider", "down", attempt=move.key.attempt))
-        if self.time is not None and self.now >= self.time - time_kept(self.state, self.by) and not move.key.is_last:
+        if (
+            self.time is not None
+            and self.now >= self.time - time_kept(self.state, self.by)
+            and not move.key.is_last
+        ):
             return
         name = choice.target.model
         self.note(Scheduled(move.key, ModelCall.of("0" * 16, model=name, round=choice.round)))
         self.asked.append((name[0], self.now))
         error = self.says(name[0], self.now)
         if error is None:
-            self.note(ModelAnswered(move.key, ModelAnswer(message=AssistantMessage(parts=(Text(text="here"),)), model=name)))
+            self.note(
+                ModelAnswered(
+                    move.key,
+                    ModelAnswer(message=AssistantMessage(parts=(Text(text="here"),)), model=name),
+                )
+            )
             return
-        self._health.failed(name, self.now.total_seconds(), float(error.context.get("retry_after_s", 0)))  # type: ignore[arg-type]  # ours
+        self._health.failed(
+            name,
+            self.now.total_seconds(),
+            float(error.context.get("retry_after_s", 0)),  # type: ignore[arg-type]  # ours
+        )
         self.note(CallFailed(move.key, error.info()))
 
 
-def away(until: timedelta, error: PerdureError = DOWN) -> Callable[[str, timedelta], PerdureError | None]:
+def away(
+    until: timedelta, error: PerdureError = DOWN
+) -> Callable[[str, timedelta], PerdureError | None]:
     """Every provider fails until that moment."""
     return lambda name, now: error if now < until else None
 
@@ -152,8 +207,13 @@ def test_in_a_long_outage_pauses_are_a_sixtieth_of_it(lasted: timedelta) -> None
 
 
 @pytest.mark.accepts("M11")
-@pytest.mark.parametrize(("number", "asked_s", "least_s", "most_s"), [(1, 0.05, 0.05, 0.0625), (1, 7200, 7200, 7200.25), (3, 2, 3, 4), (3, 4, 4, 5)])
-def test_provider_gets_the_pause_that_it_asks_for(number: int, asked_s: float, least_s: float, most_s: float) -> None:
+@pytest.mark.parametrize(
+    ("number", "asked_s", "least_s", "most_s"),
+    [(1, 0.05, 0.05, 0.0625), (1, 7200, 7200, 7200.25), (3, 2, 3, 4), (3, 4, 4, 5)],
+)
+def test_provider_gets_the_pause_that_it_asks_for(
+    number: int, asked_s: float, least_s: float, most_s: float
+) -> None:
     """However long. A short one counts the first time only; nothing is asked before it is over."""
     policy = agent().model_retry
     assert policy is not None
@@ -167,11 +227,18 @@ def test_provider_gets_the_pause_that_it_asks_for(number: int, asked_s: float, l
 @pytest.mark.accepts("M10")
 @pytest.mark.parametrize(
     ("lasts", "most_attempts", "late"),
-    [(12 * S, 6, 12 * S), (10 * MIN, 22, MIN), (6 * H, 200, 6 * MIN), (7 * 24 * H, 450, 7 * 24 * MIN)],
+    [
+        (12 * S, 6, 12 * S),
+        (10 * MIN, 22, MIN),
+        (6 * H, 200, 6 * MIN),
+        (7 * 24 * H, 450, 7 * 24 * MIN),
+    ],
     ids=["12 s", "10 min", "6 h", "a week"],
 )
 def test_turn_outlasts_its_provider(lasts: timedelta, most_attempts: int, late: timedelta) -> None:
-    """It answers soon after the provider is back, and its history stays far inside what the server takes."""
+    """It answers soon after the provider is back, and its history stays far inside what the server
+    takes.
+    """
     turn = Clocked(agent(policy=ModelRetryPolicy(maximum_elapsed=8 * 24 * H)), away(lasts))
     move = turn.play()
 
@@ -179,7 +246,11 @@ def test_turn_outlasts_its_provider(lasts: timedelta, most_attempts: int, late: 
     assert lasts <= turn.now <= lasts + 1.1 * late
     assert len(turn.asked) <= most_attempts
     assert len(turn.asked) * EVENTS_OF_AN_ATTEMPT < 16_000 / 2
-    assert (len(turn.state.steps), turn.state.model_calls, turn.state.charged.model_calls) == (1, 1, 1)
+    assert (len(turn.state.steps), turn.state.model_calls, turn.state.charged.model_calls) == (
+        1,
+        1,
+        1,
+    )
     assert turn.state.steps[0].tried == (Tried(model="a:m", reason="LLM_UNAVAILABLE"),)
 
 
@@ -191,14 +262,18 @@ def test_turn_gives_up_after_half_an_hour_and_says_why() -> None:
 
     assert isinstance(error, errors.LLMUnavailableError)
     assert error.message.startswith(f"{DOWN.message}; it was tried {len(turn.asked)} times in ")
-    assert error.message.endswith("later than 30 min after the first failure, which is all that its ModelRetryPolicy allows")
+    assert error.message.endswith(
+        "later than 30 min after the first failure, which is all that its ModelRetryPolicy allows"
+    )
     assert error.context["attempts"] == len(turn.asked)
     assert 28 * MIN < turn.now < 30 * MIN
 
 
 @pytest.mark.accepts("M12")
 def test_time_budget_is_the_limit_where_there_is_one() -> None:
-    """The turn does not wait for an attempt that would come too late, and the budget's own rules say what follows."""
+    """The turn does not wait for an attempt that would come too late, and the budget's own rules
+    say what follows.
+    """
     turn = Clocked(agent(), always(BUSY), time=2 * H)
     error = turn.play()
 
@@ -233,7 +308,10 @@ def test_pause_that_is_longer_than_the_turn_may_wait_is_not_begun() -> None:
     error = turn.play()
 
     assert isinstance(error, errors.LLMRateLimitError)
-    assert "it was tried once, and the next attempt, in 3 h, would come later than 30 min" in error.message
+    assert (
+        "it was tried once, and the next attempt, in 3 h, would come later than 30 min"
+        in error.message
+    )
     assert turn.now == timedelta()
 
 
@@ -266,9 +344,14 @@ def test_turn_that_pauses_waits_for_time_where_that_is_spent() -> None:
 
 
 @pytest.mark.parametrize("error", [EMPTY, NONSENSE])
-def test_model_that_answers_badly_is_asked_once_more_and_not_for_half_an_hour(error: PerdureError) -> None:
+def test_model_that_answers_badly_is_asked_once_more_and_not_for_half_an_hour(
+    error: PerdureError,
+) -> None:
     """Its provider is not away, and each answer is billed; also after an outage."""
-    turn, after = Clocked(agent(), always(error)), Clocked(agent(), lambda name, now: BUSY if now < MIN else error)
+    turn, after = (
+        Clocked(agent(), always(error)),
+        Clocked(agent(), lambda name, now: BUSY if now < MIN else error),
+    )
 
     assert type(turn.play()) is errors.LLMUnavailableError
     assert len(turn.asked) == 2
@@ -282,7 +365,9 @@ def test_model_that_answers_badly_is_asked_once_more_and_not_for_half_an_hour(er
 @pytest.mark.accepts("M14")
 def test_every_model_of_a_chain_is_asked_before_the_pause() -> None:
     """Then the chain begins again at its first; one that does not exist is not asked again."""
-    turn = Clocked(agent("abc"), lambda name, now: UNKNOWN if name == "b" else BUSY if now < 20 * S else None)
+    turn = Clocked(
+        agent("abc"), lambda name, now: UNKNOWN if name == "b" else BUSY if now < 20 * S else None
+    )
     move = turn.play()
 
     assert isinstance(move, Done)
@@ -293,7 +378,12 @@ def test_every_model_of_a_chain_is_asked_before_the_pause() -> None:
 @pytest.mark.accepts("M14")
 def test_model_that_asks_for_a_pause_is_left_alone_in_a_chain() -> None:
     """The others are asked meanwhile, and it is asked when its time has come."""
-    turn = Clocked(agent("ab"), lambda name, now: BUSY if name == "b" else rate_limit(10 * MIN - now) if now < 10 * MIN else None)
+    turn = Clocked(
+        agent("ab"),
+        lambda name, now: (
+            BUSY if name == "b" else rate_limit(10 * MIN - now) if now < 10 * MIN else None
+        ),
+    )
     move = turn.play()
     of_first = [at for name, at in turn.asked if name == "a"]
 
@@ -360,7 +450,9 @@ def test_call_that_no_server_got_is_given_back() -> None:
         ({"maximum_attempts": 3}, "maximum_attempts"),
     ],
 )
-def test_policy_that_cannot_work_is_refused_when_it_is_built(fields: dict[str, Any], said: str) -> None:
+def test_policy_that_cannot_work_is_refused_when_it_is_built(
+    fields: dict[str, Any], said: str
+) -> None:
     """With the name of the field."""
     with pytest.raises(errors.ConfigurationError, match=said):
         ModelRetryPolicy(**fields)
@@ -368,17 +460,39 @@ def test_policy_that_cannot_work_is_refused_when_it_is_built(fields: dict[str, A
 
 def test_agent_and_worker_take_a_policy_and_nothing_else() -> None:
     """A mistake is told where it is made."""
-    with pytest.raises(errors.ConfigurationError, match="agent x: model_retry must be a ModelRetryPolicy"):
+    with pytest.raises(
+        errors.ConfigurationError, match="agent x: model_retry must be a ModelRetryPolicy"
+    ):
         Agent(name="x", model="a:m", model_retry=3)  # type: ignore[arg-type]  # that is the point
-    with pytest.raises(errors.ConfigurationError, match="the worker: model_retry must be a ModelRetryPolicy"):
+    with pytest.raises(
+        errors.ConfigurationError, match="the worker: model_retry must be a ModelRetryPolicy"
+    ):
         AgentWorker(Agent(name="x", model="a:m"), model_retry=None)  # type: ignore[arg-type]  # that is the point
 
 
 def test_reader_finds_the_rounds_in_the_calls() -> None:
     """A state that is folded from facts is the workflow's."""
     key = Key(1, attempt=3)
-    called: list[Fact] = [Scheduled(Key(1), ModelCall.of("0" * 16)), CallFailed(Key(1), BUSY.info())]
-    again: list[Fact] = [Scheduled(key, ModelCall.of("0" * 16, round=1)), CallFailed(key, BUSY.info())]
-    state = fold([TurnStarted(TurnRequest(agent="x", task=Task(content="go"))), AgentResolved(Key(0), agent()), *called, *again])
+    called: list[Fact] = [
+        Scheduled(Key(1), ModelCall.of("0" * 16)),
+        CallFailed(Key(1), BUSY.info()),
+    ]
+    again: list[Fact] = [
+        Scheduled(key, ModelCall.of("0" * 16, round=1)),
+        CallFailed(key, BUSY.info()),
+    ]
+    state = fold(
+        [
+            TurnStarted(TurnRequest(agent="x", task=Task(content="go"))),
+            AgentResolved(Key(0), agent()),
+            *called,
+            *again,
+        ]
+    )
 
-    assert (state.rounds, state.round_at, len(state.of_round), len(state.unpardoned)) == (1, 1, 1, 2)
+    assert (state.rounds, state.round_at, len(state.of_round), len(state.unpardoned)) == (
+        1,
+        1,
+        1,
+        2,
+    )

@@ -19,16 +19,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue
 from typing_extensions import TypedDict
 
-from perdure import Agent, Task, UserMessage, errors, outputs
-from perdure.activities.conformity import validator
-from perdure.activities.models import ModelRequest
+from perdure import Agent, Task, UserMessage, errors
+from perdure.activities.output_validation import validator
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import openai_chat
-from perdure.definitions import AgentDefinition, Target, ToolDefinition, define
-from perdure.facts import AgentResolved, Key, TurnStarted
-from perdure.fold import fold
+from perdure.agents.definitions import AgentDefinition, Target, ToolDefinition, define
 from perdure.protocols.native import TYPED
-from perdure.strict import Schema, plain, strict
-from perdure.wire import TurnRequest
+from perdure.schemas import output_type
+from perdure.schemas.strict_schema import Schema, plain, strict
+from perdure.turn.facts import AgentResolved, Key, TurnStarted
+from perdure.turn.fold import fold
+from perdure.turn.wire import TurnRequest
 
 from ..thorough import examples
 
@@ -94,7 +95,7 @@ class Label(TypedDict):
 
 def schema_of(wanted: Any) -> Schema:
     """The schema of a type that has one."""
-    schema = outputs.schema_of(wanted)
+    schema = output_type.schema_of(wanted)
     assert schema is not None
     return schema
 
@@ -130,54 +131,96 @@ def test_every_object_requires_all_of_its_properties_and_allows_no_other() -> No
     found = list(objects(sent))
     assert sent in found
     assert len(found) > 8
-    assert [(one["required"], one["additionalProperties"]) for one in found] == [(list(one["properties"]), False) for one in found]
+    assert [(one["required"], one["additionalProperties"]) for one in found] == [
+        (list(one["properties"]), False) for one in found
+    ]
 
 
 @pytest.mark.accepts("X1")
 def test_nothing_is_sent_that_an_api_does_not_know() -> None:
     """The words that both structured outputs share, and no other."""
-    shared = {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "description", "format", "$ref", "$defs"}
+    shared = {
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "anyOf",
+        "enum",
+        "description",
+        "format",
+        "$ref",
+        "$defs",
+    }
 
     assert set(keywords(strict(schema_of(Order)))) <= shared
 
 
 @pytest.mark.accepts("X1")
 def test_strict_mode_is_asked_for() -> None:
-    """OpenAI's API is told to hold the model to the schema strictly, which it refuses for one that is not."""
+    """OpenAI's API is told to hold the model to the schema strictly, which it refuses for one that
+    is not.
+    """
     sent = strict(schema_of(Order))
-    request = ModelRequest(model="gpt-5-mini", messages=(UserMessage.of("go"),), response_schema=sent, response_name="Order")
+    request = ModelRequest(
+        model="gpt-5-mini",
+        messages=(UserMessage.of("go"),),
+        response_schema=sent,
+        response_name="Order",
+    )
 
     body = openai_chat.body_of(request)
 
-    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "Order", "schema": sent, "strict": True}}
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "Order", "schema": sent, "strict": True},
+    }
 
 
 @pytest.mark.accepts("X1")
 def test_fields_are_written_as_a_model_can_be_held_to_them() -> None:
-    """Optional is a choice with null, an enum its values, a datetime a text with a format, a map a list of entries; limits are told in words."""
+    """Optional is a choice with null, an enum its values, a datetime a text with a format, a map a
+    list of entries; limits are told in words.
+    """
     fields = strict(schema_of(Order))["properties"]
 
     assert fields["note"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
     assert fields["number"] == {"type": "integer", "description": "As on the paper. [minimum: 1]"}
-    assert fields["work"] == {"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}], "description": "If there is one."}
+    assert fields["work"] == {
+        "anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}],
+        "description": "If there is one.",
+    }
     assert fields["placed"] == {"type": "string", "format": "date-time"}
     assert fields["tags"] == {"type": "array", "items": {"type": "string"}}
     assert fields["priority"] == {"type": ["string", "integer", "null"], "enum": ["high", 1, None]}
     assert fields["pet"] == {"anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]}
     assert fields["anotherName"] == {"type": "string"}
     entry = {"key": {"type": "string"}, "value": {"type": "integer"}}
-    assert fields["stock"]["items"] == {"type": "object", "properties": entry, "required": ["key", "value"], "additionalProperties": False}
+    assert fields["stock"]["items"] == {
+        "type": "object",
+        "properties": entry,
+        "required": ["key", "value"],
+        "additionalProperties": False,
+    }
     assert strict(schema_of(Order))["$defs"]["Color"] == {"type": "string", "enum": ["red", "blue"]}
 
 
 @pytest.mark.accepts("X1")
 def test_two_fields_of_one_type_share_its_definition() -> None:
-    """References stay inside the schema; one with words of its own beside it, which no API allows, becomes a copy with both."""
+    """References stay inside the schema; one with words of its own beside it, which no API allows,
+    becomes a copy with both.
+    """
     sent = strict(schema_of(Order))
 
     assert sent["properties"]["home"] == {"$ref": "#/$defs/Place"}
-    assert sent["properties"]["holiday"] == {**sent["$defs"]["Place"], "description": "Where they are now. Where it is."}
-    assert sent["$defs"]["Place"]["properties"]["floor"] == {"type": "integer", "description": "[default: 0]"}
+    assert sent["properties"]["holiday"] == {
+        **sent["$defs"]["Place"],
+        "description": "Where they are now. Where it is.",
+    }
+    assert sent["$defs"]["Place"]["properties"]["floor"] == {
+        "type": "integer",
+        "description": "[default: 0]",
+    }
 
 
 @pytest.mark.accepts("X1")
@@ -197,7 +240,9 @@ def test_two_fields_of_one_type_share_its_definition() -> None:
     ],
     ids=lambda value: str(value).partition(" at 0x")[0],
 )
-def test_type_that_no_model_can_be_held_to_is_refused_when_the_agent_is_built(wanted: Any, says: str) -> None:
+def test_type_that_no_model_can_be_held_to_is_refused_when_the_agent_is_built(
+    wanted: Any, says: str
+) -> None:
     """The message names the agent, the type and the place in it."""
     with pytest.raises(errors.ConfigurationError, match=says):
         Agent(name="clerk", model="scripted:clerk", output=wanted)
@@ -222,7 +267,9 @@ def test_type_that_no_model_can_be_held_to_is_refused_when_the_agent_is_built(wa
     ],
     ids=str,
 )
-def test_schema_of_another_language_is_refused_by_what_is_wrong_with_it(schema: Schema, says: str) -> None:
+def test_schema_of_another_language_is_refused_by_what_is_wrong_with_it(
+    schema: Schema, says: str
+) -> None:
     """Whoever starts a turn by hand may send anything."""
     with pytest.raises(errors.InvalidRequestError, match=says):
         TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
@@ -292,7 +339,15 @@ def test_schema_counts_as_part_of_what_is_asked() -> None:
         TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
 
 
-LOOK = ToolDefinition(name="look", description="", parameters={"type": "object"}, activity="look", is_idempotent=True, timeout_s=1, schema_digest="0")
+LOOK = ToolDefinition(
+    name="look",
+    description="",
+    parameters={"type": "object"},
+    activity="look",
+    is_idempotent=True,
+    timeout_s=1,
+    schema_digest="0",
+)
 ORDER = Order(
     number=1,
     home=Place(city="Oslo"),
@@ -326,7 +381,9 @@ def written(order: Order) -> dict[str, Any]:
 
 
 places = st.builds(Place, city=st.text(max_size=30), floor=st.integers(-5, 5))
-pets = st.builds(Cat, kind=st.just("cat"), lives=st.integers(0, 9)) | st.builds(Dog, kind=st.just("dog"), tricks=st.lists(st.text()))
+pets = st.builds(Cat, kind=st.just("cat"), lives=st.integers(0, 9)) | st.builds(
+    Dog, kind=st.just("dog"), tricks=st.lists(st.text())
+)
 orders = st.builds(
     lambda **fields: ORDER.model_copy(update=fields),
     note=st.none() | st.text(),
@@ -334,7 +391,9 @@ orders = st.builds(
     tags=st.lists(st.text(), max_size=3),
     stock=st.dictionaries(st.text(), st.integers(-(2**40), 2**40), max_size=3),
     shelves=st.dictionaries(st.sampled_from(Color), places),
-    floors=st.dictionaries(st.integers(-9, 9), st.dictionaries(st.text(), st.booleans(), max_size=2), max_size=2),
+    floors=st.dictionaries(
+        st.integers(-9, 9), st.dictionaries(st.text(), st.booleans(), max_size=2), max_size=2
+    ),
     pet=pets,
     priority=st.sampled_from(["high", 1, None]),
 )
@@ -343,13 +402,15 @@ orders = st.builds(
 @given(order=orders)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_fits_the_strict_schema_comes_back_as_it_was_meant(order: Order) -> None:
-    """The strict schema takes what is written to it, and reading gives the instance; so does what was never written strictly."""
+    """The strict schema takes what is written to it, and reading gives the instance; so does what
+    was never written strictly.
+    """
     schema = schema_of(Order)
     value = written(order)
     validator(strict(schema))(value)
 
-    assert outputs.read(json.dumps(value), Order, schema) == order
-    assert outputs.read(order.model_dump_json(by_alias=True), Order, schema) == order
+    assert output_type.read(json.dumps(value), Order, schema) == order
+    assert output_type.read(order.model_dump_json(by_alias=True), Order, schema) == order
 
 
 @pytest.mark.accepts("X4")
@@ -362,7 +423,11 @@ def test_what_fits_the_strict_schema_comes_back_as_it_was_meant(order: Order) ->
         (Literal["paid", "open"], '{"value": "paid"}', "paid"),
         (Place | None, '{"value": null}', None),
         (Cat | Dog, '{"value": {"kind": "cat", "lives": 9}}', Cat(kind="cat", lives=9)),
-        (dict[str, int], '{"value": [{"key": "a", "value": 1}, {"key": "value", "value": 2}]}', {"a": 1, "value": 2}),
+        (
+            dict[str, int],
+            '{"value": [{"key": "a", "value": 1}, {"key": "value", "value": 2}]}',
+            {"a": 1, "value": 2},
+        ),
         (dict[str, int], '{"a": 1}', {"a": 1}),
         (dict[str, int] | list[int], '{"value": []}', []),
         (dict[str, int] | None, '{"value": [{"key": "a", "value": 1}]}', {"a": 1}),
@@ -376,11 +441,13 @@ def test_what_fits_the_strict_schema_comes_back_as_it_was_meant(order: Order) ->
     ],
     ids=str,
 )
-def test_types_that_are_no_objects_are_wrapped_and_unwrapped(wanted: Any, text: str, expected: Any) -> None:
+def test_types_that_are_no_objects_are_wrapped_and_unwrapped(
+    wanted: Any, text: str, expected: Any
+) -> None:
     """Strict APIs take an object at the root; the instance is what stands inside."""
-    schema = outputs.schema_of(wanted) if wanted is not None else schema_of(Label)
+    schema = output_type.schema_of(wanted) if wanted is not None else schema_of(Label)
 
-    assert outputs.read(text, wanted, schema) == expected
+    assert output_type.read(text, wanted, schema) == expected
     assert schema is None or strict(schema)["type"] == "object"
 
 
@@ -399,15 +466,15 @@ def test_types_that_are_no_objects_are_wrapped_and_unwrapped(wanted: Any, text: 
 )
 def test_json_is_read_plain_and_between_fences(text: str) -> None:
     """Whatever stands around the fences."""
-    assert outputs.read(text, Label, schema_of(Label)) == {"text": "a"}
+    assert output_type.read(text, Label, schema_of(Label)) == {"text": "a"}
 
 
 def test_fences_inside_a_text_are_part_of_it() -> None:
     """Plain JSON is tried first, and of fences the outermost count."""
     inner = {"text": "```py\nprint()\n```"}
 
-    assert outputs.read(json.dumps(inner), Label, schema_of(Label)) == inner
-    assert outputs.read(f"```json\n{json.dumps(inner)}\n```", Label, schema_of(Label)) == inner
+    assert output_type.read(json.dumps(inner), Label, schema_of(Label)) == inner
+    assert output_type.read(f"```json\n{json.dumps(inner)}\n```", Label, schema_of(Label)) == inner
 
 
 @pytest.mark.accepts("X2")
@@ -432,7 +499,7 @@ def test_fences_inside_a_text_are_part_of_it() -> None:
 def test_what_does_not_fit_is_said_for_the_model(text: str, says: str) -> None:
     """Prose, nothing, half of it, nonsense: a reason, never another error."""
     with pytest.raises(ValueError, match=says):
-        outputs.read(text, Label, schema_of(Label))
+        output_type.read(text, Label, schema_of(Label))
 
 
 def test_key_that_stands_twice_is_not_lost_in_silence() -> None:
@@ -443,8 +510,10 @@ def test_key_that_stands_twice_is_not_lost_in_silence() -> None:
 
 def test_objection_tells_the_reason_first_and_then_the_schema() -> None:
     """In one line for people; a schema that is too long is not told again."""
-    label = outputs.objection("text:\nmissing", schema_of(Label))
-    long = outputs.objection("x" * 5_000, {"type": "string", "enum": [f"{number:05}" for number in range(2_000)]})
+    label = output_type.objection("text:\nmissing", schema_of(Label))
+    long = output_type.objection(
+        "x" * 5_000, {"type": "string", "enum": [f"{number:05}" for number in range(2_000)]}
+    )
 
     first, second = label.split("\n")
     assert first == "the answer is not what was asked for: text: missing"
@@ -454,14 +523,22 @@ def test_objection_tells_the_reason_first_and_then_the_schema() -> None:
 
 def test_answers_are_called_by_their_type() -> None:
     """APIs want a name of letters, digits, `_` and `-`, of at most 64."""
-    assert [outputs.name_of(schema) for schema in (schema_of(Order), schema_of(list[Order]), None)] == ["Order", "answer", "answer"]
-    assert outputs.name_of({"title": "Größe[int] " + "x" * 100}) == "Gr__e_int__" + "x" * 53
+    assert [
+        output_type.name_of(schema) for schema in (schema_of(Order), schema_of(list[Order]), None)
+    ] == ["Order", "answer", "answer"]
+    assert output_type.name_of({"title": "Größe[int] " + "x" * 100}) == "Gr__e_int__" + "x" * 53
 
 
 def test_schema_is_pinned_with_the_agent_and_older_definitions_have_none() -> None:
     """A definition from before typed output is one of text."""
-    definition = define(Agent(name="clerk", model="a:b", output=Label), chain=[Target(model="a:b")], activity_of=lambda _: "")
-    older = AgentDefinition.model_validate_json('{"name": "clerk", "instructions": "", "model": "a:b"}')
+    definition = define(
+        Agent(name="clerk", model="a:b", output=Label),
+        chain=[Target(model="a:b")],
+        activity_of=lambda _: "",
+    )
+    older = AgentDefinition.model_validate_json(
+        '{"name": "clerk", "instructions": "", "model": "a:b"}'
+    )
 
     assert definition.output_schema == schema_of(Label)
     assert older.output_schema is None
@@ -469,17 +546,28 @@ def test_schema_is_pinned_with_the_agent_and_older_definitions_have_none() -> No
 
 @pytest.mark.parametrize("asks", ["agent", "caller"])
 @pytest.mark.parametrize("tools", [(), (LOOK,)], ids=["alone", "beside tools"])
-def test_schema_is_part_of_what_a_call_may_cost(asks: str, tools: tuple[ToolDefinition, ...]) -> None:
-    """Its bytes are in the bound of the first request, whoever asked for it; beside tools twice, for then it is told in words as well."""
+def test_schema_is_part_of_what_a_call_may_cost(
+    asks: str, tools: tuple[ToolDefinition, ...]
+) -> None:
+    """Its bytes are in the bound of the first request, whoever asked for it; beside tools twice,
+    for then it is told in words as well.
+    """
     schema = schema_of(Order)
     size = len(json.dumps(strict(schema), ensure_ascii=False, separators=(",", ":")).encode())
     of_agent, of_caller = (schema, None) if asks == "agent" else (None, schema)
     request = TurnRequest(agent="clerk", task=Task(content="go"), output_schema=of_caller)
-    definition = AgentDefinition(name="clerk", instructions="", model="a:b", tools=tools, output_schema=of_agent)
+    definition = AgentDefinition(
+        name="clerk", instructions="", model="a:b", tools=tools, output_schema=of_agent
+    )
     untyped = definition.model_copy(update={"output_schema": None})
 
     state = fold([TurnStarted(request), AgentResolved(Key(0), definition)])
-    without = fold([TurnStarted(TurnRequest(agent="clerk", task=Task(content="go"))), AgentResolved(Key(0), untyped)])
+    without = fold(
+        [
+            TurnStarted(TurnRequest(agent="clerk", task=Task(content="go"))),
+            AgentResolved(Key(0), untyped),
+        ]
+    )
 
     assert state.base_tokens - without.base_tokens == (len(TYPED) + 2 * size if tools else size)
     assert state.output_schema(definition) == schema
@@ -488,17 +576,44 @@ def test_schema_is_part_of_what_a_call_may_cost(asks: str, tools: tuple[ToolDefi
 @pytest.mark.parametrize(
     ("schema", "value", "says"),
     [
-        ({"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}, "required": ["a"]}, {"a": 1}, "a: 1 is less than the minimum"),
-        ({"type": "object", "properties": {}, "required": ["a"]}, {}, "answer: 'a' is a required property"),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {"type": "integer", "minimum": 3}},
+                "required": ["a"],
+            },
+            {"a": 1},
+            "a: 1 is less than the minimum",
+        ),
+        (
+            {"type": "object", "properties": {}, "required": ["a"]},
+            {},
+            "answer: 'a' is a required property",
+        ),
         ({"type": "string", "format": "date-time"}, "soon", "'soon' is not a 'date-time'"),
         ({"type": "string", "format": "uuid"}, "1", "is not a 'uuid'"),
         ({"type": "string", "pattern": r"^\p{Lu}"}, "small", "does not match"),
-        ({"anyOf": [{"type": "null"}, {"type": "object", "properties": {"x": {"type": "string"}}}]}, {"x": 1}, "x: 1 is not of type 'string'"),
-        ({"type": "object", "patternProperties": {"^a": {"type": "integer"}}}, {"ab": "x", "b": "y"}, "^ab: 'x' is not of type 'integer'"),
+        (
+            {
+                "anyOf": [
+                    {"type": "null"},
+                    {"type": "object", "properties": {"x": {"type": "string"}}},
+                ]
+            },
+            {"x": 1},
+            "x: 1 is not of type 'string'",
+        ),
+        (
+            {"type": "object", "patternProperties": {"^a": {"type": "integer"}}},
+            {"ab": "x", "b": "y"},
+            "^ab: 'x' is not of type 'integer'",
+        ),
     ],
     ids=str,
 )
-def test_value_that_a_schema_does_not_take_is_said_with_its_place(schema: Schema, value: Any, says: str) -> None:
+def test_value_that_a_schema_does_not_take_is_said_with_its_place(
+    schema: Schema, value: Any, says: str
+) -> None:
     """What a caller's type has come down to in the worker."""
     with pytest.raises(ValueError, match=says):
         validator(schema)(value)
@@ -542,8 +657,12 @@ def test_reference_to_another_server_is_not_fetched() -> None:
 
     with HTTPServer(("127.0.0.1", 0), Schemas) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(errors.InvalidRequestError, match=r"only those under \$defs can be referred to"):
-            validator({"not": {"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"}})({"a": 1})
+        with pytest.raises(
+            errors.InvalidRequestError, match=r"only those under \$defs can be referred to"
+        ):
+            validator({"not": {"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"}})(
+                {"a": 1}
+            )
         server.shutdown()
 
     assert asked == []
@@ -557,7 +676,12 @@ def test_what_is_no_schema_is_refused_before_it_is_used() -> None:
 
 def circle(**inner: Any) -> Schema:
     """A schema of which a part that is not sent refers to `a`, and `a` is `inner`."""
-    return {"$defs": {"a": inner, "b": {"$ref": "#/$defs/a"}}, "type": "object", "properties": {}, "allOf": [{"$ref": "#/$defs/a"}]}
+    return {
+        "$defs": {"a": inner, "b": {"$ref": "#/$defs/a"}},
+        "type": "object",
+        "properties": {},
+        "allOf": [{"$ref": "#/$defs/a"}],
+    }
 
 
 B: Schema = {"$ref": "#/$defs/b"}
@@ -576,7 +700,9 @@ B: Schema = {"$ref": "#/$defs/b"}
     ],
     ids=str,
 )
-def test_references_that_lead_back_to_where_they_begin_are_refused_at_the_start(schema: Schema) -> None:
+def test_references_that_lead_back_to_where_they_begin_are_refused_at_the_start(
+    schema: Schema,
+) -> None:
     """Whichever keyword they go by, and where nothing of it is sent."""
     with pytest.raises(errors.InvalidRequestError, match="lead back to where they begin"):
         TurnRequest(agent="clerk", task=Task(content="go"), output_schema=schema).check()
@@ -602,13 +728,17 @@ IN_LISTS: dict[str, Schema] = {
 @pytest.mark.accepts("C2")
 @pytest.mark.parametrize("inner", IN_LISTS.values(), ids=IN_LISTS.keys())
 def test_answer_of_any_depth_is_held_to_a_schema_or_refused_typed(inner: Schema) -> None:
-    """Python's limit of frames is met nowhere: a library that `jsonschema` uses does not survive that."""
+    """Python's limit of frames is met nowhere: a library that `jsonschema` uses does not survive
+    that.
+    """
     value: Any = []
     refused: set[str] = set()
     for _ in range(190):
         value = [value]
         try:
-            validator({"$defs": {"a": inner}, "type": "object", "additionalProperties": A})({"x": value})
+            validator({"$defs": {"a": inner}, "type": "object", "additionalProperties": A})(
+                {"x": value}
+            )
         except ValueError:
             continue
         except errors.InvalidRequestError as error:
@@ -623,5 +753,9 @@ def test_schema_that_is_nested_too_deep_to_be_read_is_refused() -> None:
     schema: Schema = {}
     for depth in range(125):
         schema = {"not": schema}
-        with pytest.raises(errors.InvalidRequestError, match="nested more than 100 deep") if depth > 99 else contextlib.nullcontext():
+        with (
+            pytest.raises(errors.InvalidRequestError, match="nested more than 100 deep")
+            if depth > 99
+            else contextlib.nullcontext()
+        ):
             validator(schema)

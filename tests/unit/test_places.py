@@ -4,9 +4,9 @@ import json
 import traceback
 from collections.abc import Callable
 
-from perdure.places import place_of, raised, traceback_of
-from perdure.registry import Registry
-from perdure.tasks import Task, TurnInfo
+from perdure.agents.registry import Registry
+from perdure.agents.tracebacks import place_of, raised, traceback_of
+from perdure.values.tasks import Task, TurnInfo
 
 NOTHING: dict[str, str] = {}
 
@@ -37,26 +37,42 @@ def line_of(function: Callable[[], object]) -> int:
 
 def test_place_is_the_innermost_line_of_the_users_code_without_its_folder() -> None:
     """A library below it is left out."""
-    said = [raised(raised_by(refund)), place_of(raised_by(parse)), place_of(ValueError("never raised"))]
+    said = [
+        raised(raised_by(refund)),
+        place_of(raised_by(parse)),
+        place_of(ValueError("never raised")),
+    ]
 
-    assert said == [f"KeyError: 'key' (test_places.py:{line_of(refund)} in refund)", f"test_places.py:{line_of(parse)} in parse", ""]
+    assert said == [
+        f"KeyError: 'key' (test_places.py:{line_of(refund)} in refund)",
+        f"test_places.py:{line_of(parse)} in parse",
+        "",
+    ]
 
 
 def test_traceback_begins_at_the_users_code() -> None:
-    """Perdure's own frames above it are left out; the whole traceback is kept where it has no others."""
+    """Perdure's own frames above it are left out; the whole traceback is kept where it has no
+    others.
+    """
 
     def factory(_: TurnInfo) -> object:
         return refund()
 
     factory.__name__ = "support"
-    error = raised_by(lambda: Registry([factory]).make(TurnInfo(turn_id="t", agent="support", task=Task(content="go"))))  # type: ignore[list-item]
+    error = raised_by(
+        lambda: Registry([factory]).make(  # type: ignore[list-item]
+            TurnInfo(turn_id="t", agent="support", task=Task(content="go"))
+        )
+    )
     assert error.__cause__ is not None
     raised_in, machinery = traceback_of(error.__cause__), traceback_of(error)
 
     assert str(error) == f"the factory of agent 'support' failed: {raised(error.__cause__)}"
     assert "registry.py" not in raised_in
     assert raised_in.startswith('Traceback (most recent call last):\n  File "')
-    assert raised_in.endswith("in refund\n    return NOTHING[\"key\"]\n           ~~~~~~~^^^^^^^\nKeyError: 'key'\n")
+    assert raised_in.endswith(
+        "in refund\n    return NOTHING[\"key\"]\n           ~~~~~~~^^^^^^^\nKeyError: 'key'\n"
+    )
     assert "KeyError: 'key'" in machinery
 
 

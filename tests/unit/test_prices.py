@@ -1,4 +1,6 @@
-"""Prices: what a model costs at most is never less than what it costs, and what nobody knows is not guessed."""
+"""Prices: what a model costs at most is never less than what it costs, and what nobody knows is not
+guessed.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from perdure import errors
-from perdure.activities import prices
-from perdure.activities.prices import MOST_TOKENS, Prices
-from perdure.prices import Price
-from perdure.reports import Usage
+from perdure.activities import pricing
+from perdure.activities.pricing import MOST_TOKENS, Prices
+from perdure.values.prices import Price
+from perdure.values.reports import Usage
 
 from ..clerk import NANO, in_its_own_time
 from ..thorough import examples
@@ -37,14 +39,24 @@ MONEY = st.integers(0, 10**12).map(lambda nanos: nanos * NANO)
 def some_prices(draw: st.DrawFn) -> Price:
     """A price whose cached input is not dearer than the rest."""
     rate = draw(RATES)
-    return Price(input=rate, output=draw(RATES), cached=draw(st.none() | RATES.map(lambda cached: min(cached, rate))), request=draw(MONEY))
+    return Price(
+        input=rate,
+        output=draw(RATES),
+        cached=draw(st.none() | RATES.map(lambda cached: min(cached, rate))),
+        request=draw(MONEY),
+    )
 
 
 @st.composite
 def usages(draw: st.DrawFn) -> Usage:
     """Tokens that agree with each other."""
     read, written, rest, output = (draw(TOKENS) for _ in range(4))
-    return Usage(input_tokens=read + written + rest, output_tokens=output, cache_read_tokens=read, cache_write_tokens=written)
+    return Usage(
+        input_tokens=read + written + rest,
+        output_tokens=output,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
 
 
 @in_its_own_time
@@ -56,7 +68,9 @@ def test_upper_bound_is_at_least_what_the_same_tokens_cost(price: Price, usage: 
 
 @in_its_own_time
 @given(some_prices(), MONEY, TOKENS)
-def test_output_that_money_pays_for_is_all_of_it_and_not_a_token_more(price: Price, money: Decimal, tokens: int) -> None:
+def test_output_that_money_pays_for_is_all_of_it_and_not_a_token_more(
+    price: Price, money: Decimal, tokens: int
+) -> None:
     """Beside so many tokens of input; None where output is free and the input is paid."""
     paid = price.output_for(money, tokens)
 
@@ -71,7 +85,9 @@ def test_output_that_money_pays_for_is_all_of_it_and_not_a_token_more(price: Pri
 
 @in_its_own_time
 @given(some_prices(), MONEY, TOKENS)
-def test_input_that_money_pays_for_is_all_of_it_and_not_a_token_more(price: Price, money: Decimal, tokens: int) -> None:
+def test_input_that_money_pays_for_is_all_of_it_and_not_a_token_more(
+    price: Price, money: Decimal, tokens: int
+) -> None:
     """Beside so many tokens of output; without end where input is free and the output is paid."""
     paid = price.input_for(money, tokens)
 
@@ -100,11 +116,23 @@ def test_price_is_the_same_after_json() -> None:
 def test_named_price_goes_before_what_anybody_else_says() -> None:
     """First the model's own, then that of its provider, then the library's."""
     one, rest, free = Price(input=1, output=2), Price(input=3, output=4), Price(input=5, output=6)
-    named = Prices({"openai:gpt-4o": one, "openai:*": rest, "scripted:*": free, "vllm:qwen:3b": one})
+    named = Prices(
+        {"openai:gpt-4o": one, "openai:*": rest, "scripted:*": free, "vllm:qwen:3b": one}
+    )
 
-    assert [named.price(target) for target in ("openai:gpt-4o", "openai:gpt-4o-mini", "scripted:a", "vllm:qwen:3b")] == [one, rest, free, one]
+    assert [
+        named.price(target)
+        for target in ("openai:gpt-4o", "openai:gpt-4o-mini", "scripted:a", "vllm:qwen:3b")
+    ] == [one, rest, free, one]
     assert named.price("vllm:qwen") is None
-    assert named.cost("openai:gpt-4o", "gpt-4o-2024-08-06", Usage(input_tokens=PER_MILLION, output_tokens=PER_MILLION)) == 3
+    assert (
+        named.cost(
+            "openai:gpt-4o",
+            "gpt-4o-2024-08-06",
+            Usage(input_tokens=PER_MILLION, output_tokens=PER_MILLION),
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize("key", ["gpt-4o", "", ":", ":gpt-4o", "openai:"])
@@ -118,21 +146,43 @@ def test_own_models_are_free() -> None:
     """The librarian and scripted models cost nothing, whatever their usage."""
     usage = Usage(input_tokens=10**6, output_tokens=10**6)
 
-    assert [KNOWN.price(target) for target in ("offline:librarian", "scripted:writer")] == [Price.free()] * 2
-    assert [KNOWN.cost(target, "scripted", usage) for target in ("offline:librarian", "scripted:writer")] == [0, 0]
+    assert [KNOWN.price(target) for target in ("offline:librarian", "scripted:writer")] == [
+        Price.free()
+    ] * 2
+    assert [
+        KNOWN.cost(target, "scripted", usage) for target in ("offline:librarian", "scripted:writer")
+    ] == [0, 0]
 
 
 @pytest.mark.parametrize(
     "target",
     [
-        *["vllm:gpt-4o", "ollama:llama3.2", "my-openai:gpt-4o", "OPENAI:gpt-4o", "litellm:openai/gpt-4o", ":gpt-4o", "gpt-4o", ""],
-        *["openai:gpt-99", "openai:", "openai:ft:gpt-4o:mine", "anthropic:gpt-4o", "openai:text-embedding-3-small", "openai:whisper-1"],
+        *[
+            "vllm:gpt-4o",
+            "ollama:llama3.2",
+            "my-openai:gpt-4o",
+            "OPENAI:gpt-4o",
+            "litellm:openai/gpt-4o",
+            ":gpt-4o",
+            "gpt-4o",
+            "",
+        ],
+        *[
+            "openai:gpt-99",
+            "openai:",
+            "openai:ft:gpt-4o:mine",
+            "anthropic:gpt-4o",
+            "openai:text-embedding-3-small",
+            "openai:whisper-1",
+        ],
         *["openai:" + "x" * 10_000, "openrouter:auto", "openrouter:deepseek/deepseek-r1:free"],
     ],
     ids=lambda target: target[:30] or "empty",
 )
 def test_price_that_nobody_knows_is_not_guessed(target: str) -> None:
-    """Neither by a model's name at another provider, nor for a model that is priced otherwise than by tokens in and out."""
+    """Neither by a model's name at another provider, nor for a model that is priced otherwise than
+    by tokens in and out.
+    """
     assert KNOWN.price(target) is None
     assert KNOWN.cost(target, "", Usage(input_tokens=10, output_tokens=10)) is None
 
@@ -168,15 +218,21 @@ def test_known_price_says_where_it_is_from() -> None:
 def mtok(input_rate: str, output_rate: str, **more: str | genai.TieredPrices) -> genai.ModelPrice:
     """Prices for a million tokens."""
     rates = {"input_mtok": input_rate, "output_mtok": output_rate, **more}
-    return genai.ModelPrice(**{name: Decimal(rate) if isinstance(rate, str) else rate for name, rate in rates.items()})
+    return genai.ModelPrice(
+        **{name: Decimal(rate) if isinstance(rate, str) else rate for name, rate in rates.items()}
+    )
 
 
 def tiers(base: str, start: int, price: str) -> genai.TieredPrices:
-    return genai.TieredPrices(base=Decimal(base), tiers=[genai.Tier(start=start, price=Decimal(price))])
+    return genai.TieredPrices(
+        base=Decimal(base), tiers=[genai.Tier(start=start, price=Decimal(price))]
+    )
 
 
 def dearest(
-    listed: genai.ModelPrice | Sequence[genai.ConditionalPrice], variants: Sequence[genai.PriceVariant] = (), extra: dict[str, object] | None = None
+    listed: genai.ModelPrice | Sequence[genai.ConditionalPrice],
+    variants: Sequence[genai.PriceVariant] = (),
+    extra: dict[str, object] | None = None,
 ) -> Price | None:
     """The upper bound of a vendor with this one model."""
     model = genai.ModelInfo(
@@ -185,13 +241,16 @@ def dearest(
         prices=listed if isinstance(listed, genai.ModelPrice) else list(listed),
         price_variants=list(variants),
     )
-    return prices.dearest(genai.Provider("v", "V", "", models=[model]), model, NOW, extra)
+    return pricing.dearest(genai.Provider("v", "V", "", models=[model]), model, NOW, extra)
 
 
 def rates(price: Price | None) -> tuple[str, ...]:
     """Input, output, cached input and the request, as text."""
     assert price is not None
-    return tuple("none" if rate is None else f"{rate:f}" for rate in (price.input, price.output, price.cached, price.request))
+    return tuple(
+        "none" if rate is None else f"{rate:f}"
+        for rate in (price.input, price.output, price.cached, price.request)
+    )
 
 
 def since(day: date, price: genai.ModelPrice) -> genai.ConditionalPrice:
@@ -199,7 +258,9 @@ def since(day: date, price: genai.ModelPrice) -> genai.ConditionalPrice:
 
 
 def daily(start: int, end: int, price: genai.ModelPrice) -> genai.ConditionalPrice:
-    return genai.ConditionalPrice(genai.TimeOfDateConstraint(time(start, tzinfo=UTC), time(end, tzinfo=UTC)), prices=price)
+    return genai.ConditionalPrice(
+        genai.TimeOfDateConstraint(time(start, tzinfo=UTC), time(end, tzinfo=UTC)), prices=price
+    )
 
 
 ALWAYS = genai.ConditionalPrice(prices=mtok("1", "2"))
@@ -218,10 +279,25 @@ ALWAYS = genai.ConditionalPrice(prices=mtok("1", "2"))
         (mtok("1", "2", web_searches_kcount="10"), ("1", "2", "none", "0")),
         (mtok("0.0000000001", "2"), ("0.000000001", "2", "none", "0")),
     ],
-    ids=["plain", "cache read", "cache written", "tiers", "sound", "thinking", "requests", "searches", "less than a nano-dollar"],
+    ids=[
+        "plain",
+        "cache read",
+        "cache written",
+        "tiers",
+        "sound",
+        "thinking",
+        "requests",
+        "searches",
+        "less than a nano-dollar",
+    ],
 )
-def test_dearest_rate_of_every_kind_of_token_counts(price: genai.ModelPrice, expected: tuple[str, ...]) -> None:
-    """Nobody knows before how much is cached, or where a long request ends. The vendor's own tools are left out."""
+def test_dearest_rate_of_every_kind_of_token_counts(
+    price: genai.ModelPrice, expected: tuple[str, ...]
+) -> None:
+    """Nobody knows before how much is cached, or where a long request ends.
+
+    The vendor's own tools are left out.
+    """
     assert rates(dearest(price)) == expected
 
 
@@ -229,18 +305,44 @@ def test_dearest_rate_of_every_kind_of_token_counts(price: genai.ModelPrice, exp
     ("listed", "expected"),
     [
         ([ALWAYS, since(date(2025, 1, 1), mtok("3", "1"))], ("3", "1")),
-        ([since(date(2020, 1, 1), mtok("9", "9")), since(date(2026, 11, 20), mtok("3", "1"))], ("9", "9")),
-        ([since(date(2020, 1, 1), mtok("9", "9")), since(date(2026, 11, 19), mtok("3", "1"))], ("3", "1")),
+        (
+            [since(date(2020, 1, 1), mtok("9", "9")), since(date(2026, 11, 20), mtok("3", "1"))],
+            ("9", "9"),
+        ),
+        (
+            [since(date(2020, 1, 1), mtok("9", "9")), since(date(2026, 11, 19), mtok("3", "1"))],
+            ("3", "1"),
+        ),
         ([ALWAYS, since(date(2027, 1, 1), mtok("3", "1"))], ("3", "2")),
         ([ALWAYS, daily(0, 8, mtok("3", "1")), daily(8, 9, mtok("0.1", "4"))], ("3", "4")),
-        ([since(date(2026, 1, 1), mtok("5", "5")), since(date(2026, 2, 1), mtok("1", "2")), daily(1, 4, mtok("3", "1"))], ("3", "2")),
+        (
+            [
+                since(date(2026, 1, 1), mtok("5", "5")),
+                since(date(2026, 2, 1), mtok("1", "2")),
+                daily(1, 4, mtok("3", "1")),
+            ],
+            ("3", "2"),
+        ),
         ([since(date(2027, 1, 1), mtok("5", "5"))], ("5", "5")),
         ([since(date(2020, 1, 1), mtok("9", "9")), ALWAYS], ("1", "2")),
     ],
-    ids=["replaced", "replaced today", "replaced yesterday", "announced", "by the hour", "all of it", "not yet", "always"],
+    ids=[
+        "replaced",
+        "replaced today",
+        "replaced yesterday",
+        "announced",
+        "by the hour",
+        "all of it",
+        "not yet",
+        "always",
+    ],
 )
-def test_price_that_holds_now_or_may_hold_later_counts(listed: list[genai.ConditionalPrice], expected: tuple[str, str]) -> None:
-    """A turn can last for days, and clocks differ about the date; what was replaced for good is forgotten."""
+def test_price_that_holds_now_or_may_hold_later_counts(
+    listed: list[genai.ConditionalPrice], expected: tuple[str, str]
+) -> None:
+    """A turn can last for days, and clocks differ about the date; what was replaced for good is
+    forgotten.
+    """
     assert rates(dearest(listed))[:2] == expected
 
 
@@ -263,19 +365,35 @@ VARIANTS = [
     ],
     ids=str,
 )
-def test_variants_count_where_the_request_asks_for_them_or_nobody_knows(extra: dict[str, object] | None, expected: tuple[str, str]) -> None:
-    """`service_tier` and `speed` are fields of the request; when these are not known, the dearest counts."""
+def test_variants_count_where_the_request_asks_for_them_or_nobody_knows(
+    extra: dict[str, object] | None, expected: tuple[str, str]
+) -> None:
+    """`service_tier` and `speed` are fields of the request; when these are not known, the dearest
+    counts.
+    """
     assert rates(dearest(mtok("1", "2"), VARIANTS, extra))[:2] == expected
 
 
 def test_variants_are_those_of_the_vendor_that_lists_them() -> None:
-    """Where one vendor sells the models of another, its own tiers are not known, and the standard price is what genai-prices charges."""
-    model = genai.ModelInfo(id="m", match=genai.ClauseEquals("m"), prices=mtok("1", "2"), price_variants=VARIANTS)
+    """Where one vendor sells the models of another, its own tiers are not known, and the standard
+    price is what genai-prices charges.
+    """
+    model = genai.ModelInfo(
+        id="m", match=genai.ClauseEquals("m"), prices=mtok("1", "2"), price_variants=VARIANTS
+    )
 
-    assert rates(prices.dearest(genai.Provider("reseller", "R", ""), model, NOW))[:2] == ("1", "2")
+    assert rates(pricing.dearest(genai.Provider("reseller", "R", ""), model, NOW))[:2] == ("1", "2")
 
 
-@pytest.mark.parametrize("price", [genai.ModelPrice(), genai.ModelPrice(input_mtok=Decimal(1)), genai.ModelPrice(audio_hours=Decimal(1))], ids=str)
+@pytest.mark.parametrize(
+    "price",
+    [
+        genai.ModelPrice(),
+        genai.ModelPrice(input_mtok=Decimal(1)),
+        genai.ModelPrice(audio_hours=Decimal(1)),
+    ],
+    ids=str,
+)
 def test_model_without_a_rate_for_input_and_output_has_no_price(price: genai.ModelPrice) -> None:
     """The library lists free, subscribed and unknown models alike with an empty price."""
     assert dearest(price) is None
@@ -283,12 +401,20 @@ def test_model_without_a_rate_for_input_and_output_has_no_price(price: genai.Mod
 
 
 def test_cost_is_that_of_the_model_that_served() -> None:
-    """An alias is served by what it stands for; a name that nobody knows is that of the model asked for."""
+    """An alias is served by what it stands for; a name that nobody knows is that of the model asked
+    for.
+    """
     usage = Usage(input_tokens=1000, output_tokens=100)
-    large, small = KNOWN.cost("openai:gpt-4o", "", usage), KNOWN.cost("openai:gpt-4o-mini", "", usage)
+    large, small = (
+        KNOWN.cost("openai:gpt-4o", "", usage),
+        KNOWN.cost("openai:gpt-4o-mini", "", usage),
+    )
 
     assert large == Decimal("0.0035")
-    assert (KNOWN.cost("openai:gpt-4o", "gpt-4o-2024-08-06", usage), KNOWN.cost("openai:gpt-4o", "x", usage)) == (large, large)
+    assert (
+        KNOWN.cost("openai:gpt-4o", "gpt-4o-2024-08-06", usage),
+        KNOWN.cost("openai:gpt-4o", "x", usage),
+    ) == (large, large)
     assert KNOWN.cost("openai:gpt-4o", "gpt-4o-mini-2024-07-18", usage) == small
     assert KNOWN.cost("vllm:gpt-4o", "gpt-4o", usage) is None
 
@@ -303,10 +429,17 @@ def test_cost_knows_what_was_cached_and_what_was_asked_for() -> None:
     assert KNOWN.cost("openai:gpt-4o", "", usage, {"service_tier": "priority"}) == Decimal("4.25")
 
 
-@pytest.mark.parametrize("named", [{}, {"openai:*": Price(input="2.5", output="10")}], ids=["known", "named"])
+@pytest.mark.parametrize(
+    "named", [{}, {"openai:*": Price(input="2.5", output="10")}], ids=["known", "named"]
+)
 def test_usage_that_contradicts_itself_is_never_cheaper(named: dict[str, Price]) -> None:
-    """More cached than there was; less than nothing. What is absurd has no cost: whoever asks then charges what was reserved."""
-    usage = Usage(input_tokens=1, output_tokens=1, cache_read_tokens=10**6, cache_write_tokens=10**6)
+    """More cached than there was; less than nothing.
+
+    What is absurd has no cost: whoever asks then charges what was reserved.
+    """
+    usage = Usage(
+        input_tokens=1, output_tokens=1, cache_read_tokens=10**6, cache_write_tokens=10**6
+    )
     ours = Prices(named)
 
     assert (ours.cost("openai:gpt-4o", "", usage) or 0) > 2
@@ -320,8 +453,19 @@ WILD = st.integers(-(10**7), 4 * 10**7) | st.sampled_from([0, 1, 199_999, 200_00
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(st.sampled_from(MODELS), st.builds(Usage, input_tokens=WILD, output_tokens=WILD, cache_read_tokens=WILD, cache_write_tokens=WILD))
-def test_no_model_that_is_known_costs_more_than_its_upper_bound(known: tuple[genai.Provider, genai.ModelInfo], usage: Usage) -> None:
+@given(
+    st.sampled_from(MODELS),
+    st.builds(
+        Usage,
+        input_tokens=WILD,
+        output_tokens=WILD,
+        cache_read_tokens=WILD,
+        cache_write_tokens=WILD,
+    ),
+)
+def test_no_model_that_is_known_costs_more_than_its_upper_bound(
+    known: tuple[genai.Provider, genai.ModelInfo], usage: Usage
+) -> None:
     """Of all vendors, for all usage, in every variant; and none of it raises."""
     target = f"{known[0].id}:{known[1].id}"
     price = KNOWN.price(target)
@@ -339,11 +483,13 @@ def test_no_model_that_is_known_costs_more_than_its_upper_bound(known: tuple[gen
 
 
 def test_warming_up_loads_all_that_is_asked_for_later() -> None:
-    """In a fresh process, for a worker does it in a thread before its first turn: no question imports anything after that."""
+    """In a fresh process, for a worker does it in a thread before its first turn: no question
+    imports anything after that.
+    """
     code = (
         "import sys\n"
-        "from perdure.activities.prices import Prices\n"
-        "from perdure.reports import Usage\n"
+        "from perdure.activities.pricing import Prices\n"
+        "from perdure.values.reports import Usage\n"
         "prices = Prices({})\n"
         "assert 'genai_prices' not in sys.modules\n"
         "prices.warm()\n"
@@ -352,6 +498,8 @@ def test_warming_up_loads_all_that_is_asked_for_later() -> None:
         "prices.cost('openai:gpt-4o', '', Usage(input_tokens=1))\n"
         "print(sorted(set(sys.modules) - loaded))\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")

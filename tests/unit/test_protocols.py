@@ -11,14 +11,24 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from perdure import errors, protocols, tool
-from perdure.definitions import define_tool
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
-from perdure.options import RequestOptions
-from perdure.prices import bound
+from perdure.agents.definitions import define_tool
 from perdure.protocols import Prompt
-from perdure.reports import StopReason
 from perdure.text import size
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.prices import bound
+from perdure.values.reports import StopReason
 
 from ..thorough import examples
 
@@ -64,18 +74,35 @@ def words_of(message: Message) -> str:
 
 def asked(name: str, *messages: Message, tools: bool = True, **fields: Any) -> Prompt:
     """What is sent for these messages."""
-    return protocols.named(name).ask(Prompt(messages=messages or (ASKED,), tools=TOOLS if tools else (), **fields))
+    return protocols.named(name).ask(
+        Prompt(messages=messages or (ASKED,), tools=TOOLS if tools else (), **fields)
+    )
 
 
-def read(name: str, words: str, *, corrects: bool = True, tools: bool = True, stop: StopReason = StopReason.END, **fields: Any) -> ModelAnswer:
+def read(
+    name: str,
+    words: str,
+    *,
+    corrects: bool = True,
+    tools: bool = True,
+    stop: StopReason = StopReason.END,
+    **fields: Any,
+) -> ModelAnswer:
     """What is kept of an answer in these words."""
     prompt = Prompt(messages=(ASKED,), tools=TOOLS if tools else (), **fields)
-    return protocols.named(name).read(ModelAnswer(message=text(words), stop=stop), prompt, corrects=corrects)
+    return protocols.named(name).read(
+        ModelAnswer(message=text(words), stop=stop), prompt, corrects=corrects
+    )
 
 
 def test_native_sends_and_keeps_everything_as_it_is() -> None:
     """Tools and calls are the API's."""
-    prompt = Prompt(messages=(ASKED, CALLED, RESULT), system="Add.", tools=TOOLS, options=RequestOptions(tool_choice="required"))
+    prompt = Prompt(
+        messages=(ASKED, CALLED, RESULT),
+        system="Add.",
+        tools=TOOLS,
+        options=RequestOptions(tool_choice="required"),
+    )
     answer = ModelAnswer(message=text("Action: add"))
 
     assert protocols.named("native").ask(prompt) == prompt
@@ -84,7 +111,9 @@ def test_native_sends_and_keeps_everything_as_it_is() -> None:
 
 @pytest.mark.accepts("R6")
 def test_tools_are_told_in_the_system_prompt() -> None:
-    """After the agent's own words: name, description and arguments of each; none are sent beside it."""
+    """After the agent's own words: name, description and arguments of each; none are sent beside
+    it.
+    """
     sent = asked("react_text", system="Be brief.")
 
     assert sent.system.startswith("Be brief.\n\nYou have these tools:\n\n")
@@ -93,7 +122,11 @@ def test_tools_are_told_in_the_system_prompt() -> None:
     assert "add: Add two numbers.\nArguments: {" in sent.system
     assert "The first one." in sent.system
     assert "Action: the name of one tool: add, search_handbook\n" in sent.system
-    assert (sent.tools, sent.response_schema, sent.options) == ((), None, RequestOptions(stop_sequences=("\nObservation:",)))
+    assert (sent.tools, sent.response_schema, sent.options) == (
+        (),
+        None,
+        RequestOptions(stop_sequences=("\nObservation:",)),
+    )
 
 
 @pytest.mark.accepts("R8")
@@ -105,7 +138,12 @@ def test_schema_forces_a_call_or_an_answer() -> None:
         "type": "object",
         "anyOf": [
             choice({"name": {"type": "string", "enum": ["add"]}, "arguments": TOOLS[0].parameters}),
-            choice({"name": {"type": "string", "enum": ["search_handbook"]}, "arguments": TOOLS[1].parameters}),
+            choice(
+                {
+                    "name": {"type": "string", "enum": ["search_handbook"]},
+                    "arguments": TOOLS[1].parameters,
+                }
+            ),
             choice({"answer": {"type": "string"}}),
         ],
     }
@@ -115,12 +153,23 @@ def test_schema_forces_a_call_or_an_answer() -> None:
 
 
 def choice(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def test_transcript_is_told_in_the_words_that_are_asked_for() -> None:
     """Calls and answers as the model should have written them, results as messages of the user."""
-    messages = (ASKED, CALLED, RESULT, said(Thinking(text="known"), Text(text="It is 5.")), UserMessage.of("And now?"))
+    messages = (
+        ASKED,
+        CALLED,
+        RESULT,
+        said(Thinking(text="known"), Text(text="It is 5.")),
+        UserMessage.of("And now?"),
+    )
 
     assert asked("react_text", *messages).messages == (
         ASKED,
@@ -143,14 +192,23 @@ def test_failed_call_is_told_with_its_words() -> None:
     """The model reads why."""
     failed = ToolMessage.of(CALL, "add failed: ValueError: no", is_error=True)
 
-    assert asked("react_text", ASKED, CALLED, failed).messages[-1] == UserMessage.of("Observation: add failed: ValueError: no")
-    assert asked("json", ASKED, CALLED, failed).messages[-1] == UserMessage.of("Result of add:\nadd failed: ValueError: no")
+    assert asked("react_text", ASKED, CALLED, failed).messages[-1] == UserMessage.of(
+        "Observation: add failed: ValueError: no"
+    )
+    assert asked("json", ASKED, CALLED, failed).messages[-1] == UserMessage.of(
+        "Result of add:\nadd failed: ValueError: no"
+    )
 
 
 def test_calls_that_a_native_model_made_at_once_are_told_one_by_one() -> None:
     """A history of another agent; its words beside the calls are the thought of the first."""
     second = ToolCall(id="c2", name="search_handbook", arguments="not json")
-    results = ToolMessage(results=(RESULT.results[0], ToolResult(call_id="c2", name="search_handbook", content="nothing")))
+    results = ToolMessage(
+        results=(
+            RESULT.results[0],
+            ToolResult(call_id="c2", name="search_handbook", content="nothing"),
+        )
+    )
     messages = (ASKED, said(Text(text="Both."), CALL, second), results)
 
     assert [words_of(message) for message in asked("react_text", *messages).messages[1:]] == [
@@ -159,7 +217,9 @@ def test_calls_that_a_native_model_made_at_once_are_told_one_by_one() -> None:
         "Action: search_handbook\nAction Input: not json",
         "Observation: nothing",
     ]
-    assert asked("json", *messages).messages[3] == text('{"name": "search_handbook", "arguments": "not json"}')
+    assert asked("json", *messages).messages[3] == text(
+        '{"name": "search_handbook", "arguments": "not json"}'
+    )
 
 
 def test_thinking_that_a_provider_wants_back_goes_back_and_other_reasoning_stays() -> None:
@@ -169,18 +229,24 @@ def test_thinking_that_a_provider_wants_back_goes_back_and_other_reasoning_stays
 
     sent = asked("react_text", ASKED, message, RESULT).messages[1]
 
-    assert sent == said(signed, hidden, Text(text='Thought: add them\nAction: add\nAction Input: {"a": 2, "b": 3}'))
+    assert sent == said(
+        signed, hidden, Text(text='Thought: add them\nAction: add\nAction Input: {"a": 2, "b": 3}')
+    )
 
 
 def test_user_and_model_take_turns() -> None:
     """What follows a result joins its message; pictures stay what they are."""
-    picture = UserMessage(parts=(Media(media_type="image/png", data="eA=="), Text(text="What is it?")))
+    picture = UserMessage(
+        parts=(Media(media_type="image/png", data="eA=="), Text(text="What is it?"))
+    )
     messages = (ASKED, picture, CALLED, RESULT, UserMessage.of("Answer now."), picture)
 
     sent = asked("react_text", *messages).messages
 
     assert sent[0] == UserMessage(parts=(*ASKED.parts, *picture.parts))
-    assert sent[2:] == (UserMessage(parts=(Text(text="Observation: 5\n\nAnswer now."), *picture.parts)),)
+    assert sent[2:] == (
+        UserMessage(parts=(Text(text="Observation: 5\n\nAnswer now."), *picture.parts)),
+    )
 
 
 def test_empty_message_stands_in_nobodys_way() -> None:
@@ -190,13 +256,23 @@ def test_empty_message_stands_in_nobodys_way() -> None:
 
 def test_without_tools_only_an_answer_is_asked_for() -> None:
     """In a last answer, by an agent without tools, and where the options say so."""
-    for sent in (asked("react_text", tools=False), asked("react_text", options=RequestOptions(tool_choice="none"))):
+    for sent in (
+        asked("react_text", tools=False),
+        asked("react_text", options=RequestOptions(tool_choice="none")),
+    ):
         assert "add" not in sent.system
         assert "You have no tools now." in sent.system
         assert sent.options == RequestOptions()
-    for sent in (asked("json", tools=False), asked("json", options=RequestOptions(tool_choice="none"))):
+    for sent in (
+        asked("json", tools=False),
+        asked("json", options=RequestOptions(tool_choice="none")),
+    ):
         assert sent.response_schema == choice({"answer": {"type": "string"}})
-        assert sent.system == 'You have no tools now. Reply with one JSON object and nothing else: {"answer": "your answer"}.'
+        assert (
+            sent.system
+            == 'You have no tools now. Reply with one JSON object and nothing else: {"answer":'
+            ' "your answer"}.'
+        )
 
 
 def test_schema_keeps_to_a_tool_choice_and_words_cannot() -> None:
@@ -204,31 +280,63 @@ def test_schema_keeps_to_a_tool_choice_and_words_cannot() -> None:
     forced: Any = asked("json", options=RequestOptions(tool_choice="required")).response_schema
     one = asked("json", options=RequestOptions(tool_choice="add"))
 
-    assert [part["properties"]["name"]["enum"] for part in forced["anyOf"]] == [["add"], ["search_handbook"]]
-    assert one.response_schema == choice({"name": {"type": "string", "enum": ["add"]}, "arguments": TOOLS[0].parameters})
+    assert [part["properties"]["name"]["enum"] for part in forced["anyOf"]] == [
+        ["add"],
+        ["search_handbook"],
+    ]
+    assert one.response_schema == choice(
+        {"name": {"type": "string", "enum": ["add"]}, "arguments": TOOLS[0].parameters}
+    )
     assert one.options.tool_choice is None
-    with pytest.raises(errors.LLMInvalidRequestError, match="tool_choice 'sub' is none of auto, required, none and the tools: add, search_handbook"):
+    with pytest.raises(
+        errors.LLMInvalidRequestError,
+        match=(
+            "tool_choice 'sub' is none of auto, required, none and the tools: add, search_handbook"
+        ),
+    ):
         asked("json", options=RequestOptions(tool_choice="sub"))
-    with pytest.raises(errors.LLMInvalidRequestError, match="tool_choice 'required' cannot be kept by the protocol react_text"):
+    with pytest.raises(
+        errors.LLMInvalidRequestError,
+        match="tool_choice 'required' cannot be kept by the protocol react_text",
+    ):
         asked("react_text", options=RequestOptions(tool_choice="required"))
 
 
 def test_stop_sequences_of_the_options_stand_in_place_of_ours() -> None:
     """None on purpose are none, for models that refuse the parameter."""
-    assert asked("react_text", options=RequestOptions(stop_sequences=())).options.stop_sequences == ()
-    assert asked("react_text", options=RequestOptions(stop_sequences=("END",))).options.stop_sequences == ("END",)
+    assert (
+        asked("react_text", options=RequestOptions(stop_sequences=())).options.stop_sequences == ()
+    )
+    assert asked(
+        "react_text", options=RequestOptions(stop_sequences=("END",))
+    ).options.stop_sequences == ("END",)
 
 
 def test_definitions_of_schemas_come_up_under_names_of_their_own() -> None:
     """Two tools may each have their `Address`."""
-    place: dict[str, JsonValue] = {"$defs": {"Address": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Address"}}}}, "type": "object"}
-    there = {**place, "properties": {"at": {"anyOf": [{"$ref": "#/$defs/Address"}, {"$ref": "https://elsewhere"}]}}}
+    place: dict[str, JsonValue] = {
+        "$defs": {
+            "Address": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Address"}}}
+        },
+        "type": "object",
+    }
+    there = {
+        **place,
+        "properties": {
+            "at": {"anyOf": [{"$ref": "#/$defs/Address"}, {"$ref": "https://elsewhere"}]}
+        },
+    }
     tools = tuple(item.model_copy(update={"parameters": there}) for item in TOOLS)
 
-    schema: Any = protocols.named("json").ask(Prompt(tools=tools, response_schema=place)).response_schema
+    schema: Any = (
+        protocols.named("json").ask(Prompt(tools=tools, response_schema=place)).response_schema
+    )
 
     assert schema["$defs"] == {
-        f"{owner}.Address": {"type": "object", "properties": {"next": {"$ref": f"#/$defs/{owner}.Address"}}}
+        f"{owner}.Address": {
+            "type": "object",
+            "properties": {"next": {"$ref": f"#/$defs/{owner}.Address"}},
+        }
         for owner in ("add", "search_handbook", "answer")
     }
     assert schema["anyOf"][1] == choice(
@@ -236,7 +344,14 @@ def test_definitions_of_schemas_come_up_under_names_of_their_own() -> None:
             "name": {"type": "string", "enum": ["search_handbook"]},
             "arguments": {
                 "type": "object",
-                "properties": {"at": {"anyOf": [{"$ref": "#/$defs/search_handbook.Address"}, {"$ref": "https://elsewhere"}]}},
+                "properties": {
+                    "at": {
+                        "anyOf": [
+                            {"$ref": "#/$defs/search_handbook.Address"},
+                            {"$ref": "https://elsewhere"},
+                        ]
+                    }
+                },
             },
         }
     )
@@ -247,17 +362,30 @@ def test_typed_answer_is_asked_for_by_its_schema() -> None:
     wanted = choice({"total": {"type": "integer"}})
 
     sent = asked("react_text", response_schema=wanted)
-    assert (sent.response_schema, f"Final Answer: your answer, as JSON that fits this schema: {json.dumps(wanted)}" in sent.system) == (None, True)
+    assert (
+        sent.response_schema,
+        f"Final Answer: your answer, as JSON that fits this schema: {json.dumps(wanted)}"
+        in sent.system,
+    ) == (None, True)
     sent = asked("json", ASKED, text('{"total": 5}'), ASKED, tools=False, response_schema=wanted)
-    assert (sent.response_schema, sent.messages[1]) == (choice({"answer": wanted}), text('{"answer": {"total": 5}}'))
+    assert (sent.response_schema, sent.messages[1]) == (
+        choice({"answer": wanted}),
+        text('{"answer": {"total": 5}}'),
+    )
 
 
 @pytest.mark.accepts("O7", "R1")
 def test_thought_and_action_become_thinking_and_a_call() -> None:
     """As if the API had said them; the turn gives the call its id."""
-    answer = read("react_text", 'Thought: add them\nAction: add\nAction Input: {"a": 2, "b": 3}', stop=StopReason.STOP_SEQUENCE)
+    answer = read(
+        "react_text",
+        'Thought: add them\nAction: add\nAction Input: {"a": 2, "b": 3}',
+        stop=StopReason.STOP_SEQUENCE,
+    )
 
-    assert answer.message == said(Thinking(text="add them"), ToolCall(id="", name="add", arguments='{"a": 2, "b": 3}'))
+    assert answer.message == said(
+        Thinking(text="add them"), ToolCall(id="", name="add", arguments='{"a": 2, "b": 3}')
+    )
     assert (answer.stop, answer.objection) == (StopReason.TOOL_CALLS, "")
 
 
@@ -266,7 +394,11 @@ def test_final_answer_becomes_the_text() -> None:
     """Without its marker."""
     answer = read("react_text", "Thought: known\nFinal Answer: 15", stop=StopReason.STOP_SEQUENCE)
 
-    assert (answer.message, answer.stop, answer.objection) == (said(Thinking(text="known"), Text(text="15")), StopReason.STOP_SEQUENCE, "")
+    assert (answer.message, answer.stop, answer.objection) == (
+        said(Thinking(text="known"), Text(text="15")),
+        StopReason.STOP_SEQUENCE,
+        "",
+    )
 
 
 def test_reasoning_is_kept_and_not_taken_for_a_thought() -> None:
@@ -274,7 +406,11 @@ def test_reasoning_is_kept_and_not_taken_for_a_thought() -> None:
     call = ToolCall(id="", name="add")
     message = said(Thinking(text="reasoning"), Text(text="<think>more</think>Action: add"))
 
-    kept = protocols.named("react_text").read(ModelAnswer(message=message), Prompt(tools=TOOLS), corrects=True).message
+    kept = (
+        protocols.named("react_text")
+        .read(ModelAnswer(message=message), Prompt(tools=TOOLS), corrects=True)
+        .message
+    )
 
     assert kept == said(Thinking(text="reasoning"), Thinking(text="more"), Thinking(text=""), call)
     assert asked("react_text", ASKED, kept).messages[1] == text("Action: add\nAction Input: {}")
@@ -284,14 +420,20 @@ def test_reasoning_is_kept_and_not_taken_for_a_thought() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ('{"name": "add", "arguments": {"a": 2}}', said(ToolCall(id="", name="add", arguments='{"a": 2}'))),
+        (
+            '{"name": "add", "arguments": {"a": 2}}',
+            said(ToolCall(id="", name="add", arguments='{"a": 2}')),
+        ),
         ('```json\n{"tool": "add",\n"args": "{}"}\n```', said(ToolCall(id="", name="add"))),
         ('Well {sic}: {"name": "sub"} and more', said(ToolCall(id="", name="sub"))),
         ('{"answer": "15"}', text("15")),
         ('{"answer": {"total": 15}}', text('{"total": 15}')),
         ('{"name": "add", "arguments": {}, "answer": "15"}', said(ToolCall(id="", name="add"))),
         ('{"name": null, "answer": "15"}', text("15")),
-        ('<think>{"a": 1}</think>\n{"answer": "15"}', said(Thinking(text='{"a": 1}'), Text(text="15"))),
+        (
+            '<think>{"a": 1}</think>\n{"answer": "15"}',
+            said(Thinking(text='{"a": 1}'), Text(text="15")),
+        ),
         ('{"answer": "</think>"}', text("</think>")),
     ],
 )
@@ -304,7 +446,10 @@ def test_object_becomes_a_call_or_the_text(words: str, message: AssistantMessage
 
 
 @pytest.mark.accepts("R3")
-@pytest.mark.parametrize(("name", "words"), [("react_text", "It is 15."), ("react_text", "Action: none"), ("json", "It is 15.")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("react_text", "It is 15."), ("react_text", "Action: none"), ("json", "It is 15.")],
+)
 def test_unmarked_text_is_objected_to_or_the_answer(name: str, words: str) -> None:
     """As configured; either way the words are kept as they are."""
     corrected, taken = read(name, words), read(name, words, corrects=False)
@@ -313,15 +458,22 @@ def test_unmarked_text_is_objected_to_or_the_answer(name: str, words: str) -> No
     assert (bool(corrected.objection), taken.objection) == (True, "")
 
 
-@pytest.mark.parametrize("words", ['{"name": "add", "arg', '{"total": 5}', '{"answer": null}', '{"answer": " "}'])
+@pytest.mark.parametrize(
+    "words", ['{"name": "add", "arg', '{"total": 5}', '{"answer": null}', '{"answer": " "}']
+)
 def test_broken_object_is_no_answer_even_where_text_is(words: str) -> None:
     """It was meant to be read."""
     assert read("json", words, corrects=False).objection != ""
 
 
-@pytest.mark.parametrize(("name", "words"), [("react_text", '```json\n{"total": 5}\n```'), ("json", '{"total": 5}')])
+@pytest.mark.parametrize(
+    ("name", "words"), [("react_text", '```json\n{"total": 5}\n```'), ("json", '{"total": 5}')]
+)
 def test_object_without_a_marker_is_the_answer_where_one_is_wanted(name: str, words: str) -> None:
-    """A model that is told to answer again, with nothing but JSON, does just that. Whether it fits is for others to say."""
+    """A model that is told to answer again, with nothing but JSON, does just that.
+
+    Whether it fits is for others to say.
+    """
     answer = read(name, words, response_schema=choice({"total": {"type": "integer"}}))
 
     assert (answer.message, answer.objection) == (text(words), "")
@@ -347,7 +499,9 @@ def test_text_that_was_objected_to_goes_back_as_it_was_written(name: str) -> Non
         (StopReason.END, {"options": RequestOptions(tool_choice="none")}),
     ],
 )
-def test_no_objection_where_nothing_better_would_come(name: str, stop: StopReason, fields: dict[str, Any]) -> None:
+def test_no_objection_where_nothing_better_would_come(
+    name: str, stop: StopReason, fields: dict[str, Any]
+) -> None:
     """Cut off, declined, or a last answer."""
     answer = read(name, "It is", stop=stop, **fields)
 
@@ -358,16 +512,24 @@ def test_stop_sequence_of_the_options_is_an_end() -> None:
     """Ours is not: the model was about to invent a result."""
     mine = RequestOptions(stop_sequences=("END",))
 
-    assert read("react_text", "It is 15.", stop=StopReason.STOP_SEQUENCE, options=mine).objection == ""
+    assert (
+        read("react_text", "It is 15.", stop=StopReason.STOP_SEQUENCE, options=mine).objection == ""
+    )
     assert read("react_text", "Thought: hm", stop=StopReason.STOP_SEQUENCE).objection != ""
 
 
-@pytest.mark.parametrize(("name", "words"), [("react_text", 'Action: add\nAction Input: {"a": 2'), ("json", '{"name": "add"} and')])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("react_text", 'Action: add\nAction Input: {"a": 2'), ("json", '{"name": "add"} and')],
+)
 def test_call_that_was_cut_off_is_not_to_be_run(name: str, words: str) -> None:
     """The stop stays what it was."""
     answer = read(name, words, stop=StopReason.MAX_TOKENS)
 
-    assert ([call.name for call in answer.message.calls], answer.stop) == (["add"], StopReason.MAX_TOKENS)
+    assert ([call.name for call in answer.message.calls], answer.stop) == (
+        ["add"],
+        StopReason.MAX_TOKENS,
+    )
 
 
 @pytest.mark.parametrize("name", SPOKEN)
@@ -386,7 +548,14 @@ def test_answer_of_nothing_stays_nothing(name: str) -> None:
     assert protocols.named(name).read(answer, Prompt(tools=TOOLS), corrects=True) == answer
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(["call", "answer", "wrong", "user"]), st.text(max_size=10), st.text(min_size=1, max_size=10)), max_size=8)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["call", "answer", "wrong", "user"]),
+        st.text(max_size=10),
+        st.text(min_size=1, max_size=10),
+    ),
+    max_size=8,
+)
 
 
 @pytest.mark.parametrize("name", SPOKEN)
@@ -418,8 +587,13 @@ ARGUMENTS = WORDS | st.sampled_from(["[" + ",".join("1" * 1_000) + "]", '{"a":{"
 
 @pytest.mark.parametrize("name", SPOKEN)
 @settings(max_examples=examples(100), deadline=None)
-@given(steps=st.lists(st.tuples(st.booleans(), WORDS, ARGUMENTS, WORDS), max_size=4), typed=st.booleans())
-def test_words_of_messages_are_no_longer_than_what_is_reserved_for_them(name: str, steps: list[tuple[bool, str, str, str]], typed: bool) -> None:
+@given(
+    steps=st.lists(st.tuples(st.booleans(), WORDS, ARGUMENTS, WORDS), max_size=4),
+    typed=st.booleans(),
+)
+def test_words_of_messages_are_no_longer_than_what_is_reserved_for_them(
+    name: str, steps: list[tuple[bool, str, str, str]], typed: bool
+) -> None:
     """So the bound of a budget holds in every protocol."""
     messages: list[Message] = [ASKED]
     for is_call, thought, words, more in steps:
@@ -434,14 +608,19 @@ def test_words_of_messages_are_no_longer_than_what_is_reserved_for_them(name: st
 
 def flat(prompt: Prompt) -> str:
     """All that is sent, in a row."""
-    return prompt.system + "".join(f"\n[{message.role}]{words_of(message)}" for message in prompt.messages)
+    return prompt.system + "".join(
+        f"\n[{message.role}]{words_of(message)}" for message in prompt.messages
+    )
 
 
 @pytest.mark.parametrize("name", SPOKEN)
 @settings(max_examples=examples(200), deadline=None)
 @given(
     words=st.text()
-    | st.recursive(st.text() | st.none(), lambda inner: st.dictionaries(st.sampled_from(["name", "answer", "arguments"]), inner)).map(json.dumps)
+    | st.recursive(
+        st.text() | st.none(),
+        lambda inner: st.dictionaries(st.sampled_from(["name", "answer", "arguments"]), inner),
+    ).map(json.dumps)
 )
 def test_reading_never_raises(name: str, words: str) -> None:
     """Whatever a model writes, it has words, a call or nothing at all."""

@@ -10,10 +10,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from perdure import tool
-from perdure.definitions import define_tool
-from perdure.messages import ToolCall
+from perdure.agents.definitions import define_tool
 from perdure.protocols.react_parser import Reply, parse
 from perdure.protocols.react_text import _answer, _call
+from perdure.values.messages import ToolCall
 
 from ..thorough import examples
 
@@ -54,7 +54,9 @@ def square(number: int) -> int:
     return number**2
 
 
-TOOLS = [define_tool(item, item.name) for item in (add, search_handbook, run_code, now, greet, square)]
+TOOLS = [
+    define_tool(item, item.name) for item in (add, search_handbook, run_code, now, greet, square)
+]
 ADDS = Reply(action="add", arguments='{"a": 2, "b": 3}')
 NEITHER = Reply()
 
@@ -71,7 +73,9 @@ NEITHER = Reply()
         ('Action: add\nAction Input: `{"a": 2, "b": 3}`', '{"a": 2, "b": 3}'),
     ],
 )
-def test_input_on_several_lines_on_the_next_or_in_a_fence_is_read(text: str, arguments: str) -> None:
+def test_input_on_several_lines_on_the_next_or_in_a_fence_is_read(
+    text: str, arguments: str
+) -> None:
     """JSON as it was written."""
     assert parse(text, TOOLS) == Reply(action="add", arguments=arguments)
 
@@ -82,8 +86,14 @@ def test_input_on_several_lines_on_the_next_or_in_a_fence_is_read(text: str, arg
     [
         ("Final Answer: 15", "15"),
         ("Final Answer:\n15\n\nand 16", "15\n\nand 16"),
-        ('Final Answer: The words are "Final Answer: 15".\nFinal Answer: 16', 'The words are "Final Answer: 15".\nFinal Answer: 16'),
-        ("Final Answer: write\nAction: add\nAction Input: {}", "write\nAction: add\nAction Input: {}"),
+        (
+            'Final Answer: The words are "Final Answer: 15".\nFinal Answer: 16',
+            'The words are "Final Answer: 15".\nFinal Answer: 16',
+        ),
+        (
+            "Final Answer: write\nAction: add\nAction Input: {}",
+            "write\nAction: add\nAction Input: {}",
+        ),
     ],
 )
 def test_answer_goes_on_to_the_end(text: str, answer: str) -> None:
@@ -139,12 +149,28 @@ def test_many_ways_to_write_an_action_are_one(text: str) -> None:
 @pytest.mark.parametrize(
     ("written", "action", "arguments"),
     [
-        ("search_handbook\nAction Input: notice period", "search_handbook", {"query": "notice period"}),
-        ('Search Handbook\nAction Input: "notice: period"', "search_handbook", {"query": "notice: period"}),
+        (
+            "search_handbook\nAction Input: notice period",
+            "search_handbook",
+            {"query": "notice period"},
+        ),
+        (
+            'Search Handbook\nAction Input: "notice: period"',
+            "search_handbook",
+            {"query": "notice: period"},
+        ),
         ("search-handbook[notice period]", "search_handbook", {"query": "notice period"}),
         ("search_handbook\nAction Input: 42", "search_handbook", {"query": "42"}),
-        ("run_code\nAction Input:\n```python\nx = {}\nprint(x)\n```\nDone.", "run_code", {"code": "x = {}\nprint(x)"}),
-        ('run_code\nAction Input: {"code": "a\nObservation: b"}', "run_code", {"code": "a\nObservation: b"}),
+        (
+            "run_code\nAction Input:\n```python\nx = {}\nprint(x)\n```\nDone.",
+            "run_code",
+            {"code": "x = {}\nprint(x)"},
+        ),
+        (
+            'run_code\nAction Input: {"code": "a\nObservation: b"}',
+            "run_code",
+            {"code": "a\nObservation: b"},
+        ),
         ("greet\nAction Input: 'Ann'", "greet", {"name": "Ann"}),
         ("greet\nAction Input: 42", "greet", {"name": "42"}),
         ("greet\nAction Input: None", "greet", {}),
@@ -156,7 +182,9 @@ def test_many_ways_to_write_an_action_are_one(text: str) -> None:
         ("now", "now", {}),
     ],
 )
-def test_words_are_the_one_argument_that_they_can_be_meant_for(written: str, action: str, arguments: dict[str, Any]) -> None:
+def test_words_are_the_one_argument_that_they_can_be_meant_for(
+    written: str, action: str, arguments: dict[str, Any]
+) -> None:
     """A tool with one argument, or one that it must have."""
     reply = parse(f"Thought: hm\nAction: {written}", TOOLS)
 
@@ -165,14 +193,21 @@ def test_words_are_the_one_argument_that_they_can_be_meant_for(written: str, act
 
 def test_words_for_a_tool_of_several_arguments_stay_as_they_are() -> None:
     """The tool then says what is wrong with them."""
-    assert parse("Action: add\nAction Input: 2 and 3\nObservation: 5", TOOLS) == Reply(action="add", arguments="2 and 3")
+    assert parse("Action: add\nAction Input: 2 and 3\nObservation: 5", TOOLS) == Reply(
+        action="add", arguments="2 and 3"
+    )
 
 
 @pytest.mark.accepts("R2")
-@pytest.mark.parametrize(("written", "name"), [("web_search", "web_search"), ('"Web Search"', "Web Search"), ("x" * 200, "x" * 99 + "…")])
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("web_search", "web_search"), ('"Web Search"', "Web Search"), ("x" * 200, "x" * 99 + "…")],
+)
 def test_unknown_action_keeps_its_name(written: str, name: str) -> None:
     """In at most 100 characters."""
-    assert parse(f"Action: {written}\nAction Input: words", TOOLS) == Reply(action=name, arguments="words")
+    assert parse(f"Action: {written}\nAction Input: words", TOOLS) == Reply(
+        action=name, arguments="words"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +230,9 @@ def test_many_ways_to_write_an_answer_are_one(text: str) -> None:
     assert parse(text, TOOLS) == Reply(thought="done", answer="**15** apples")
 
 
-@pytest.mark.parametrize("nothing", ["None", "N/A", "none (I can answer)", "no action", "`None`", "-", "None needed"])
+@pytest.mark.parametrize(
+    "nothing", ["None", "N/A", "none (I can answer)", "no action", "`None`", "-", "None needed"]
+)
 def test_action_that_is_none_is_none(nothing: str) -> None:
     """The answer after it counts; without one there is neither."""
     assert parse(f"Action: {nothing}\nFinal Answer: 15", TOOLS).answer == "15"
@@ -204,7 +241,16 @@ def test_action_that_is_none_is_none(nothing: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\n", "The answer is 15.", "Thought: I should add", "Action:", "Final Answer:", "Action Input: {}", "Thought: of an action\nObservation: 5"],
+    [
+        "",
+        "\n",
+        "The answer is 15.",
+        "Thought: I should add",
+        "Action:",
+        "Final Answer:",
+        "Action Input: {}",
+        "Thought: of an action\nObservation: 5",
+    ],
 )
 def test_text_without_a_marker_that_says_something_is_neither(text: str) -> None:
     """What becomes of it is not for the parser to say."""
@@ -214,8 +260,14 @@ def test_text_without_a_marker_that_says_something_is_neither(text: str) -> None
 @pytest.mark.parametrize(
     ("text", "reply"),
     [
-        ("<think>Action: now</think>\nThought: t\nAction: now", Reply("t", "Action: now", "now", "{}")),
-        ("I could say\nFinal Answer: 1\n</think>\n\nFinal Answer: 2", Reply("", "I could say\nFinal Answer: 1", answer="2")),
+        (
+            "<think>Action: now</think>\nThought: t\nAction: now",
+            Reply("t", "Action: now", "now", "{}"),
+        ),
+        (
+            "I could say\nFinal Answer: 1\n</think>\n\nFinal Answer: 2",
+            Reply("", "I could say\nFinal Answer: 1", answer="2"),
+        ),
         ("<think>hm</think>It is 2.", Reply(reasoning="hm")),
         ("<think>hm</think>", NEITHER),
         ("Final Answer: the tag </think> ends it", Reply(answer="the tag </think> ends it")),
@@ -234,7 +286,10 @@ def test_without_tools_there_are_no_actions() -> None:
 
 def test_a_tool_may_have_the_name_of_an_answer_or_of_nothing() -> None:
     """What is offered is meant."""
-    tools = [define_tool(tool(name="finish")(run_code.function), "finish"), define_tool(tool(name="none")(run_code.function), "none")]
+    tools = [
+        define_tool(tool(name="finish")(run_code.function), "finish"),
+        define_tool(tool(name="none")(run_code.function), "none"),
+    ]
 
     assert [parse(f"Action: {name}\nAction Input: x", tools) for name in ("finish", "none")] == [
         Reply(action="finish", arguments='{"code": "x"}'),
@@ -256,7 +311,28 @@ MARKERS = (
     "```",
     "```json\n",
 )
-WORDS = ("\n", "\r\n", " ", "add", "run_code", "now", "None", "words", "é", "\\", "{", "}", "(", ")", "[", "]", ":", '"', "'", '{"a": 1}')
+WORDS = (
+    "\n",
+    "\r\n",
+    " ",
+    "add",
+    "run_code",
+    "now",
+    "None",
+    "words",
+    "é",
+    "\\",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    ":",
+    '"',
+    "'",
+    '{"a": 1}',
+)
 PIECES = st.sampled_from(MARKERS) | st.sampled_from(WORDS)
 WRITTEN = st.lists(PIECES, max_size=15).map("".join) | st.text(max_size=200)
 UNTAGGED = WRITTEN.map(lambda text: text.replace("</think>", ""))
@@ -281,22 +357,35 @@ def test_parser_never_raises_and_never_says_two_things(text: str) -> None:
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(before=UNTAGGED, marker=st.sampled_from(["Action: ", "Final Answer: ", "**Action:** now("]), after=UNTAGGED)
-def test_what_was_read_is_read_the_same_when_it_is_written_again(before: str, marker: str, after: str) -> None:
+@given(
+    before=UNTAGGED,
+    marker=st.sampled_from(["Action: ", "Final Answer: ", "**Action:** now("]),
+    after=UNTAGGED,
+)
+def test_what_was_read_is_read_the_same_when_it_is_written_again(
+    before: str, marker: str, after: str
+) -> None:
     """So a model that repeats what it sees of itself says what it said."""
     reply = parse(f"{before}\n{marker}{after}", TOOLS)
     assume(reply.action or reply.answer)
     said = (
-        _call(reply.thought, ToolCall(id="", name=reply.action, arguments=reply.arguments)) if reply.action else _answer(reply.thought, reply.answer)
+        _call(reply.thought, ToolCall(id="", name=reply.action, arguments=reply.arguments))
+        if reply.action
+        else _answer(reply.thought, reply.answer)
     )
 
-    assert parse(said, TOOLS) == Reply(reply.thought, "", reply.action, reply.arguments, reply.answer)
+    assert parse(said, TOOLS) == Reply(
+        reply.thought, "", reply.action, reply.arguments, reply.answer
+    )
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
 )
-UNMARKED = st.text(max_size=80).map(str.strip).filter(lambda text: ":" not in text and "\r" not in text)
+UNMARKED = (
+    st.text(max_size=80).map(str.strip).filter(lambda text: ":" not in text and "\r" not in text)
+)
 
 
 @pytest.mark.accepts("C3")
@@ -315,15 +404,24 @@ def test_call_behind_a_hundred_markers_that_name_nothing_is_not_looked_for() -> 
     values=st.dictionaries(st.text(), VALUES, max_size=4),
     indent=st.none() | st.just(1),
 )
-def test_call_survives_being_written(thought: str, name: str, values: dict[str, Any], indent: int | None) -> None:
+def test_call_survives_being_written(
+    thought: str, name: str, values: dict[str, Any], indent: int | None
+) -> None:
     """With any JSON object as arguments, even one that holds markers."""
     arguments = json.dumps(values, indent=indent)
 
-    assert parse(_call(thought, ToolCall(id="c", name=name, arguments=arguments)), TOOLS) == Reply(thought, "", name, arguments)
+    assert parse(_call(thought, ToolCall(id="c", name=name, arguments=arguments)), TOOLS) == Reply(
+        thought, "", name, arguments
+    )
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(thought=UNMARKED, answer=WRITTEN.map(str.strip).filter(lambda text: bool(text) and "\r" not in text and "</think>" not in text))
+@given(
+    thought=UNMARKED,
+    answer=WRITTEN.map(str.strip).filter(
+        lambda text: bool(text) and "\r" not in text and "</think>" not in text
+    ),
+)
 def test_answer_survives_being_written(thought: str, answer: str) -> None:
     """Any text, even one that is written like an action."""
     assert parse(_answer(thought, answer), TOOLS) == Reply(thought, answer=answer)

@@ -1,4 +1,6 @@
-"""Which failed attempts may have been billed: every kind of failure, over real HTTP on loopback, in every API."""
+"""Which failed attempts may have been billed: every kind of failure, over real HTTP on loopback, in
+every API.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ import pytest
 
 from perdure import errors, limits
 from perdure.errors import PerdureError
-from perdure.messages import Media, UserMessage
 from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.values.messages import Media, UserMessage
 
 from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, VENDORS, Vendor, error_body, raw_server
 
@@ -42,7 +44,9 @@ def closing_server() -> Iterator[str]:
     def serve() -> None:
         connection, _ = listener.accept()
         connection.recv(10)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
+        )
         connection.close()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -70,12 +74,17 @@ async def test_connection_without_tls_charges_nothing(vendor: Vendor) -> None:
     with raw_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
         error = await failing(vendor, address.replace("http:", "https:"))
 
-    assert (type(error), error.context) == (errors.LLMUnavailableError, {"model": "m", "sent": False})
+    assert (type(error), error.context) == (
+        errors.LLMUnavailableError,
+        {"model": "m", "sent": False},
+    )
     assert error.message.endswith(" cannot be reached: TLS failed")
 
 
 @each_vendor
-async def test_proxy_that_lets_nobody_through_charges_nothing(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_that_lets_nobody_through_charges_nothing(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The request did not get past it."""
     for name in ("NO_PROXY", "no_proxy", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -92,15 +101,22 @@ async def test_proxy_that_lets_nobody_through_charges_nothing(vendor: Vendor, mo
 @each_vendor
 async def test_request_that_we_refuse_charges_nothing(vendor: Vendor) -> None:
     """It is not sent."""
-    request = replace(HELLO, messages=(UserMessage(parts=(Media(media_type="audio/wav", data="QUJD"),)),))
-    with StubProvider([{"text": "hi"}]) as stub, pytest.raises(errors.LLMInvalidRequestError) as caught:
+    request = replace(
+        HELLO, messages=(UserMessage(parts=(Media(media_type="audio/wav", data="QUJD"),)),)
+    )
+    with (
+        StubProvider([{"text": "hi"}]) as stub,
+        pytest.raises(errors.LLMInvalidRequestError) as caught,
+    ):
         await vendor.ask(stub.anthropic_url, request)
 
     assert (caught.value.context, stub.requests) == ({"model": "m"}, [])
 
 
 @each_vendor
-@pytest.mark.parametrize("status", [307, 400, 401, 402, 403, 404, 408, 413, 429, 500, 502, 503, 504, 524, 529])
+@pytest.mark.parametrize(
+    "status", [307, 400, 401, 402, 403, 404, 408, 413, 429, 500, 502, 503, 504, 524, 529]
+)
 async def test_error_status_charges_nothing(vendor: Vendor, status: int) -> None:
     """It is the provider's word that there is no answer."""
     error = await vendor.failing(error_body(status, {"message": "no", "type": "x"}))
@@ -118,7 +134,9 @@ async def test_error_status_charges_nothing(vendor: Vendor, status: int) -> None
         b"transfer-encoding: chunked\r\n\r\nnonsense\r\n",
     ],
 )
-async def test_error_status_whose_body_cannot_be_read_is_still_that_status(vendor: Vendor, payload: bytes) -> None:
+async def test_error_status_whose_body_cannot_be_read_is_still_that_status(
+    vendor: Vendor, payload: bytes
+) -> None:
     """The status says what to do, and that nothing is charged."""
     with raw_server(b"HTTP/1.1 401 Unauthorized\r\n" + payload) as address:
         error = await failing(vendor, address)
@@ -129,15 +147,24 @@ async def test_error_status_whose_body_cannot_be_read_is_still_that_status(vendo
 @each_vendor
 async def test_error_status_with_an_endless_body_is_still_that_status(vendor: Vendor) -> None:
     """Nobody waits for the end of it."""
-    with raw_server(b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\n\r\n", then=b" " * 1_000_000) as address:
+    with raw_server(
+        b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\n\r\n", then=b" " * 1_000_000
+    ) as address:
         error = await failing(vendor, address)
 
-    assert (type(error), error.context) == (errors.LLMRateLimitError, {"model": "m", "status": 429, "retry_after_s": 3})
+    assert (type(error), error.context) == (
+        errors.LLMRateLimitError,
+        {"model": "m", "status": 429, "retry_after_s": 3},
+    )
 
 
 @each_vendor
-@pytest.mark.parametrize("error", ["gone", {"message": "slow down", "code": 429, "type": "rate_limit_error"}])
-async def test_error_instead_of_an_answer_in_a_200_charges_nothing(vendor: Vendor, error: object) -> None:
+@pytest.mark.parametrize(
+    "error", ["gone", {"message": "slow down", "code": 429, "type": "rate_limit_error"}]
+)
+async def test_error_instead_of_an_answer_in_a_200_charges_nothing(
+    vendor: Vendor, error: object
+) -> None:
     """Output had not begun."""
     failure = await vendor.failing(error_body(200, error))
 
@@ -148,13 +175,20 @@ async def test_error_instead_of_an_answer_in_a_200_charges_nothing(vendor: Vendo
 
 
 @each_vendor
-@pytest.mark.parametrize("payload", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", b"nonsense\r\n\r\n"])
-async def test_connection_that_breaks_after_the_request_may_be_charged(vendor: Vendor, payload: bytes) -> None:
+@pytest.mark.parametrize(
+    "payload", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", b"nonsense\r\n\r\n"]
+)
+async def test_connection_that_breaks_after_the_request_may_be_charged(
+    vendor: Vendor, payload: bytes
+) -> None:
     """Before the status, within the body, or without any HTTP."""
     with raw_server(payload) as address:
         error = await failing(vendor, address)
 
-    assert (error.message, error.context) == (f"{vendor.name}: the connection broke before the reply was complete", CHARGED)
+    assert (error.message, error.context) == (
+        f"{vendor.name}: the connection broke before the reply was complete",
+        CHARGED,
+    )
 
 
 @each_vendor
@@ -163,7 +197,10 @@ async def test_connection_that_breaks_within_the_request_may_be_charged(vendor: 
     with closing_server() as address, pytest.raises(errors.LLMUnavailableError) as caught:
         await vendor.ask(address, replace(HELLO, system="x" * 20_000_000))
 
-    assert (caught.value.message, caught.value.context) == (f"{vendor.name}: the connection broke before the reply was complete", CHARGED)
+    assert (caught.value.message, caught.value.context) == (
+        f"{vendor.name}: the connection broke before the reply was complete",
+        CHARGED,
+    )
 
 
 @each_vendor
@@ -179,11 +216,27 @@ async def test_connection_that_breaks_within_the_request_may_be_charged(vendor: 
         {"raw": b'{"content": "\xff"}'},
         {"raw": b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"},
         {"raw": b" " * (limits.PROVIDER_BODY_BYTES + 1)},
-        {"raw": gzip.compress(b" " * (limits.PROVIDER_BODY_BYTES + 1)), "headers": {"content-encoding": "gzip"}},
+        {
+            "raw": gzip.compress(b" " * (limits.PROVIDER_BODY_BYTES + 1)),
+            "headers": {"content-encoding": "gzip"},
+        },
         {"raw": b"plain", "headers": {"content-encoding": "gzip"}},
         {"raw": b"x", "headers": {"content-encoding": "br"}},
     ],
-    ids=["empty", "html", "cut", "list", "no message", "null", "no UTF-8", "deep", "too large", "bomb", "no gzip", "encoding"],
+    ids=[
+        "empty",
+        "html",
+        "cut",
+        "list",
+        "no message",
+        "null",
+        "no UTF-8",
+        "deep",
+        "too large",
+        "bomb",
+        "no gzip",
+        "encoding",
+    ],
 )
 async def test_answer_that_cannot_be_read_may_be_charged(vendor: Vendor, reply: Reply) -> None:
     """There was one, for all we know."""
@@ -195,30 +248,90 @@ async def test_answer_that_cannot_be_read_may_be_charged(vendor: Vendor, reply: 
 @pytest.mark.parametrize(
     ("vendor", "body", "context"),
     [
-        (OPENAI, {"choices": [{"message": {"content": "half"}, "finish_reason": "error"}], "usage": OPENAI_USAGE}, {"usage": USAGE}),
+        (
+            OPENAI,
+            {
+                "choices": [{"message": {"content": "half"}, "finish_reason": "error"}],
+                "usage": OPENAI_USAGE,
+            },
+            {"usage": USAGE},
+        ),
         (OPENAI, {"choices": [{"message": {"content": "half"}, "finish_reason": "error"}]}, {}),
-        (OPENAI, {"choices": [{"error": {"message": "gone", "code": 502}}], "usage": OPENAI_USAGE}, {"status": 502, "usage": USAGE}),
-        (OPENAI, {"choices": [{"message": {"content": "half"}}], "error": {"message": "gone", "code": 502}}, {"status": 502}),
-        (OPENAI, {"error": {"message": "gone", "code": 502}, "usage": OPENAI_USAGE}, {"status": 502, "usage": USAGE}),
+        (
+            OPENAI,
+            {"choices": [{"error": {"message": "gone", "code": 502}}], "usage": OPENAI_USAGE},
+            {"status": 502, "usage": USAGE},
+        ),
+        (
+            OPENAI,
+            {
+                "choices": [{"message": {"content": "half"}}],
+                "error": {"message": "gone", "code": 502},
+            },
+            {"status": 502},
+        ),
+        (
+            OPENAI,
+            {"error": {"message": "gone", "code": 502}, "usage": OPENAI_USAGE},
+            {"status": 502, "usage": USAGE},
+        ),
         (OPENAI, {"choices": [], "usage": OPENAI_USAGE}, {"usage": USAGE}),
-        (OPENAI, {"choices": [{"message": {"tool_calls": [{}]}}], "usage": OPENAI_USAGE}, {"usage": USAGE}),
+        (
+            OPENAI,
+            {"choices": [{"message": {"tool_calls": [{}]}}], "usage": OPENAI_USAGE},
+            {"usage": USAGE},
+        ),
         (OPENAI, {"choices": [], "usage": {**OPENAI_USAGE, "completion_tokens": -7}}, {}),
         (OPENAI, {"choices": [], "usage": {**OPENAI_USAGE, "prompt_tokens": None}}, {}),
         (RESPONSES, {"output": None, "usage": PLAIN_USAGE}, {"usage": USAGE}),
-        (RESPONSES, {"output": [{"type": "function_call"}], "usage": PLAIN_USAGE}, {"usage": USAGE}),
-        (RESPONSES, {"output": [{"type": "function_call"}], "usage": {**PLAIN_USAGE, "input_tokens": -20}}, {}),
+        (
+            RESPONSES,
+            {"output": [{"type": "function_call"}], "usage": PLAIN_USAGE},
+            {"usage": USAGE},
+        ),
+        (
+            RESPONSES,
+            {"output": [{"type": "function_call"}], "usage": {**PLAIN_USAGE, "input_tokens": -20}},
+            {},
+        ),
         (RESPONSES, {"output": [], "status": "in_progress", "usage": None}, {}),
-        (RESPONSES, {"output": [HALF], "status": "cancelled", "usage": PLAIN_USAGE}, {"usage": USAGE}),
-        (RESPONSES, {"output": [HALF], "status": "failed", "error": {"code": "server_error"}}, {"status": 200}),
-        (RESPONSES, {"output": [], "error": {"code": "server_error"}, "usage": PLAIN_USAGE}, {"status": 200, "usage": USAGE}),
+        (
+            RESPONSES,
+            {"output": [HALF], "status": "cancelled", "usage": PLAIN_USAGE},
+            {"usage": USAGE},
+        ),
+        (
+            RESPONSES,
+            {"output": [HALF], "status": "failed", "error": {"code": "server_error"}},
+            {"status": 200},
+        ),
+        (
+            RESPONSES,
+            {"output": [], "error": {"code": "server_error"}, "usage": PLAIN_USAGE},
+            {"status": 200, "usage": USAGE},
+        ),
         (ANTHROPIC, {"content": None, "usage": PLAIN_USAGE}, {"usage": USAGE}),
         (ANTHROPIC, {"content": [{"type": "tool_use"}], "usage": PLAIN_USAGE}, {"usage": USAGE}),
-        (ANTHROPIC, {"content": [{"type": "tool_use"}], "usage": {**PLAIN_USAGE, "output_tokens": 10**12}}, {}),
-        (ANTHROPIC, {"content": [{"type": "text", "text": "half"}], "error": {"type": "overloaded_error"}}, {"status": 200}),
-        (ANTHROPIC, {"error": {"type": "overloaded_error"}, "usage": PLAIN_USAGE}, {"status": 200, "usage": USAGE}),
+        (
+            ANTHROPIC,
+            {"content": [{"type": "tool_use"}], "usage": {**PLAIN_USAGE, "output_tokens": 10**12}},
+            {},
+        ),
+        (
+            ANTHROPIC,
+            {"content": [{"type": "text", "text": "half"}], "error": {"type": "overloaded_error"}},
+            {"status": 200},
+        ),
+        (
+            ANTHROPIC,
+            {"error": {"type": "overloaded_error"}, "usage": PLAIN_USAGE},
+            {"status": 200, "usage": USAGE},
+        ),
     ],
 )
-async def test_answer_that_is_none_is_charged_by_its_usage_where_it_tells_that(vendor: Vendor, body: dict[str, Any], context: dict[str, Any]) -> None:
+async def test_answer_that_is_none_is_charged_by_its_usage_where_it_tells_that(
+    vendor: Vendor, body: dict[str, Any], context: dict[str, Any]
+) -> None:
     """Usage that is told in part says no more than that there was output."""
     error = await vendor.failing({"raw": json.dumps(body)})
 

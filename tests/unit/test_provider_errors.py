@@ -1,4 +1,6 @@
-"""The tables of `docs/errors.md` about providers: what each answer becomes, asked of the provider over HTTP, and what a turn does then."""
+"""The tables of `docs/errors.md` about providers: what each answer becomes, asked of the provider
+over HTTP, and what a turn does then.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.chains import choose
-from perdure.definitions import AgentDefinition, Target
+from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import LLMError, PerdureError
-from perdure.facts import AgentResolved, CallFailed, Fact, Key, Scheduled, TurnStarted
-from perdure.fold import fold
-from perdure.tasks import Task
 from perdure.testing.stub_provider import Reply
-from perdure.wire import ModelCall, TurnRequest
+from perdure.turn.facts import AgentResolved, CallFailed, Fact, Key, Scheduled, TurnStarted
+from perdure.turn.fallback import choose
+from perdure.turn.fold import fold
+from perdure.turn.wire import ModelCall, TurnRequest
+from perdure.values.tasks import Task
 
 from ..loopback import ANTHROPIC, OPENAI, RESPONSES, Vendor
 
@@ -28,12 +30,20 @@ TABLES = {
     "OpenAI, responses only": (RESPONSES,),
     "Anthropic, messages": (ANTHROPIC,),
 }
-ROW = re.compile(r"^\| (?P<statuses>\d[\d, ]*) \| (?:`(?P<body>.+)` )?\| `(?P<error>\w+)` \| (?P<then>[a-z ]+) \|$", re.MULTILINE)
-AGENT = AgentDefinition(name="x", instructions="", model="a:m", targets=(Target(model="a:m"), Target(model="b:m")))
+ROW = re.compile(
+    r"^\| (?P<statuses>\d[\d, ]*) \| (?:`(?P<body>.+)` )?\| `(?P<error>\w+)` \| (?P<then>[a-z"
+    r" ]+) \|$",
+    re.MULTILINE,
+)
+AGENT = AgentDefinition(
+    name="x", instructions="", model="a:m", targets=(Target(model="a:m"), Target(model="b:m"))
+)
 
 
 def rows() -> Iterator[Any]:
-    """Every row for every status and provider it is about: the provider, its reply, the class, and what a turn does."""
+    """Every row for every status and provider it is about: the provider, its reply, the class, and
+    what a turn does.
+    """
     for table in PAGE.read_text(encoding="utf-8").split("\n### ")[1:]:
         for row in ROW.finditer(table):
             for status in map(int, row["statuses"].split(", ")):
@@ -45,7 +55,10 @@ def rows() -> Iterator[Any]:
 
 def after(*failed: PerdureError) -> str:
     """What a turn whose agent has two models does after these errors of the first."""
-    facts: list[Fact] = [TurnStarted(TurnRequest(agent="x", task=Task(content="go"))), AgentResolved(Key(0), AGENT)]
+    facts: list[Fact] = [
+        TurnStarted(TurnRequest(agent="x", task=Task(content="go"))),
+        AgentResolved(Key(0), AGENT),
+    ]
     for attempt, error in enumerate(failed, 1):
         key = Key(1, attempt=attempt)
         facts += [Scheduled(key, ModelCall.of("0" * 16)), CallFailed(key, error.info())]
@@ -56,7 +69,9 @@ def after(*failed: PerdureError) -> str:
 
 
 @pytest.mark.parametrize(("vendor", "reply", "error", "then"), list(rows()))
-async def test_answer_of_a_provider_becomes_the_error_that_the_page_says(vendor: Vendor, reply: Reply, error: str, then: str) -> None:
+async def test_answer_of_a_provider_becomes_the_error_that_the_page_says(
+    vendor: Vendor, reply: Reply, error: str, then: str
+) -> None:
     """By the real client, and the turn does what stands beside it."""
     failure = await vendor.failing(reply)
 
@@ -74,10 +89,24 @@ def test_page_has_a_row_for_every_class_that_a_provider_raises() -> None:
     """And no line of a table is one that the test above cannot read."""
     page = PAGE.read_text(encoding="utf-8")
     tables = [table.partition("\n## ")[0] for table in page.split("\n### ")[1:]]
-    lines = [line for table in tables for line in table.splitlines() if line.startswith("| ") and not line.startswith("| status")]
-    of_budget = {errors.LLMBudgetExceededError, errors.UnknownPriceError, errors.ModelChainExhaustedError, LLMError}
+    lines = [
+        line
+        for table in tables
+        for line in table.splitlines()
+        if line.startswith("| ") and not line.startswith("| status")
+    ]
+    of_budget = {
+        errors.LLMBudgetExceededError,
+        errors.UnknownPriceError,
+        errors.ModelChainExhaustedError,
+        LLMError,
+    }
 
     assert [line for line in lines if not ROW.match(line)] == []
     assert [table.partition("\n")[0] for table in tables] == list(TABLES)
-    assert {row["error"] for row in ROW.finditer(page)} == {cls.__name__ for cls in errors.tree(LLMError) if cls not in of_budget}
-    assert all(isinstance(json.loads(row["body"]), dict) for row in ROW.finditer(page) if row["body"])
+    assert {row["error"] for row in ROW.finditer(page)} == {
+        cls.__name__ for cls in errors.tree(LLMError) if cls not in of_budget
+    }
+    assert all(
+        isinstance(json.loads(row["body"]), dict) for row in ROW.finditer(page) if row["body"]
+    )

@@ -1,4 +1,6 @@
-"""What every provider keeps to, whichever API it speaks: over real HTTP on loopback, with keys to lose and servers that behave badly."""
+"""What every provider keeps to, whichever API it speaks: over real HTTP on loopback, with keys to
+lose and servers that behave badly.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def in_every_api(words: str) -> bytes:
     """A body that says these words, whichever API it is read by."""
     said = [{"type": "text", "text": words}]
     message = {"type": "message", "content": said}
-    return json.dumps({"content": said, "choices": [{"message": {"content": words}}], "output": [message]}).encode()
+    return json.dumps(
+        {"content": said, "choices": [{"message": {"content": words}}], "output": [message]}
+    ).encode()
 
 
 # Keys
@@ -31,28 +35,39 @@ def in_every_api(words: str) -> bytes:
 
 @pytest.mark.accepts("G2")
 @pytest.mark.parametrize("value", ["", KEY + "\n", KEY + "\r\nx: y", KEY + "é", KEY + " "])
-async def test_key_that_is_no_header_value_is_refused_without_showing_it(vendor: Vendor, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+async def test_key_that_is_no_header_value_is_refused_without_showing_it(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     """A line break from `$(cat key)` is told as such; the key stands nowhere in the error."""
     monkeypatch.setenv("TEST_KEY", value)
     with StubProvider([]) as stub, pytest.raises(errors.ConfigurationError) as caught:
         await vendor.ask(stub.anthropic_url, key="TEST_KEY")
 
     assert "TEST_KEY" in caught.value.message
-    assert KEY not in "".join(traceback.format_exception(caught.value)) + repr(caught.value.to_dict())
+    assert KEY not in "".join(traceback.format_exception(caught.value)) + repr(
+        caught.value.to_dict()
+    )
     assert stub.requests == []
 
 
-async def test_key_that_a_provider_quotes_is_cut_out_of_the_error(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_that_a_provider_quotes_is_cut_out_of_the_error(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where the clip of the text would cut through it."""
     monkeypatch.setenv("TEST_KEY", KEY)
     said = "x" * 480 + f" bad key {KEY} used"
-    with StubProvider([error_body(401, {"message": said})]) as stub, pytest.raises(errors.LLMAuthError) as caught:
+    with (
+        StubProvider([error_body(401, {"message": said})]) as stub,
+        pytest.raises(errors.LLMAuthError) as caught,
+    ):
         await vendor.ask(stub.anthropic_url, key="TEST_KEY")
 
     assert KEY[:8] not in repr(caught.value.to_dict())
 
 
-async def test_transport_error_has_no_trace_of_the_request(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_transport_error_has_no_trace_of_the_request(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A traceback or a log handler that walks causes finds nothing of httpx, which quotes headers."""
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([]) as stub:
@@ -61,17 +76,31 @@ async def test_transport_error_has_no_trace_of_the_request(vendor: Vendor, monke
     with pytest.raises(errors.LLMUnavailableError) as caught:
         await vendor.ask(gone, key="TEST_KEY")
 
-    words = f"the server at {gone.removeprefix('http://')} cannot be reached: the connection was refused"
-    assert (caught.value.message, caught.value.context) == (f"{vendor.name}: {words}", {"model": "m", "sent": False})
+    words = (
+        f"the server at {gone.removeprefix('http://')} cannot be reached: the connection was"
+        " refused"
+    )
+    assert (caught.value.message, caught.value.context) == (
+        f"{vendor.name}: {words}",
+        {"model": "m", "sent": False},
+    )
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
 @pytest.mark.accepts("G5")
-async def test_redirect_carries_the_key_nowhere(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that answers with another address gets the caller's key, but the other address does not."""
+async def test_redirect_carries_the_key_nowhere(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that answers with another address gets the caller's key, but the other address does
+    not.
+    """
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([{"text": "hi"}]) as other:
-        moved: Reply = {"status": 307, "headers": {"location": other.anthropic_url + vendor.path}, "raw": ""}
+        moved: Reply = {
+            "status": 307,
+            "headers": {"location": other.anthropic_url + vendor.path},
+            "raw": "",
+        }
         with StubProvider([moved]) as stub, pytest.raises(errors.LLMInvalidRequestError):
             await vendor.ask(stub.anthropic_url, key="TEST_KEY")
 
@@ -97,7 +126,9 @@ async def test_redirect_carries_the_key_nowhere(vendor: Vendor, monkeypatch: pyt
         (b" " * (limits.PROVIDER_BODY_BYTES + 1), "larger than"),
     ],
 )
-async def test_body_that_is_no_answer_is_a_typed_error(vendor: Vendor, raw: bytes, says: str) -> None:
+async def test_body_that_is_no_answer_is_a_typed_error(
+    vendor: Vendor, raw: bytes, says: str
+) -> None:
     """It may pass, so the turn may try again."""
     error = await vendor.failing({"raw": raw})
 
@@ -112,7 +143,10 @@ async def test_body_is_measured_after_decompression(vendor: Vendor) -> None:
 
     error = await vendor.failing({"raw": bomb, "headers": {"content-encoding": "gzip"}})
 
-    assert error.message == f"{vendor.name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes"
+    assert (
+        error.message
+        == f"{vendor.name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes"
+    )
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "br"])
@@ -120,7 +154,11 @@ async def test_encoding_that_was_not_asked_for_is_refused(vendor: Vendor, encodi
     """Two encodings on top of each other would get around any limit."""
     error = await vendor.failing({"raw": b"x", "headers": {"content-encoding": encoding}})
 
-    assert error.message == f"{vendor.name}: the reply has the content encoding '{encoding}', which was not asked for"
+    assert (
+        error.message
+        == f"{vendor.name}: the reply has the content encoding '{encoding}', which was not"
+        " asked for"
+    )
 
 
 async def test_body_that_is_not_what_its_encoding_says_is_a_typed_error(vendor: Vendor) -> None:
@@ -145,23 +183,40 @@ async def test_body_that_drips_ends_with_the_callers_patience(vendor: Vendor) ->
     """The caller's timeout holds while bytes still come, and the connection is given up."""
     began = time.monotonic()
 
-    with raw_server(b"HTTP/1.1 200 OK\r\n\r\n{", then=b" ", every_s=0.01) as address, pytest.raises(TimeoutError):
+    with (
+        raw_server(b"HTTP/1.1 200 OK\r\n\r\n{", then=b" ", every_s=0.01) as address,
+        pytest.raises(TimeoutError),
+    ):
         async with asyncio.timeout(0.3):
             await vendor.ask(address)
 
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("payload", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", b"nonsense\r\n\r\n"])
+@pytest.mark.parametrize(
+    "payload", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", b"nonsense\r\n\r\n"]
+)
 async def test_connection_that_breaks_is_a_typed_error(vendor: Vendor, payload: bytes) -> None:
     """Nothing, half a body, or no HTTP at all."""
     with raw_server(payload) as address, pytest.raises(errors.LLMUnavailableError) as caught:
         await vendor.ask(address)
 
-    assert caught.value.message == f"{vendor.name}: the connection broke before the reply was complete"
+    assert (
+        caught.value.message == f"{vendor.name}: the connection broke before the reply was complete"
+    )
 
 
-@pytest.mark.parametrize("address", ["", "localhost", "ftp://localhost", "http://[::1", "http://127.0.0.1:99999", "http://127.0.0.1:port"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "localhost",
+        "ftp://localhost",
+        "http://[::1",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:port",
+    ],
+)
 async def test_base_url_that_cannot_work_is_a_typed_error(vendor: Vendor, address: str) -> None:
     """It is found at the first request, and not shown: it may hold a password."""
     with pytest.raises(errors.ConfigurationError) as caught:
@@ -174,7 +229,9 @@ async def test_compressed_answer_is_read(vendor: Vendor) -> None:
     """The encoding that was asked for works."""
     raw = in_every_api("hi")
 
-    answer = await vendor.ask_served({"raw": gzip.compress(raw), "headers": {"content-encoding": "gzip"}})
+    answer = await vendor.ask_served(
+        {"raw": gzip.compress(raw), "headers": {"content-encoding": "gzip"}}
+    )
 
     assert answer.message.text == "hi"
 
@@ -213,7 +270,9 @@ async def test_what_http_cannot_carry_is_cleaned_where_it_is_read(vendor: Vendor
     ],
 )
 @pytest.mark.parametrize("raw", [b"", b"\xff<html>", b"null", b'{"error": {"message": 7}}'])
-async def test_status_says_what_to_do_where_the_body_does_not(vendor: Vendor, status: int, raw: bytes, cls: type[LLMError]) -> None:
+async def test_status_says_what_to_do_where_the_body_does_not(
+    vendor: Vendor, status: int, raw: bytes, cls: type[LLMError]
+) -> None:
     """Whatever a server or a proxy in front of it sends along."""
     error = await vendor.failing({"status": status, "raw": raw})
 
@@ -239,7 +298,9 @@ async def test_error_holds_the_words_of_the_provider_clipped(vendor: Vendor) -> 
         (error_body(400, {"message": "bad"}, retry_after="7"), None),
     ],
 )
-async def test_time_to_wait_is_in_an_error_that_waiting_mends(vendor: Vendor, reply: Reply, wait: float | None) -> None:
+async def test_time_to_wait_is_in_an_error_that_waiting_mends(
+    vendor: Vendor, reply: Reply, wait: float | None
+) -> None:
     """Whoever retries reads `retry_after_s`."""
     error = await vendor.failing(reply)
 
@@ -249,7 +310,9 @@ async def test_time_to_wait_is_in_an_error_that_waiting_mends(vendor: Vendor, re
 @pytest.mark.accepts("G1")
 async def test_base_url_with_a_password_is_refused_without_showing_it(vendor: Vendor) -> None:
     """It would be sent instead of the key, and httpx would log it."""
-    with pytest.raises(errors.ConfigurationError, match="holds a user name or a password") as caught:
+    with pytest.raises(
+        errors.ConfigurationError, match="holds a user name or a password"
+    ) as caught:
         await vendor.ask("http://me:planted-password@127.0.0.1:9/v1")
 
     assert "planted" not in caught.value.message

@@ -9,11 +9,11 @@ from email.utils import format_datetime
 
 import pytest
 
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import defaults, ollama_url
 from perdure.activities.providers.http import LONGEST_WAIT_S, retry_after_s
-from perdure.messages import UserMessage
 from perdure.testing.stub_provider import StubProvider
+from perdure.values.messages import UserMessage
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,23 @@ def test_ollama_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "prefix", "path"),
-    [("openai", "OPENAI", "base_url"), ("openai-responses", "OPENAI", "base_url"), ("anthropic", "ANTHROPIC", "anthropic_url")],
+    [
+        ("openai", "OPENAI", "base_url"),
+        ("openai-responses", "OPENAI", "base_url"),
+        ("anthropic", "ANTHROPIC", "anthropic_url"),
+    ],
 )
-async def test_address_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, prefix: str, path: str) -> None:
+async def test_address_and_key_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, name: str, prefix: str, path: str
+) -> None:
     """The variables that the vendors' own libraries read already work."""
     with StubProvider([{"text": "hi"}]) as stub:
         monkeypatch.setenv(f"{prefix}_BASE_URL", getattr(stub, path))
         monkeypatch.setenv(f"{prefix}_API_KEY", "sk-test")
         provider = defaults()[name]
-        answer = await provider.complete(ModelRequest(model="m", messages=(UserMessage.of("hello"),)))
+        answer = await provider.complete(
+            ModelRequest(model="m", messages=(UserMessage.of("hello"),))
+        )
         await provider.close()
 
     assert (answer.message.text, answer.model) == ("hi", "m")
@@ -65,7 +73,9 @@ def test_retry_after_as_a_date_is_seconds_from_now() -> None:
     """A date that has passed means at once."""
     now = datetime.now(UTC)
 
-    later = retry_after_s({"retry-after": format_datetime(now + timedelta(seconds=90), usegmt=True)})
+    later = retry_after_s(
+        {"retry-after": format_datetime(now + timedelta(seconds=90), usegmt=True)}
+    )
     past = retry_after_s({"retry-after": format_datetime(now - timedelta(seconds=90), usegmt=True)})
 
     assert later is not None

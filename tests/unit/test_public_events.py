@@ -8,7 +8,7 @@ import pytest
 
 from perdure import Outcome
 from perdure.clients.events import Event
-from perdure.facts import Fact, Key, Loss, ToolLost, TurnEnded
+from perdure.turn.facts import Fact, Key, Loss, ToolLost, TurnEnded
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 WORDS = "PRIVATE"
@@ -18,13 +18,21 @@ WORDS = "PRIVATE"
 @pytest.mark.parametrize(
     ("fact", "shown"),
     [
-        (TurnEnded(Outcome.TERMINATED, reason=WORDS), {"outcome": "terminated", "error": "TURN_TERMINATED"}),
+        (
+            TurnEnded(Outcome.TERMINATED, reason=WORDS),
+            {"outcome": "terminated", "error": "TURN_TERMINATED"},
+        ),
         (TurnEnded(Outcome.CANCELLED), {"outcome": "cancelled", "error": "TURN_CANCELLED"}),
-        (ToolLost(Key(1, 1), Loss.BY_OPERATOR, WORDS), {"loss": "ended_by_operator", "error": None}),
+        (
+            ToolLost(Key(1, 1), Loss.BY_OPERATOR, WORDS),
+            {"loss": "ended_by_operator", "error": None},
+        ),
     ],
     ids=["terminated", "cancelled", "lost"],
 )
-def test_end_has_its_code_and_its_words_only_if_asked_for(fact: Fact, shown: dict[str, object]) -> None:
+def test_end_has_its_code_and_its_words_only_if_asked_for(
+    fact: Fact, shown: dict[str, object]
+) -> None:
     """The same code as in the status, also where no code of the turn ran at its end."""
     event = Event("cursor", AT, fact, turn_id="t", agent="a")
     envelope = {"v", "turn", "kind", "cursor", "at", "agent", "step", "attempt", "tool", "call_id"}

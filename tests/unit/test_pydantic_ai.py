@@ -1,4 +1,6 @@
-"""Models of pydantic-ai as a provider: what they are asked, what becomes of their answers and errors. They run in this process."""
+"""Models of pydantic-ai as a provider: what they are asked, what becomes of their answers and
+errors. They run in this process.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,34 @@ from pydantic_ai.providers import Provider
 from pydantic_ai.usage import RequestUsage
 
 from perdure import errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import PydanticAI
-from perdure.budgets import Remaining
 from perdure.errors import LLMError
-from perdure.messages import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage, with_unique_ids
-from perdure.options import RequestOptions
-from perdure.reports import StopReason, Usage
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import Remaining
+from perdure.values.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    with_unique_ids,
+)
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason, Usage
 
 from ..loopback import ADD, HELLO, KEY
 
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
 HI = said.ModelResponse(parts=[said.TextPart("hi")])
 CALLED = (
     UserMessage.of("2?"),
@@ -87,7 +105,9 @@ async def sent(*messages: Message) -> list[list[Any]]:
 
 def response(*parts: said.ModelResponsePart, **more: Any) -> said.ModelResponse:
     """A response that tells its usage."""
-    return said.ModelResponse(**{"parts": parts, "usage": RequestUsage(input_tokens=10, output_tokens=5), **more})
+    return said.ModelResponse(
+        **{"parts": parts, "usage": RequestUsage(input_tokens=10, output_tokens=5), **more}
+    )
 
 
 async def answer(*parts: said.ModelResponsePart, **more: Any) -> ModelAnswer:
@@ -99,11 +119,23 @@ async def answer(*parts: said.ModelResponsePart, **more: Any) -> ModelAnswer:
 
 
 async def test_conversation_is_sent_in_order() -> None:
-    """What users and tools say in a row is one request, errors are marked, and blank words stay out."""
-    results = (ToolResult(call_id="c1", name="add", content="2"), ToolResult(call_id="c2", name="add", content="no", is_error=True))
+    """What users and tools say in a row is one request, errors are marked, and blank words stay
+    out.
+    """
+    results = (
+        ToolResult(call_id="c1", name="add", content="2"),
+        ToolResult(call_id="c2", name="add", content="no", is_error=True),
+    )
     first, second, third = await sent(
         UserMessage(parts=(Text(text="2?"), Text(text=" "))),
-        AssistantMessage(parts=(Thinking(text="hm"), Text(text="\n"), ToolCall(id="c1", name="add", arguments="{"), ToolCall(id="c2", name="add"))),
+        AssistantMessage(
+            parts=(
+                Thinking(text="hm"),
+                Text(text="\n"),
+                ToolCall(id="c1", name="add", arguments="{"),
+                ToolCall(id="c2", name="add"),
+            )
+        ),
         ToolMessage(results=results),
         UserMessage.of("Go on."),
     )
@@ -114,45 +146,63 @@ async def test_conversation_is_sent_in_order() -> None:
         said.ToolCallPart("add", "{", "c1"),
         said.ToolCallPart("add", "{}", "c2"),
     ]
-    assert [(part.tool_name, part.content, part.tool_call_id, part.outcome) for part in third[:2]] == [
-        ("add", "2", "c1", "success"),
-        ("add", "no", "c2", "failed"),
-    ]
+    assert [
+        (part.tool_name, part.content, part.tool_call_id, part.outcome) for part in third[:2]
+    ] == [("add", "2", "c1", "success"), ("add", "no", "c2", "failed")]
     assert third[2].content == "Go on."
 
 
 async def test_media_are_sent_as_their_kinds() -> None:
     """Data as bytes, addresses as addresses; the adapter says what its vendor does not take."""
     data = base64.b64encode(b"GIF").decode()
-    kinds = {"image/png": said.ImageUrl, "audio/mpeg": said.AudioUrl, "video/mp4": said.VideoUrl, "application/pdf": said.DocumentUrl}
-    urls = tuple(Media(media_type=kind, url=f"https://a.example/{index}") for index, kind in enumerate(kinds))
-    [[prompt]] = await sent(UserMessage(parts=(Text(text="See:"), Media(media_type="image/gif", data=data), *urls)))
+    kinds = {
+        "image/png": said.ImageUrl,
+        "audio/mpeg": said.AudioUrl,
+        "video/mp4": said.VideoUrl,
+        "application/pdf": said.DocumentUrl,
+    }
+    urls = tuple(
+        Media(media_type=kind, url=f"https://a.example/{index}") for index, kind in enumerate(kinds)
+    )
+    [[prompt]] = await sent(
+        UserMessage(parts=(Text(text="See:"), Media(media_type="image/gif", data=data), *urls))
+    )
 
     text, image, *rest = prompt.content
     assert (text, image.data, image.media_type) == ("See:", b"GIF", "image/gif")
     assert [(type(item), item.url, item.media_type) for item in rest] == [
-        (kind, f"https://a.example/{index}", name) for index, (name, kind) in enumerate(kinds.items())
+        (kind, f"https://a.example/{index}", name)
+        for index, (name, kind) in enumerate(kinds.items())
     ]
 
 
-@pytest.mark.parametrize("media", [Media(media_type="image/png"), Media(media_type="image/png", data="not base64!")])
+@pytest.mark.parametrize(
+    "media", [Media(media_type="image/png"), Media(media_type="image/png", data="not base64!")]
+)
 async def test_media_that_cannot_be_sent_are_refused(media: Media) -> None:
     """Before anything is asked."""
     model = Model()
     error = await model.failing(ModelRequest(model="m", messages=(UserMessage(parts=(media,)),)))
 
-    assert (type(error), error.context["model"], model.asked) == (errors.LLMInvalidRequestError, "m", [])
+    assert (type(error), error.context["model"], model.asked) == (
+        errors.LLMInvalidRequestError,
+        "m",
+        [],
+    )
 
 
 async def test_tools_and_system_prompt_are_sent_as_they_are() -> None:
     """One instruction; names, descriptions and schemas as pinned."""
     model = Model()
-    await model.ask(ModelRequest(model="m", messages=HELLO.messages, system="Be brief.", tools=(ADD,)))
+    await model.ask(
+        ModelRequest(model="m", messages=HELLO.messages, system="Be brief.", tools=(ADD,))
+    )
 
     assert model.info.instructions == "Be brief."
-    assert [(tool.name, tool.description, tool.parameters_json_schema) for tool in model.info.function_tools] == [
-        ("add", "Add.", ADD.parameters),
-    ]
+    assert [
+        (tool.name, tool.description, tool.parameters_json_schema)
+        for tool in model.info.function_tools
+    ] == [("add", "Add.", ADD.parameters)]
 
 
 async def test_calls_of_earlier_turns_are_declared_and_ruled_out() -> None:
@@ -168,18 +218,31 @@ async def test_calls_of_earlier_turns_are_declared_and_ruled_out() -> None:
     ("options", "settings"),
     [
         (RequestOptions(), {}),
-        (RequestOptions(temperature=0, max_output_tokens=9, stop_sequences=("END",)), {"temperature": 0, "max_tokens": 9, "stop_sequences": ["END"]}),
+        (
+            RequestOptions(temperature=0, max_output_tokens=9, stop_sequences=("END",)),
+            {"temperature": 0, "max_tokens": 9, "stop_sequences": ["END"]},
+        ),
         (RequestOptions(tool_choice="required"), {"tool_choice": "required"}),
         (RequestOptions(tool_choice="add"), {"tool_choice": ["add"]}),
-        (RequestOptions(temperature=1, extra={"temperature": 0.5, "thinking": "low"}), {"temperature": 0.5, "thinking": "low"}),
+        (
+            RequestOptions(temperature=1, extra={"temperature": 0.5, "thinking": "low"}),
+            {"temperature": 0.5, "thinking": "low"},
+        ),
     ],
 )
 async def test_options_become_settings(options: RequestOptions, settings: dict[str, Any]) -> None:
-    """What is not named is not sent; `extra` comes last; the vendor's library is told not to try again."""
+    """What is not named is not sent; `extra` comes last; the vendor's library is told not to try
+    again.
+    """
     model = Model(profile=ModelProfile(supports_thinking=True))
     await model.ask(ModelRequest(model="m", messages=HELLO.messages, tools=(ADD,), options=options))
 
-    told = {**(model.info.model_settings or {}), **({"thinking": thinks} if (thinks := model.info.model_request_parameters.thinking) else {})}
+    told = {
+        **(model.info.model_settings or {}),
+        **(
+            {"thinking": thinks} if (thinks := model.info.model_request_parameters.thinking) else {}
+        ),
+    }
     assert told == {"max_retries": 0, **settings}
 
 
@@ -201,12 +264,26 @@ async def test_library_that_cannot_be_told_to_try_once_is_not_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["extra_body", "max_tokens", "openai_previous_response_id", "bedrock_additional_model_requests_fields", "max_retries"]
+    "name",
+    [
+        "extra_body",
+        "max_tokens",
+        "openai_previous_response_id",
+        "bedrock_additional_model_requests_fields",
+        "max_retries",
+    ],
 )
 async def test_extra_may_not_break_a_reservation(name: str) -> None:
     """Under a budget of money or tokens; without one it is the caller's business."""
-    request = ModelRequest(model="m", messages=HELLO.messages, options=RequestOptions(extra={name: 1}))
-    limited = ModelRequest(model="m", messages=HELLO.messages, options=request.options, budget=Remaining(usd=Decimal(1)))
+    request = ModelRequest(
+        model="m", messages=HELLO.messages, options=RequestOptions(extra={name: 1})
+    )
+    limited = ModelRequest(
+        model="m",
+        messages=HELLO.messages,
+        options=request.options,
+        budget=Remaining(usd=Decimal(1)),
+    )
     model = Model()
 
     await model.ask(request)
@@ -217,13 +294,24 @@ async def test_extra_may_not_break_a_reservation(name: str) -> None:
 
 
 async def test_ids_of_calls_are_made_to_fit() -> None:
-    """Mistral wants nine letters and digits; a call and its result keep the same id, and one that fits stays."""
+    """Mistral wants nine letters and digits; a call and its result keep the same id, and one that
+    fits stays.
+    """
     model = Model(profile=ModelProfile(tool_call_id_length=9))
     calls = (ToolCall(id="toolu_01A", name="add"), ToolCall(id="abcDEF123", name="add"))
     results = tuple(ToolResult(call_id=call.id, name="add", content="2") for call in calls)
-    await model.ask(ModelRequest(model="m", messages=(*HELLO.messages, AssistantMessage(parts=calls), ToolMessage(results=results)), tools=(ADD,)))
+    await model.ask(
+        ModelRequest(
+            model="m",
+            messages=(*HELLO.messages, AssistantMessage(parts=calls), ToolMessage(results=results)),
+            tools=(ADD,),
+        )
+    )
 
-    first, second = [[str(vars(part)["tool_call_id"]) for part in message.parts] for message in model.messages[1:]]
+    first, second = [
+        [str(vars(part)["tool_call_id"]) for part in message.parts]
+        for message in model.messages[1:]
+    ]
     assert first == second
     assert first[1] == "abcDEF123"
     assert len(first[0]) == 9
@@ -244,16 +332,32 @@ async def test_ids_of_calls_are_made_to_fit() -> None:
     ],
     ids=["native", "beside tools", "after calls", "as a tool", "as a tool, beside tools"],
 )
-async def test_schema_is_asked_for_as_the_model_can(profile: ModelProfile, request_: dict[str, Any], mode: str) -> None:
+async def test_schema_is_asked_for_as_the_model_can(
+    profile: ModelProfile, request_: dict[str, Any], mode: str
+) -> None:
     """Natively or by a tool that must be called, and never so that no tool could be called."""
     call = said.ToolCallPart("answer", {"n": 3}) if mode == "tool" else said.TextPart('{"n": 3}')
     model = Model(response(call), profile=profile)
-    got = await model.ask(ModelRequest(**{"model": "m", "messages": HELLO.messages, "response_schema": SCHEMA, **request_}))
+    got = await model.ask(
+        ModelRequest(
+            **{"model": "m", "messages": HELLO.messages, "response_schema": SCHEMA, **request_}
+        )
+    )
 
     asked = model.info.model_request_parameters
-    schemas = [tool.parameters_json_schema for tool in asked.output_tools] + ([asked.output_object.json_schema] if asked.output_object else [])
-    assert (asked.output_mode, schemas, asked.allow_text_output) == (mode, [SCHEMA] if mode != "text" else [], mode != "tool")
-    assert (json.loads(got.message.text), got.message.calls, got.stop) == ({"n": 3}, (), StopReason.END)
+    schemas = [tool.parameters_json_schema for tool in asked.output_tools] + (
+        [asked.output_object.json_schema] if asked.output_object else []
+    )
+    assert (asked.output_mode, schemas, asked.allow_text_output) == (
+        mode,
+        [SCHEMA] if mode != "text" else [],
+        mode != "tool",
+    )
+    assert (json.loads(got.message.text), got.message.calls, got.stop) == (
+        {"n": 3},
+        (),
+        StopReason.END,
+    )
 
 
 # What comes back
@@ -262,7 +366,13 @@ DETAILS = {"thought_signature": "EqMB", "n": [1, None]}
 SIGNED = response(
     said.ThinkingPart("Add ü.", id="t1", signature="EqkB", provider_name="google"),
     said.TextPart("Let me add.", provider_name="google", provider_details=DETAILS),
-    said.ToolCallPart("add", {"a": 2}, "c1", provider_name="google", provider_details={"thought_signature": "EqMC"}),
+    said.ToolCallPart(
+        "add",
+        {"a": 2},
+        "c1",
+        provider_name="google",
+        provider_details={"thought_signature": "EqMC"},
+    ),
     said.TextPart("", provider_name="google", provider_details={"thought_signature": "EqMD"}),
     provider_name="google",
     provider_url="https://a.example",
@@ -273,7 +383,9 @@ SIGNED = response(
 
 async def back(message: AssistantMessage) -> said.ModelResponse:
     """An answer as it goes back, by way of a history."""
-    history = TypeAdapter(AssistantMessage).validate_json(message.model_dump_json(exclude_none=True))
+    history = TypeAdapter(AssistantMessage).validate_json(
+        message.model_dump_json(exclude_none=True)
+    )
     model = Model()
     await model.ask(ModelRequest(model="m", messages=(*HELLO.messages, history), tools=(ADD,)))
     found = model.messages[1]
@@ -295,13 +407,17 @@ async def test_signatures_and_details_go_back_unchanged() -> None:
         ("Thinking", ""),
     ]
     assert [*found.parts[:2], found.parts[3]] == [*SIGNED.parts[:2], SIGNED.parts[3]]
-    assert found.parts[2] == said.ToolCallPart("add", '{"a": 2}', "c1", provider_name="google", provider_details={"thought_signature": "EqMC"})
-    assert [getattr(found, name) for name in ("provider_name", "provider_url", "canonical_system", "provider_response_id")] == [
-        "google",
-        "https://a.example",
-        "google",
-        "r1",
-    ]
+    assert found.parts[2] == said.ToolCallPart(
+        "add",
+        '{"a": 2}',
+        "c1",
+        provider_name="google",
+        provider_details={"thought_signature": "EqMC"},
+    )
+    assert [
+        getattr(found, name)
+        for name in ("provider_name", "provider_url", "canonical_system", "provider_response_id")
+    ] == ["google", "https://a.example", "google", "r1"]
 
 
 async def test_call_with_another_id_keeps_its_signature() -> None:
@@ -324,20 +440,40 @@ async def test_call_with_another_id_keeps_its_signature() -> None:
     ],
     ids=["a part is gone", "for another model", "another vendor's", "nonsense"],
 )
-async def test_what_does_not_fit_any_more_stays_out(change: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
+async def test_what_does_not_fit_any_more_stays_out(
+    change: Callable[[tuple[Any, ...]], tuple[Any, ...]],
+) -> None:
     """Words and calls go back all the same."""
     got = await Model(SIGNED).ask()
     found = await back(AssistantMessage(parts=change(got.message.parts)))
 
     assert [part.tool_name for part in found.tool_calls] == ["add"]
-    assert not any(part.provider_details for part in found.parts if isinstance(part, said.TextPart | said.ToolCallPart))
+    assert not any(
+        part.provider_details
+        for part in found.parts
+        if isinstance(part, said.TextPart | said.ToolCallPart)
+    )
 
 
 async def test_answer_without_signatures_is_words_and_calls_alone() -> None:
-    """Nothing that must go back: nothing is added. Files and the vendor's own tools have no place in a transcript."""
-    file = said.FilePart(said.BinaryContent(data=b"GIF", media_type="image/gif"), provider_name="google", provider_details=DETAILS)
+    """Nothing that must go back: nothing is added.
+
+    Files and the vendor's own tools have no place in a transcript.
+    """
+    file = said.FilePart(
+        said.BinaryContent(data=b"GIF", media_type="image/gif"),
+        provider_name="google",
+        provider_details=DETAILS,
+    )
     own = said.NativeToolCallPart("web_search", {"query": "x"}, provider_name="google")
-    got = await answer(said.ThinkingPart("hm", provider_name="groq"), own, file, said.TextPart(""), said.TextPart("hi"), provider_name="groq")
+    got = await answer(
+        said.ThinkingPart("hm", provider_name="groq"),
+        own,
+        file,
+        said.TextPart(""),
+        said.TextPart("hi"),
+        provider_name="groq",
+    )
 
     assert got.message.parts == (Thinking(text="hm"), Text(text="hi"))
 
@@ -346,7 +482,10 @@ async def test_answer_is_clean() -> None:
     """Half a character that nothing behind this could write is none."""
     got = await answer(said.TextPart("a\ud800"), said.ToolCallPart("add", '{"a": "\ud800"}', "c1"))
 
-    assert got.message.parts == (Text(text="a?"), ToolCall(id="c1", name="add", arguments='{"a": "?"}'))
+    assert got.message.parts == (
+        Text(text="a?"),
+        ToolCall(id="c1", name="add", arguments='{"a": "?"}'),
+    )
 
 
 @pytest.mark.parametrize(
@@ -362,9 +501,13 @@ async def test_answer_is_clean() -> None:
         (None, None, [said.ToolCallPart("add")], StopReason.TOOL_CALLS),
     ],
 )
-async def test_stop_reason_is_told(reason: Any, raw: str | None, parts: list[said.ModelResponsePart], stop: StopReason) -> None:
+async def test_stop_reason_is_told(
+    reason: Any, raw: str | None, parts: list[said.ModelResponsePart], stop: StopReason
+) -> None:
     """In our words, whichever vendor it was."""
-    got = await answer(*parts, finish_reason=reason, provider_details={"finish_reason": raw} if raw else None)
+    got = await answer(
+        *parts, finish_reason=reason, provider_details={"finish_reason": raw} if raw else None
+    )
 
     assert got.stop is stop
 
@@ -374,7 +517,9 @@ async def test_stop_reason_is_told(reason: Any, raw: str | None, parts: list[sai
     ("told", "usage"),
     [
         (
-            RequestUsage(input_tokens=100, output_tokens=5, cache_read_tokens=60, cache_write_tokens=30),
+            RequestUsage(
+                input_tokens=100, output_tokens=5, cache_read_tokens=60, cache_write_tokens=30
+            ),
             Usage(input_tokens=100, output_tokens=5, cache_read_tokens=60, cache_write_tokens=30),
         ),
         (RequestUsage(input_tokens=-1, output_tokens=5), Usage(output_tokens=5)),
@@ -389,19 +534,26 @@ async def test_usage_is_told_by_one_measure(told: RequestUsage, usage: Usage) ->
     assert (got.usage, got.model) == (usage, "served")
 
 
-@pytest.mark.parametrize("more", [{"finish_reason": "error"}, {"state": "suspended"}, {"state": "interrupted"}])
+@pytest.mark.parametrize(
+    "more", [{"finish_reason": "error"}, {"state": "suspended"}, {"state": "interrupted"}]
+)
 async def test_answer_that_was_broken_off_is_none(more: dict[str, Any]) -> None:
     """It was billed, with the usage that it told."""
     error = await Model(response(said.TextPart("h"), **more)).failing()
 
     assert type(error) is errors.LLMUnavailableError
-    assert (error.context["charged"], error.context["usage"]) == (True, Usage(input_tokens=10, output_tokens=5).model_dump())
+    assert (error.context["charged"], error.context["usage"]) == (
+        True,
+        Usage(input_tokens=10, output_tokens=5).model_dump(),
+    )
 
 
 # Streams
 
 
-async def heard_of(model: FunctionModel | TestModel, request: ModelRequest = HELLO) -> tuple[ModelAnswer, list[str]]:
+async def heard_of(
+    model: FunctionModel | TestModel, request: ModelRequest = HELLO
+) -> tuple[ModelAnswer, list[str]]:
     """One request for a stream: the answer, and what was heard of it."""
     heard: list[str] = []
     return await PydanticAI(model).stream(request, heard.append), heard
@@ -423,24 +575,36 @@ async def test_words_of_a_stream_are_heard() -> None:
 async def test_calls_of_a_stream_are_not_heard() -> None:
     """They are in the answer."""
 
-    async def call(_: list[said.ModelMessage], __: AgentInfo) -> AsyncIterator[dict[int, DeltaToolCall]]:
+    async def call(
+        _: list[said.ModelMessage], __: AgentInfo
+    ) -> AsyncIterator[dict[int, DeltaToolCall]]:
         yield {0: DeltaToolCall(name="add", json_args='{"a": ', tool_call_id="c1")}
         yield {0: DeltaToolCall(json_args="2}")}
 
-    got, heard = await heard_of(FunctionModel(stream_function=call), ModelRequest(model="m", messages=HELLO.messages, tools=(ADD,)))
+    got, heard = await heard_of(
+        FunctionModel(stream_function=call),
+        ModelRequest(model="m", messages=HELLO.messages, tools=(ADD,)),
+    )
 
-    assert (got.message.parts, got.stop, heard) == ((ToolCall(id="c1", name="add", arguments='{"a": 2}'),), StopReason.TOOL_CALLS, [])
+    assert (got.message.parts, got.stop, heard) == (
+        (ToolCall(id="c1", name="add", arguments='{"a": 2}'),),
+        StopReason.TOOL_CALLS,
+        [],
+    )
 
 
 async def test_answer_that_is_given_as_a_tool_is_not_heard() -> None:
     """What a model says before it is not the answer's text."""
 
-    async def call(_: list[said.ModelMessage], __: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+    async def call(
+        _: list[said.ModelMessage], __: AgentInfo
+    ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
         yield "Here it is."
         yield {0: DeltaToolCall(name="answer", json_args='{"n": 3}')}
 
     got, heard = await heard_of(
-        FunctionModel(stream_function=call, profile=ModelProfile()), ModelRequest(model="m", messages=HELLO.messages, response_schema=SCHEMA)
+        FunctionModel(stream_function=call, profile=ModelProfile()),
+        ModelRequest(model="m", messages=HELLO.messages, response_schema=SCHEMA),
     )
 
     assert (got.message.text, heard) == ('{"n": 3}', [])
@@ -479,7 +643,9 @@ async def test_stream_that_ends_before_the_answer_is_an_error() -> None:
     async def speak(_: list[said.ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
         yield "All "
 
-    with pytest.raises(errors.LLMUnavailableError, match="the stream ended before the answer did") as caught:
+    with pytest.raises(
+        errors.LLMUnavailableError, match="the stream ended before the answer did"
+    ) as caught:
         await heard_of(FarModel(stream_function=speak))
 
     assert caught.value.context == {"model": "m", "charged": True}
@@ -490,7 +656,9 @@ async def test_test_model_of_pydantic_ai_answers() -> None:
     provider = PydanticAI(TestModel())
     first = await provider.complete(ModelRequest(model="m", messages=HELLO.messages, tools=(ADD,)))
     result = ToolMessage.of(first.message.calls[0], "5")
-    second = await provider.complete(ModelRequest(model="m", messages=(*HELLO.messages, first.message, result), tools=(ADD,)))
+    second = await provider.complete(
+        ModelRequest(model="m", messages=(*HELLO.messages, first.message, result), tools=(ADD,))
+    )
 
     assert [call.name for call in first.message.calls] == ["add"]
     assert second.message.text == '{"add":"5"}'
@@ -499,9 +667,13 @@ async def test_test_model_of_pydantic_ai_answers() -> None:
 # Errors
 
 
-def status(code: int, body: object = None, category: Any = None, **more: Any) -> theirs.ModelHTTPError:
+def status(
+    code: int, body: object = None, category: Any = None, **more: Any
+) -> theirs.ModelHTTPError:
     """An error as the adapters make it of a status."""
-    return theirs.ModelHTTPError.for_category(category, status_code=code, model_name="m", body=body, **more)
+    return theirs.ModelHTTPError.for_category(
+        category, status_code=code, model_name="m", body=body, **more
+    )
 
 
 class NoCredentialsError(Exception):
@@ -520,12 +692,34 @@ class NoCredentialsError(Exception):
         (status(504, category=theirs.ModelServerError), errors.LLMTimeoutError, False),
         (status(408), errors.LLMTimeoutError, False),
         (status(404, category=theirs.ModelNotFoundError), errors.LLMInvalidRequestError, False),
-        (status(400, category=theirs.ModelContextWindowExceededError), errors.LLMInvalidRequestError, False),
+        (
+            status(400, category=theirs.ModelContextWindowExceededError),
+            errors.LLMInvalidRequestError,
+            False,
+        ),
         (status(400, {"code": "tool_use_failed"}), errors.LLMUnavailableError, False),
-        (status(400, {"error": {"code": "content_filter"}}, theirs.ModelRequestRejectedError), errors.LLMRefusedError, False),
-        (status(403, {"message": "It violates usage guidelines."}, theirs.ModelAuthenticationError), errors.LLMRefusedError, False),
-        (status(529, category=theirs.ModelOverloadedError, in_stream=True), errors.LLMUnavailableError, True),
-        (theirs.ModelConnectionError("m", "no", phase="connect"), errors.LLMUnavailableError, False),
+        (
+            status(400, {"error": {"code": "content_filter"}}, theirs.ModelRequestRejectedError),
+            errors.LLMRefusedError,
+            False,
+        ),
+        (
+            status(
+                403, {"message": "It violates usage guidelines."}, theirs.ModelAuthenticationError
+            ),
+            errors.LLMRefusedError,
+            False,
+        ),
+        (
+            status(529, category=theirs.ModelOverloadedError, in_stream=True),
+            errors.LLMUnavailableError,
+            True,
+        ),
+        (
+            theirs.ModelConnectionError("m", "no", phase="connect"),
+            errors.LLMUnavailableError,
+            False,
+        ),
         (theirs.ModelConnectionError("m", "no", phase="read"), errors.LLMUnavailableError, True),
         (theirs.ModelConnectionError("m", "no"), errors.LLMUnavailableError, True),
         (theirs.ModelTimeoutError("m", "no", phase="connect"), errors.LLMTimeoutError, False),
@@ -541,7 +735,9 @@ class NoCredentialsError(Exception):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-async def test_exception_becomes_the_error_that_says_what_to_do(exception: Exception, cls: type[LLMError], charged: bool) -> None:
+async def test_exception_becomes_the_error_that_says_what_to_do(
+    exception: Exception, cls: type[LLMError], charged: bool
+) -> None:
     """And whether it may have been billed."""
     error = await Model(exception).failing()
 
@@ -552,19 +748,37 @@ async def test_exception_becomes_the_error_that_says_what_to_do(exception: Excep
 @pytest.mark.parametrize(
     ("exception", "message"),
     [
-        (status(400, {"error": {"message": "messages: too long"}}), "m: messages: too long (status 400)"),
-        (status(404, {"Error": {"Message": "no such model", "Code": "ResourceNotFoundException"}}), "m: no such model (status 404)"),
+        (
+            status(400, {"error": {"message": "messages: too long"}}),
+            "m: messages: too long (status 400)",
+        ),
+        (
+            status(
+                404, {"Error": {"Message": "no such model", "Code": "ResourceNotFoundException"}}
+            ),
+            "m: no such model (status 404)",
+        ),
         (status(400, {"message": f"not with {KEY}"}), "m: not with [key] (status 400)"),
-        (status(401, {"message": f"not with {KEY}"}), "m: the key or the account is not accepted (status 401)"),
+        (
+            status(401, {"message": f"not with {KEY}"}),
+            "m: the key or the account is not accepted (status 401)",
+        ),
         (status(400, '{"detail": "no such role"}'), "m: no such role (status 400)"),
         (status(400, "<html>"), "m: no reason given (status 400)"),
-        (theirs.ModelConnectionError("m", f"Illegal header value b'{KEY}'"), "m: the connection broke before the reply was complete"),
+        (
+            theirs.ModelConnectionError("m", f"Illegal header value b'{KEY}'"),
+            "m: the connection broke before the reply was complete",
+        ),
         (theirs.UserError(f"bad {KEY}"), "m: bad [key]"),
         (ValueError(KEY), "m: the vendor's library failed (ValueError)"),
     ],
 )
-async def test_no_key_is_in_an_error(monkeypatch: pytest.MonkeyPatch, exception: Exception, message: str) -> None:
-    """Neither in its text nor in an exception behind it; the vendor's words are there where they help."""
+async def test_no_key_is_in_an_error(
+    monkeypatch: pytest.MonkeyPatch, exception: Exception, message: str
+) -> None:
+    """Neither in its text nor in an exception behind it; the vendor's words are there where they
+    help.
+    """
     monkeypatch.setenv("VENDOR_API_KEY", f"{KEY}\n")
     error = await Model(exception).failing()
 
@@ -582,7 +796,9 @@ async def test_no_key_is_in_an_error(monkeypatch: pytest.MonkeyPatch, exception:
         (status(400, retry_after=2.5), None),
     ],
 )
-async def test_wish_to_wait_is_kept_where_waiting_helps(exception: Exception, seconds: float | None) -> None:
+async def test_wish_to_wait_is_kept_where_waiting_helps(
+    exception: Exception, seconds: float | None
+) -> None:
     """In seconds, wherever the vendor says it."""
     error = await Model(exception).failing()
 
@@ -614,8 +830,12 @@ async def test_connections_are_opened_once_and_closed() -> None:
 
 
 @pytest.mark.parametrize("models", ["nobody", "google"])
-async def test_model_that_cannot_be_made_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch, models: str) -> None:
-    """A name that nobody knows; a vendor's library that is not installed, or its key that is not set."""
+async def test_model_that_cannot_be_made_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, models: str
+) -> None:
+    """A name that nobody knows; a vendor's library that is not installed, or its key that is not
+    set.
+    """
     for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -630,14 +850,21 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_library_is_loaded_with_the_first_request() -> None:
     """Making the provider and a worker's module does not wait for it."""
-    code = "import sys, perdure.worker\nperdure.worker.agent_worker.providers.PydanticAI('google')\nsys.exit('pydantic_ai' in sys.modules)"
+    code = (
+        "import sys,"
+        " perdure.worker\nperdure.worker.agent_worker.providers.PydanticAI('google')\nsys.exit('pydantic_ai'"
+        " in sys.modules)"
+    )
 
     assert run(code).returncode == 0
 
 
 def test_missing_library_is_said_with_what_to_install() -> None:
     """When the provider is made, which is before the worker starts."""
-    code = "import sys\nsys.modules['pydantic_ai'] = None\nfrom perdure.activities.providers import PydanticAI\nPydanticAI('google')"
+    code = (
+        "import sys\nsys.modules['pydantic_ai'] = None\nfrom perdure.activities.providers import"
+        " PydanticAI\nPydanticAI('google')"
+    )
     done = run(code)
 
     assert "ConfigurationError" in done.stderr

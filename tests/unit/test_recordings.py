@@ -1,7 +1,9 @@
-"""Every recorded reply of a supported API, served again by a server on loopback to the real client, and the same replies broken.
+"""Every recorded reply of a supported API, served again by a server on loopback to the real client,
+and the same replies broken.
 
-Whatever comes is an answer that can be stored or a typed error, promptly. What each recording means is in the tests of its API. Streams have
-tests of their own. See `recordings.py` for the format and for the folder.
+Whatever comes is an answer that can be stored or a typed error, promptly. What each recording means
+is in the tests of its API. Streams have tests of their own. See `recordings.py` for the format and
+for the folder.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from perdure.activities.models import ModelRequest
-from perdure.activities.providers.reading import MOST_TOKENS
+from perdure.activities.provider import ModelRequest
+from perdure.activities.providers.lenient_json import MOST_TOKENS
 from perdure.errors import LLMError
 from perdure.testing.stub_provider import Reply, StubProvider
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
 
 from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, Vendor
 from ..recordings import Exchange, as_reply, whole
@@ -82,7 +84,9 @@ async def ends(vendor: Vendor, replies: Mapping[str, Reply]) -> Ends:
             async with turns, asyncio.timeout(PROMPTLY_S):
                 return await provider.complete(request)
 
-        found = await asyncio.gather(*(end(replace(HELLO, model=name)) for name in replies), return_exceptions=True)
+        found = await asyncio.gather(
+            *(end(replace(HELLO, model=name)) for name in replies), return_exceptions=True
+        )
         await provider.close()
     return dict(zip(replies, found, strict=True))
 
@@ -90,12 +94,21 @@ async def ends(vendor: Vendor, replies: Mapping[str, Reply]) -> Ends:
 def recordings(api: str) -> dict[str, Exchange]:
     """The recorded exchanges of an API, by name."""
     found = dict(whole(api, APIS[api].path))
-    return found or pytest.skip(f"PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings of the API {api!r}")
+    return found or pytest.skip(
+        "PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings of the API"
+        f" {api!r}"
+    )
 
 
 def places(value: Any, before: Place = ()) -> Iterator[Place]:
     """Every place in a JSON value that something stands in."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in inside:
         yield (*before, key)
         yield from places(item, (*before, key))
@@ -121,7 +134,11 @@ def broken(body: Any, place: Place, odd: bytes | None) -> bytes:
 
 def not_typed(found: Ends) -> dict[str, str]:
     """What is neither an answer that can be stored nor an error of ours."""
-    return {name: repr(end) for name, end in found.items() if not (isinstance(end, LLMError) or is_stored(end))}
+    return {
+        name: repr(end)
+        for name, end in found.items()
+        if not (isinstance(end, LLMError) or is_stored(end))
+    }
 
 
 def is_stored(end: object) -> bool:
@@ -134,55 +151,99 @@ def is_stored(end: object) -> bool:
 
 def count(found: Ends) -> dict[str, int]:
     """How many answers, and errors of each class."""
-    return dict(Counter("answers" if isinstance(end, ModelAnswer) else type(end).__name__ for end in found.values()))
+    return dict(
+        Counter(
+            "answers" if isinstance(end, ModelAnswer) else type(end).__name__
+            for end in found.values()
+        )
+    )
 
 
 @pytest.mark.accepts("M5")
 @each_api
-async def test_every_recorded_reply_is_an_answer_or_a_typed_error(api: str, record_property: Said) -> None:
-    """A reply without an error is an answer, but for one that promises it for later; every other is an error with its status."""
+async def test_every_recorded_reply_is_an_answer_or_a_typed_error(
+    api: str, record_property: Said
+) -> None:
+    """A reply without an error is an answer, but for one that promises it for later; every other is
+    an error with its status.
+    """
     recorded = recordings(api)
-    found = await ends(APIS[api], {name: as_reply(exchange["response"]) for name, exchange in recorded.items()})
+    found = await ends(
+        APIS[api], {name: as_reply(exchange["response"]) for name, exchange in recorded.items()}
+    )
     record_property("replayed", count(found))
     print(f"{len(found)} recorded replies of the API {api!r} served over HTTP: {count(found)}")
 
     assert not_typed(found) == {}
-    promised = {name for name, exchange in recorded.items() if exchange["response"]["body"].get("status") == "queued"}
-    fine = {name for name, exchange in recorded.items() if exchange["response"]["status"] == 200} - promised
+    promised = {
+        name
+        for name, exchange in recorded.items()
+        if exchange["response"]["body"].get("status") == "queued"
+    }
+    fine = {
+        name for name, exchange in recorded.items() if exchange["response"]["status"] == 200
+    } - promised
     assert {name for name, end in found.items() if isinstance(end, ModelAnswer)} == fine
-    assert {name: end.context.get("status", 200) for name, end in found.items() if isinstance(end, LLMError)} == {
-        name: exchange["response"]["status"] for name, exchange in recorded.items() if name not in fine
+    assert {
+        name: end.context.get("status", 200)
+        for name, end in found.items()
+        if isinstance(end, LLMError)
+    } == {
+        name: exchange["response"]["status"]
+        for name, exchange in recorded.items()
+        if name not in fine
     }
 
 
 @pytest.mark.accepts("M9", "G3")
 @each_api
-async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answer_or_a_typed_error(api: str, record_property: Said) -> None:
-    """Every place that a recorded body of this API has, once, with every odd thing in it; of these, as many as `thorough` says."""
+async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answer_or_a_typed_error(
+    api: str, record_property: Said
+) -> None:
+    """Every place that a recorded body of this API has, once, with every odd thing in it; of these,
+    as many as `thorough` says.
+    """
     kinds: dict[str, tuple[Exchange, Place]] = {}
     for exchange in recordings(api).values():
-        for place in (one for one in places(exchange["response"]["body"]) if one[0] not in REPEATED):
-            kinds.setdefault(f"{exchange['response']['status'] == 200} {kind(place)}", (exchange, place))
+        for place in (
+            one for one in places(exchange["response"]["body"]) if one[0] not in REPEATED
+        ):
+            kinds.setdefault(
+                f"{exchange['response']['status'] == 200} {kind(place)}", (exchange, place)
+            )
     replies: dict[str, Reply] = {
-        f"{name}: {odd}": {**as_reply(exchange["response"]), "raw": broken(exchange["response"]["body"], place, ODD[odd])}
-        for name, (exchange, place), odd in some([(name, where, odd) for name, where in kinds.items() for odd in ODD])
+        f"{name}: {odd}": {
+            **as_reply(exchange["response"]),
+            "raw": broken(exchange["response"]["body"], place, ODD[odd]),
+        }
+        for name, (exchange, place), odd in some(
+            [(name, where, odd) for name, where in kinds.items() for odd in ODD]
+        )
     }
     found = await ends(APIS[api], replies)
     record_property("broken", count(found))
-    print(f"{len(found)} broken replies of the API {api!r} ({len(kinds)} kinds of places): {count(found)}")
+    print(
+        f"{len(found)} broken replies of the API {api!r} ({len(kinds)} kinds of places):"
+        f" {count(found)}"
+    )
 
     assert not_typed(found) == {}
 
 
 @pytest.mark.accepts("M9")
 @each_api
-async def test_recorded_reply_that_is_cut_is_never_an_answer(api: str, record_property: Said) -> None:
+async def test_recorded_reply_that_is_cut_is_never_an_answer(
+    api: str, record_property: Said
+) -> None:
     """Each body ends early in several places, as far as its server says whole."""
     replies: dict[str, Reply] = {}
     for name, exchange in recordings(api).items():
         raw = json.dumps(exchange["response"]["body"], ensure_ascii=False).encode()
         for cut in range(CUTS):
-            replies[f"{name}: {cut}"] = {**as_reply(exchange["response"]), "raw": raw[: len(raw) * cut // CUTS]}
+            replies[f"{name}: {cut}"] = {
+                **as_reply(exchange["response"]),
+                "raw": raw[: len(raw) * cut // CUTS],
+            }
     found = await ends(APIS[api], replies)
     record_property("cut", count(found))
     print(f"{len(found)} cut replies of the API {api!r}: {count(found)}")

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from perdure import Agent, Registry, Task, TurnInfo, errors
-from perdure.registry import described_in
+from perdure.agents.registry import described_in
 
 ADDER = Agent(name="adder", model="openai:x")
-INFO = TurnInfo(turn_id="t-1", agent="adder", task=Task(content="2 + 3?", type="sum"), labels={"team": "maths"})
+INFO = TurnInfo(
+    turn_id="t-1", agent="adder", task=Task(content="2 + 3?", type="sum"), labels={"team": "maths"}
+)
 
 
 def test_names_are_sorted_and_the_values_with_them() -> None:
@@ -43,7 +45,10 @@ def test_agent_of_a_factory_is_described_by_its_docstring() -> None:
         """
 
     assert described_in(maker) == "Adds numbers, and checks the sum."
-    assert (described_in(lambda info: ADDER), described_in(replace(ADDER, description="Adds."))) == ("", "Adds.")
+    assert (
+        described_in(lambda info: ADDER),
+        described_in(replace(ADDER, description="Adds.")),
+    ) == ("", "Adds.")
 
 
 def test_name_that_is_taken_is_refused_unless_it_is_replaced() -> None:
@@ -51,7 +56,10 @@ def test_name_that_is_taken_is_refused_unless_it_is_replaced() -> None:
     registry = Registry([ADDER])
     other = replace(ADDER, instructions="Add.")
 
-    with pytest.raises(errors.ConfigurationError, match="an agent named 'adder' is registered already; pass replace=True to replace it"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="an agent named 'adder' is registered already; pass replace=True to replace it",
+    ):
         registry.add(other)
 
     assert registry.entry("adder") is ADDER
@@ -63,7 +71,9 @@ def test_unknown_agent_names_those_there_are() -> None:
     """The typo is seen at once; an empty registry says so."""
     with pytest.raises(errors.UnknownAgentError) as caught:
         Registry([ADDER, replace(ADDER, name="zed")]).entry("addr")
-    with pytest.raises(errors.UnknownAgentError, match="no agent named 'addr'; this worker knows none at all"):
+    with pytest.raises(
+        errors.UnknownAgentError, match="no agent named 'addr'; this worker knows none at all"
+    ):
         Registry().entry("addr")
 
     assert caught.value.to_dict() == {
@@ -147,7 +157,9 @@ def test_agents_added_from_threads_are_all_there() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(8)))
 
-    assert registry.list() == tuple(sorted(["adder", *(f"agent-{worker}-{n}" for worker in range(8) for n in range(200))]))
+    assert registry.list() == tuple(
+        sorted(["adder", *(f"agent-{worker}-{n}" for worker in range(8) for n in range(200))])
+    )
 
 
 @pytest.mark.accepts("D16")

@@ -9,25 +9,34 @@ from typing import Any
 import pytest
 
 from perdure import protocols, tool
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import anthropic, openai_chat, schemas
 from perdure.activities.providers.schemas import is_strict
-from perdure.definitions import define_tool
-from perdure.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage
-from perdure.options import RequestOptions
+from perdure.agents.definitions import define_tool
 from perdure.protocols import Prompt
-from perdure.reports import StopReason
 from perdure.testing.stub_provider import StubProvider
+from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall, ToolMessage
+from perdure.values.options import RequestOptions
+from perdure.values.reports import StopReason
 
 from ..loopback import ADD, ANTHROPIC, HELLO, OPENAI, RESPONSES
 
 
 def closed(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 PLAIN = closed(total={"type": "integer"})
-CHOICE = {"type": "object", "anyOf": [PLAIN, closed(at={"$ref": "#/$defs/Place"})], "$defs": {"Place": closed(city={"type": "string"})}}
+CHOICE = {
+    "type": "object",
+    "anyOf": [PLAIN, closed(at={"$ref": "#/$defs/Place"})],
+    "$defs": {"Place": closed(city={"type": "string"})},
+}
 
 
 def asking(schema: dict[str, Any], **fields: Any) -> ModelRequest:
@@ -48,17 +57,24 @@ def test_chat_completions_get_the_schema_as_a_response_format() -> None:
 def test_chat_completions_get_a_schema_beside_tools_at_openai_only() -> None:
     """Where an answer is held to a schema from its first letter, no call could be written."""
     both = asking(PLAIN, tools=(ADD,))
-    bodies = [openai_chat.body_of(both, "max_completion_tokens"), openai_chat.body_of(both, "max_tokens")]
+    bodies = [
+        openai_chat.body_of(both, "max_completion_tokens"),
+        openai_chat.body_of(both, "max_tokens"),
+    ]
 
     assert [{"tools", "response_format"} <= body.keys() for body in bodies] == [True, False]
     assert "response_format" not in openai_chat.body_of(HELLO)
 
 
 def test_messages_get_the_schema_as_a_tool_that_must_be_chosen() -> None:
-    """As it is, or one level down where it has a choice at its top, with the definitions still at the top."""
+    """As it is, or one level down where it has a choice at its top, with the definitions still at
+    the top.
+    """
     plain, choice = (anthropic.body_of(asking(schema), 9) for schema in (PLAIN, CHOICE))
 
-    assert plain["tools"] == [{"name": "bill", "description": "Gives your reply.", "input_schema": PLAIN}]
+    assert plain["tools"] == [
+        {"name": "bill", "description": "Gives your reply.", "input_schema": PLAIN}
+    ]
     assert plain["tool_choice"] == choice["tool_choice"] == {"type": "tool", "name": "bill"}
     inside = {"type": "object", "anyOf": CHOICE["anyOf"]}
     assert choice["tools"][0]["input_schema"] == {**closed(reply=inside), "$defs": CHOICE["$defs"]}
@@ -66,7 +82,13 @@ def test_messages_get_the_schema_as_a_tool_that_must_be_chosen() -> None:
 
 def test_messages_with_thinking_are_not_forced() -> None:
     """The API refuses that; the prompt says what is wanted."""
-    body = anthropic.body_of(asking(PLAIN, options=RequestOptions(extra={"thinking": {"type": "enabled", "budget_tokens": 1024}})), 9)
+    body = anthropic.body_of(
+        asking(
+            PLAIN,
+            options=RequestOptions(extra={"thinking": {"type": "enabled", "budget_tokens": 1024}}),
+        ),
+        9,
+    )
 
     assert body["tool_choice"] == {"type": "auto"}
 
@@ -76,8 +98,13 @@ def test_messages_beside_tools_or_after_calls() -> None:
     call = ToolCall(id="c", name="add", arguments="{}")
     past = (*HELLO.messages, AssistantMessage(parts=(call,)), ToolMessage.of(call, "1"))
 
-    assert [item["name"] for item in anthropic.body_of(asking(PLAIN, tools=(ADD,)), 9)["tools"]] == ["add"]
-    assert [item["name"] for item in anthropic.body_of(replace(asking(PLAIN), messages=past), 9)["tools"]] == ["bill", "add"]
+    assert [
+        item["name"] for item in anthropic.body_of(asking(PLAIN, tools=(ADD,)), 9)["tools"]
+    ] == ["add"]
+    assert [
+        item["name"]
+        for item in anthropic.body_of(replace(asking(PLAIN), messages=past), 9)["tools"]
+    ] == ["bill", "add"]
 
 
 @pytest.mark.parametrize(
@@ -88,12 +115,18 @@ def test_messages_beside_tools_or_after_calls() -> None:
         (CHOICE, {"total": 5}, '{"total": 5}'),
     ],
 )
-async def test_arguments_of_that_tool_are_the_text(schema: dict[str, Any], given: dict[str, Any], text: str) -> None:
+async def test_arguments_of_that_tool_are_the_text(
+    schema: dict[str, Any], given: dict[str, Any], text: str
+) -> None:
     """Words beside them are dropped, and the stop is a natural one."""
-    with StubProvider([{"text": "Here it is.", "calls": [{"name": "bill", "arguments": given}]}]) as stub:
+    with StubProvider(
+        [{"text": "Here it is.", "calls": [{"name": "bill", "arguments": given}]}]
+    ) as stub:
         answer = await ANTHROPIC.ask(stub.anthropic_url, asking(schema))
 
-    assert [json.loads(part.text) for part in answer.message.parts if isinstance(part, Text)] == [json.loads(text)]
+    assert [json.loads(part.text) for part in answer.message.parts if isinstance(part, Text)] == [
+        json.loads(text)
+    ]
     assert (answer.message.calls, answer.stop) == ((), StopReason.END)
 
 
@@ -110,7 +143,10 @@ def test_thinking_before_the_answer_is_kept() -> None:
     """With its signature."""
     thought = Thinking(text="hm", signature="s")
     body = {
-        "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "tool_use", "id": "t", "name": "bill", "input": {"total": 5}}]
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "tool_use", "id": "t", "name": "bill", "input": {"total": 5}},
+        ]
     }
 
     answer = schemas.as_text(anthropic.answer_of(body, "m"), asking(PLAIN))
@@ -122,7 +158,14 @@ def test_thinking_before_the_answer_is_kept() -> None:
     ("schema", "strict"),
     [
         (PLAIN, True),
-        (closed(items={"type": "array", "items": PLAIN}, kind={"enum": ["a"]}, note={"anyOf": [{"type": "string"}, {"type": "null"}]}), True),
+        (
+            closed(
+                items={"type": "array", "items": PLAIN},
+                kind={"enum": ["a"]},
+                note={"anyOf": [{"type": "string"}, {"type": "null"}]},
+            ),
+            True,
+        ),
         ({**closed(place={"$ref": "#/$defs/Place"}), "$defs": CHOICE["$defs"]}, True),
         (closed(default={"type": "string"}), True),
         (closed(), True),
@@ -133,12 +176,17 @@ def test_thinking_before_the_answer_is_kept() -> None:
         (closed(inner={"type": "array"}), False),
         (closed(inner={"type": "string", "default": "x"}), False),
         (closed(inner={"anyOf": [{"type": "object"}]}), False),
-        ({**closed(place={"$ref": "#/$defs/Place"}), "$defs": {"Place": {"type": "object"}}}, False),
+        (
+            {**closed(place={"$ref": "#/$defs/Place"}), "$defs": {"Place": {"type": "object"}}},
+            False,
+        ),
         ({"type": "array", "items": PLAIN}, False),
         (CHOICE, False),
     ],
 )
-def test_schema_is_strict_if_it_says_all_of_everything(schema: dict[str, Any], strict: bool) -> None:
+def test_schema_is_strict_if_it_says_all_of_everything(
+    schema: dict[str, Any], strict: bool
+) -> None:
     """No optional field, no open object, nothing that might be anything, an object at its top."""
     assert is_strict(schema) is strict
 
@@ -152,9 +200,18 @@ async def test_choice_of_the_json_protocol_crosses_both_apis() -> None:
         """Multiply."""
         return a * b
 
-    protocol, asked = protocols.named("json"), Prompt(messages=HELLO.messages, tools=(define_tool(multiply, "multiply"),))
+    protocol, asked = (
+        protocols.named("json"),
+        Prompt(messages=HELLO.messages, tools=(define_tool(multiply, "multiply"),)),
+    )
     sent = protocol.ask(asked)
-    request = replace(HELLO, system=sent.system, messages=sent.messages, response_schema=sent.response_schema, response_name=sent.response_name)
+    request = replace(
+        HELLO,
+        system=sent.system,
+        messages=sent.messages,
+        response_schema=sent.response_schema,
+        response_name=sent.response_name,
+    )
     object_ = {"name": "multiply", "arguments": {"a": 2, "b": 3}}
 
     with StubProvider([{"text": json.dumps(object_)}]) as stub:

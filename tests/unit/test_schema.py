@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, StringConstraints
 
-from perdure import ToolContext, errors, schema
+from perdure import ToolContext, errors
+from perdure.schemas import tool_arguments
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -33,10 +34,12 @@ class Tree(BaseModel):
 
 
 def schema_of(function: Callable[..., object], *hidden: str) -> dict[str, Any]:
-    return schema.arguments_of(function, hidden).schema
+    return tool_arguments.arguments_of(function, hidden).schema
 
 
-def paint(thing: str, colour: Colour, coats: int = 2, note: str | None = None, where: Place | None = None) -> None:  # noqa: D417 - two arguments without words are part of the test
+def paint(  # noqa: D417 - two arguments without words are part of the test
+    thing: str, colour: Colour, coats: int = 2, note: str | None = None, where: Place | None = None
+) -> None:
     """Paint a thing.
 
     Slowly.
@@ -70,7 +73,10 @@ def test_schema_says_what_the_signature_and_the_docstring_say() -> None:
                 "type": "object",
                 "description": "Where something is.",
                 "required": ["street"],
-                "properties": {"street": {"type": "string", "description": "Street and number."}, "floor": {"type": "integer", "default": 0}},
+                "properties": {
+                    "street": {"type": "string", "description": "Street and number."},
+                    "floor": {"type": "integer", "default": 0},
+                },
             },
         },
     }
@@ -80,10 +86,18 @@ def test_schema_says_what_the_signature_and_the_docstring_say() -> None:
 def test_arguments_arrive_as_the_types_of_the_signature() -> None:
     """A nested model, an enum and a date are built; what is left out has its default."""
 
-    def visit(place: Place, colour: Colour, day: date, tags: list[str], pace: Literal["slow", "fast"] = "slow", extra: object = None) -> None: ...
+    def visit(
+        place: Place,
+        colour: Colour,
+        day: date,
+        tags: list[str],
+        pace: Literal["slow", "fast"] = "slow",
+        extra: object = None,
+    ) -> None: ...
 
-    arguments = schema.arguments_of(visit).parse(
-        '{"place": {"street": "Elm 1"}, "colour": "blue", "day": "2026-11-21", "tags": ["a", "b"], "extra": {"any": [1]}}'
+    arguments = tool_arguments.arguments_of(visit).parse(
+        '{"place": {"street": "Elm 1"}, "colour": "blue", "day": "2026-11-21", "tags": ["a", "b"],'
+        ' "extra": {"any": [1]}}'
     )
 
     assert arguments == {
@@ -119,7 +133,9 @@ EPYDOC = """Go.
 
 
 @pytest.mark.accepts("T16")
-@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, REST, EPYDOC], ids=["google", "numpy", "rest", "epydoc"])
+@pytest.mark.parametrize(
+    "docstring", [GOOGLE, NUMPY, REST, EPYDOC], ids=["google", "numpy", "rest", "epydoc"]
+)
 def test_descriptions_are_read_from_every_docstring_style(docstring: str) -> None:
     """The argument's words go to the argument, the rest describes the tool."""
 
@@ -127,17 +143,23 @@ def test_descriptions_are_read_from_every_docstring_style(docstring: str) -> Non
 
     go.__doc__ = docstring
 
-    assert schema_of(go)["properties"] == {"where": {"type": "string", "description": "To which place."}}
-    assert schema.description_of(go) == "Go."
+    assert schema_of(go)["properties"] == {
+        "where": {"type": "string", "description": "To which place."}
+    }
+    assert tool_arguments.description_of(go) == "Go."
 
 
 @pytest.mark.accepts("T16")
 def test_description_of_an_annotation_is_kept() -> None:
-    """`Annotated[…, Field(description=…)]` describes an argument that the docstring says nothing about, and its bounds hold."""
+    """`Annotated[…, Field(description=…)]` describes an argument that the docstring says nothing
+    about, and its bounds hold.
+    """
 
     def find(limit: Annotated[int, Field(description="At most this many.", ge=1)]) -> None: ...
 
-    assert schema_of(find)["properties"] == {"limit": {"type": "integer", "minimum": 1, "description": "At most this many."}}
+    assert schema_of(find)["properties"] == {
+        "limit": {"type": "integer", "minimum": 1, "description": "At most this many."}
+    }
 
 
 def test_default_given_as_a_field_is_the_default_of_the_field() -> None:
@@ -145,7 +167,7 @@ def test_default_given_as_a_field_is_the_default_of_the_field() -> None:
 
     def find(limit: int = Field(5, description="At most this many.")) -> None: ...
 
-    assert schema.arguments_of(find).parse("{}") == {"limit": 5}
+    assert tool_arguments.arguments_of(find).parse("{}") == {"limit": 5}
 
 
 @pytest.mark.accepts("T16")
@@ -154,7 +176,7 @@ def test_function_without_arguments_takes_an_empty_object() -> None:
 
     def now() -> None: ...
 
-    arguments = schema.arguments_of(now)
+    arguments = tool_arguments.arguments_of(now)
 
     assert arguments.schema == {"type": "object", "additionalProperties": False, "properties": {}}
     assert [arguments.parse(text) for text in ("{}", "", " \n")] == [{}, {}, {}]
@@ -166,10 +188,15 @@ def test_names_that_pydantic_keeps_for_itself_are_fine() -> None:
 
     def odd(schema: str, model_config: int, _x: bool, p1: str = "") -> None: ...
 
-    arguments = schema.arguments_of(odd)
+    arguments = tool_arguments.arguments_of(odd)
 
     assert list(schema_of(odd)["properties"]) == ["schema", "model_config", "_x", "p1"]
-    assert arguments.parse('{"schema": "s", "model_config": 1, "_x": true}') == {"schema": "s", "model_config": 1, "_x": True, "p1": ""}
+    assert arguments.parse('{"schema": "s", "model_config": 1, "_x": true}') == {
+        "schema": "s",
+        "model_config": 1,
+        "_x": True,
+        "p1": "",
+    }
 
 
 def test_field_name_of_ours_is_no_way_to_pass_an_argument() -> None:
@@ -177,8 +204,10 @@ def test_field_name_of_ours_is_no_way_to_pass_an_argument() -> None:
 
     def go(where: str) -> None: ...
 
-    with pytest.raises(ValueError, match="where: Field required; p0: Extra inputs are not permitted"):
-        schema.arguments_of(go).parse('{"p0": "home"}')
+    with pytest.raises(
+        ValueError, match="where: Field required; p0: Extra inputs are not permitted"
+    ):
+        tool_arguments.arguments_of(go).parse('{"p0": "home"}')
 
 
 @pytest.mark.accepts("T16")
@@ -187,10 +216,12 @@ def test_recursive_argument_is_described() -> None:
 
     def plant(tree: Tree) -> None: ...
 
-    arguments = schema.arguments_of(plant)
+    arguments = tool_arguments.arguments_of(plant)
 
     assert schema_of(plant)["properties"] == {"tree": {"$ref": "#/$defs/Tree"}}
-    assert arguments.parse('{"tree": {"name": "a", "children": [{"name": "b"}]}}') == {"tree": Tree(name="a", children=[Tree(name="b")])}
+    assert arguments.parse('{"tree": {"name": "a", "children": [{"name": "b"}]}}') == {
+        "tree": Tree(name="a", children=[Tree(name="b")])
+    }
 
 
 def test_default_that_is_no_json_is_left_out_of_the_schema_and_still_used() -> None:
@@ -199,8 +230,14 @@ def test_default_that_is_no_json_is_left_out_of_the_schema_and_still_used() -> N
 
     def find(word: Any = nothing, within: timedelta = timedelta(days=1)) -> None: ...
 
-    assert schema_of(find)["properties"] == {"word": {}, "within": {"type": "string", "format": "duration", "default": "P1D"}}
-    assert schema.arguments_of(find).parse("{}") == {"word": nothing, "within": timedelta(days=1)}
+    assert schema_of(find)["properties"] == {
+        "word": {},
+        "within": {"type": "string", "format": "duration", "default": "P1D"},
+    }
+    assert tool_arguments.arguments_of(find).parse("{}") == {
+        "word": nothing,
+        "within": timedelta(days=1),
+    }
 
 
 @pytest.mark.accepts("T12", "T16")
@@ -211,7 +248,7 @@ def test_hidden_parameter_is_not_in_the_schema_and_cannot_be_sent() -> None:
 
     assert list(schema_of(find, "ctx")["properties"]) == ["word"]
     with pytest.raises(ValueError, match="ctx: Extra inputs are not permitted"):
-        schema.arguments_of(find, {"ctx"}).parse('{"word": "a", "ctx": {}}')
+        tool_arguments.arguments_of(find, {"ctx"}).parse('{"word": "a", "ctx": {}}')
 
 
 @pytest.mark.accepts("T7")
@@ -241,7 +278,7 @@ def test_arguments_that_do_not_fit_say_what_is_wrong(text: str, reason: str) -> 
     def find(word: str, limit: int = 5) -> None: ...
 
     with pytest.raises(ValueError, match=reason) as caught:
-        schema.arguments_of(find).parse(text)
+        tool_arguments.arguments_of(find).parse(text)
 
     assert "pydantic" not in str(caught.value)
 
@@ -253,7 +290,9 @@ def test_only_the_first_five_mistakes_are_named() -> None:
     def go() -> None: ...
 
     with pytest.raises(ValueError) as caught:
-        schema.arguments_of(go).parse("{" + ", ".join(f'"x{n}": 1' for n in range(100)) + "}")
+        tool_arguments.arguments_of(go).parse(
+            "{" + ", ".join(f'"x{n}": 1' for n in range(100)) + "}"
+        )
 
     assert str(caught.value) == "; ".join(f"x{n}: Extra inputs are not permitted" for n in range(5))
 
@@ -278,14 +317,22 @@ def no_json(thing: Opaque) -> None: ...
         (keywords, r"keywords: a model cannot fill the parameter \*\*words"),
         (positional, r"positional: a model cannot fill the parameter word \(positional-only\)"),
         (hidden_import, "hidden_import: an annotation cannot be resolved"),
-        (no_json, "no_json: parameter [a-z]+: .*Opaque cannot be read from JSON; a model can only send JSON"),
+        (
+            no_json,
+            (
+                "no_json: parameter [a-z]+: .*Opaque cannot be read from JSON; a model can only"
+                " send JSON"
+            ),
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_signature_that_a_model_cannot_fill_is_a_configuration_error(function: Callable[..., object], reason: str) -> None:
+def test_signature_that_a_model_cannot_fill_is_a_configuration_error(
+    function: Callable[..., object], reason: str
+) -> None:
     """It names the tool and the parameter."""
     with pytest.raises(errors.ConfigurationError, match=f"(?s){reason}"):
-        schema.arguments_of(function)
+        tool_arguments.arguments_of(function)
 
 
 class Line(BaseModel):
@@ -325,4 +372,4 @@ def order(
 )
 def test_arguments_are_written_as_the_function_gets_them(written: str, normal: str) -> None:
     """Nothing that is left out is added, and what cannot be written and read again stays as it is."""
-    assert schema.arguments_of(order).normal(written) == normal
+    assert tool_arguments.arguments_of(order).normal(written) == normal

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from perdure.clients.screen import Live, Paint, shown
-from perdure.clients.widths import cut, width, wrapped
+from perdure.clients.cli.screen import Live, Paint, shown
+from perdure.clients.cli.widths import cut, width, wrapped
 
 RED, PLAIN = "\x1b[31m", "\x1b[0m"
 
@@ -33,7 +33,9 @@ class Screen(io.StringIO):
     ],
 )
 def test_line_is_cut_where_the_terminal_ends(line: str, columns: int, seen: str) -> None:
-    """By what is seen: colours take no room, and letters of Chinese twice as much; no colour runs on."""
+    """By what is seen: colours take no room, and letters of Chinese twice as much; no colour runs
+    on.
+    """
     assert cut(line, columns) == seen
     assert width(seen) <= columns
 
@@ -56,7 +58,9 @@ def test_line_is_broken_between_words(line: str, columns: int, indent: int, seen
     assert wrapped(line, columns, indent) == seen
 
 
-def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """So that they can be taken away again: the cursor cannot go above the top."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -67,7 +71,12 @@ def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(monkeypatch
     live.draw([f"line {number}" for number in range(10)])
     live.erase()
 
-    assert screen.getvalue().split("\n")[:4] == ["… 7 more lines above", "line 7", "line 8", "line 9"]
+    assert screen.getvalue().split("\n")[:4] == [
+        "… 7 more lines above",
+        "line 7",
+        "line 8",
+        "line 9",
+    ]
     assert screen.getvalue().endswith("\r\x1b[4A\x1b[J")
 
 
@@ -94,9 +103,14 @@ def test_elsewhere_nothing_is_drawn() -> None:
     ids=str,
 )
 def test_colours_are_where_they_are_wanted(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], on_a_terminal: bool, in_a_pipe: bool
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    on_a_terminal: bool,
+    in_a_pipe: bool,
 ) -> None:
-    """NO_COLOR says no whatever else is said; FORCE_COLOR says yes where nobody knows whether a person looks."""
+    """NO_COLOR says no whatever else is said; FORCE_COLOR says yes where nobody knows whether a
+    person looks.
+    """
     for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -129,7 +143,9 @@ def test_what_did_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("NO_COLOR", "1")])
-def test_without_escape_sequences_one_line_is_drawn(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_without_escape_sequences_one_line_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     """The last, over and over in its place, which is blank in the end."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "8")
@@ -143,7 +159,9 @@ def test_without_escape_sequences_one_line_is_drawn(monkeypatch: pytest.MonkeyPa
     assert screen.getvalue() == "two\r       \rthree …\r       \r"
 
 
-def test_lines_that_a_narrower_terminal_has_wrapped_are_taken_away_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_a_narrower_terminal_has_wrapped_are_taken_away_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two rows for a line that fills one and a half."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 
 from perdure import AssistantMessage, Text, Thinking, ToolCall, Usage, UserMessage, errors
-from perdure.activities.models import ModelRequest
-from perdure.reports import StopReason
+from perdure.activities.provider import ModelRequest
 from perdure.testing import FunctionModel, Reply, ScriptedModel, call, calls, fails, says, slowly
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.reports import StopReason
 
 
 def request(text: str) -> ModelRequest:
@@ -23,11 +23,21 @@ async def test_replies_come_in_order_and_requests_are_kept() -> None:
 
     answers = [await model.complete(request(text)) for text in ("a", "b", "c")]
 
-    asked = AssistantMessage(parts=(Text(text="wait"), ToolCall(id="c1", name="add", arguments='{"a": 1}')))
+    asked = AssistantMessage(
+        parts=(Text(text="wait"), ToolCall(id="c1", name="add", arguments='{"a": 1}'))
+    )
     assert answers == [
         ModelAnswer(message=asked, stop=StopReason.TOOL_CALLS, model="scripted"),
-        ModelAnswer(message=AssistantMessage(parts=(Text(text="two"),)), stop=StopReason.END, model="scripted"),
-        ModelAnswer(message=AssistantMessage(parts=(Text(text="three"),)), stop=StopReason.END, model="scripted"),
+        ModelAnswer(
+            message=AssistantMessage(parts=(Text(text="two"),)),
+            stop=StopReason.END,
+            model="scripted",
+        ),
+        ModelAnswer(
+            message=AssistantMessage(parts=(Text(text="three"),)),
+            stop=StopReason.END,
+            model="scripted",
+        ),
     ]
     assert model.requests == [request("a"), request("b"), request("c")]
     assert model.call_count == 3
@@ -42,7 +52,9 @@ async def test_thinking_stop_reason_and_usage_are_scripted() -> None:
     answer = await model.complete(request("a"))
 
     message = AssistantMessage(parts=(Thinking(text="hm"), Text(text="cut")))
-    assert answer == ModelAnswer(message=message, stop=StopReason.MAX_TOKENS, usage=used, model="scripted")
+    assert answer == ModelAnswer(
+        message=message, stop=StopReason.MAX_TOKENS, usage=used, model="scripted"
+    )
 
 
 @pytest.mark.accepts("R7")
@@ -51,7 +63,10 @@ async def test_request_after_the_last_reply_is_a_clear_error() -> None:
     model = ScriptedModel("only")
     await model.complete(request("a"))
 
-    with pytest.raises(errors.ConfigurationError, match="the script has 1 replies, and the model was asked once more"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="the script has 1 replies, and the model was asked once more",
+    ):
         await model.complete(request("b"))
 
     assert (model.call_count, model.requests[-1]) == (2, request("b"))
@@ -111,7 +126,9 @@ async def heard(model: ScriptedModel, text: str = "a") -> list[str]:
 
 @pytest.mark.accepts("R7")
 async def test_reply_is_said_in_pieces_to_who_listens() -> None:
-    """Its words, or what the script says, with a pause behind each; the answer is the same for who does not."""
+    """Its words, or what the script says, with a pause behind each; the answer is the same for who
+    does not.
+    """
     pause = timedelta(milliseconds=20)
     script = [
         slowly("one  two\nthree ", pause=pause),
@@ -121,7 +138,13 @@ async def test_reply_is_said_in_pieces_to_who_listens() -> None:
     model, other = ScriptedModel(*script, "five", calls(call("add"))), ScriptedModel(*script)
     began = time.monotonic()
 
-    assert [await heard(model) for _ in range(5)] == [["one", "  two", "\nthree "], ["wait"], ["fo", "ur"], ["five"], []]
+    assert [await heard(model) for _ in range(5)] == [
+        ["one", "  two", "\nthree "],
+        ["wait"],
+        ["fo", "ur"],
+        ["five"],
+        [],
+    ]
     assert time.monotonic() - began >= 6 * 0.02
     assert (await other.complete(request("a"))).message.text == "one  two\nthree "
     assert (len(model.streamed), len(model.requests), other.streamed) == (5, 5, [])
@@ -129,7 +152,14 @@ async def test_reply_is_said_in_pieces_to_who_listens() -> None:
 
 async def test_scripted_error_comes_after_what_was_said() -> None:
     """A stream that breaks off."""
-    model, pieces = ScriptedModel(slowly(fails(errors.LLMUnavailableError("cut")), pieces=["I th", "ink"], pause=timedelta())), list[str]()
+    model, pieces = (
+        ScriptedModel(
+            slowly(
+                fails(errors.LLMUnavailableError("cut")), pieces=["I th", "ink"], pause=timedelta()
+            )
+        ),
+        list[str](),
+    )
 
     with pytest.raises(errors.LLMUnavailableError):
         await model.stream(request("a"), pieces.append)
@@ -138,7 +168,9 @@ async def test_scripted_error_comes_after_what_was_said() -> None:
 
 
 async def test_function_plays_a_model() -> None:
-    """By the request alone, as often as it is asked: text, a reply, or an error; live, in the pieces of the reply."""
+    """By the request alone, as often as it is asked: text, a reply, or an error; live, in the
+    pieces of the reply.
+    """
 
     def plays(request: ModelRequest) -> Reply | str:
         match request.messages[0]:

@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from perdure.activities import secrets
+from perdure.temporal import secrets
 
 KEY = 'sk-canary/4f+9Q=zz 0123"45\\6789'
 
@@ -16,7 +16,13 @@ KEY = 'sk-canary/4f+9Q=zz 0123"45\\6789'
 def written(secret: str) -> Iterator[str]:
     """A secret in the forms in which servers quote one."""
     escaped = json.dumps(secret)[1:-1]
-    yield from (secret, quote(secret, safe=""), quote(secret), quote_plus(secret), quote(quote(secret, safe=""), safe=""))
+    yield from (
+        secret,
+        quote(secret, safe=""),
+        quote(secret),
+        quote_plus(secret),
+        quote(quote(secret, safe=""), safe=""),
+    )
     yield from (escaped, escaped.replace("/", "\\/"), json.dumps(escaped)[1:-1])
     yield "".join(f"\\u{ord(letter):04x}" for letter in secret)
     yield "".join(f"\\u{ord(letter):04X}" for letter in secret)
@@ -32,13 +38,20 @@ def in_base64(secret: str) -> Iterator[str]:
         for after in ("", "y", "yy"):
             for encode in (base64.b64encode, base64.urlsafe_b64encode):
                 coded = encode((before + secret + after).encode()).decode()
-                yield from (coded, coded.rstrip("="), quote(coded, safe=""), coded.replace("/", "\\/"))
+                yield from (
+                    coded,
+                    coded.rstrip("="),
+                    quote(coded, safe=""),
+                    coded.replace("/", "\\/"),
+                )
 
 
 @pytest.mark.accepts("G1")
 @pytest.mark.parametrize("form", [*written(KEY), *in_base64(KEY)])
 def test_secret_is_cut_out_in_every_form(form: str) -> None:
-    """What is left of base64 is the other words, and a character or two that the secret shares with them."""
+    """What is left of base64 is the other words, and a character or two that the secret shares with
+    them.
+    """
     said = secrets.without(f"the key <{form}> is wrong", {"key": KEY})
 
     left = said.removeprefix("the key <").removesuffix("> is wrong").replace("[key]", "")
@@ -50,7 +63,10 @@ def test_every_secret_is_named_and_other_text_is_left() -> None:
     """A short one is found as it is alone; an empty one nowhere."""
     named = {"TOKEN": "token-0123456789", "PIN": "4711", "EMPTY": ""}
 
-    assert secrets.without("Bearer token-0123456789, pin 4711 or NDcxMQ==", named) == "Bearer [TOKEN], pin [PIN] or NDcxMQ=="
+    assert (
+        secrets.without("Bearer token-0123456789, pin 4711 or NDcxMQ==", named)
+        == "Bearer [TOKEN], pin [PIN] or NDcxMQ=="
+    )
     assert secrets.without("token-012345678 is another", named) == "token-012345678 is another"
 
 

@@ -12,7 +12,16 @@ from perdure import errors
 from perdure.worker.server_folder import ServerAddress, StateFolder, running
 
 ADDRESS = ServerAddress(address="127.0.0.1:1", ui=None, pid=1)
-FILES = ("server.log", "server.json", "server.json.part", "server.lock", "temporal.db", "temporal.db-wal", "temporal.db-shm", "temporal.db-journal")
+FILES = (
+    "server.log",
+    "server.json",
+    "server.json.part",
+    "server.lock",
+    "temporal.db",
+    "temporal.db-wal",
+    "temporal.db-shm",
+    "temporal.db-journal",
+)
 
 
 def mode(path: Path) -> int:
@@ -42,13 +51,19 @@ def treasure(tmp_path: Path) -> Path:
 
 @pytest.mark.accepts("P11")
 @pytest.mark.parametrize("name", FILES)
-async def test_link_in_the_folder_is_refused_and_its_target_is_untouched(tmp_path: Path, treasure: Path, name: str) -> None:
-    """A clone with `.perdure/server.log -> ~/.bashrc`: the error names the link and says what to do."""
+async def test_link_in_the_folder_is_refused_and_its_target_is_untouched(
+    tmp_path: Path, treasure: Path, name: str
+) -> None:
+    """A clone with `.perdure/server.log -> ~/.bashrc`: the error names the link and says what to
+    do.
+    """
     folder = tmp_path / ".perdure"
     folder.mkdir()
     (folder / name).symlink_to(treasure)
 
-    with pytest.raises(errors.ConfigurationError, match=rf"{name} is not used .*symbolic link.*perdure dev --state"):
+    with pytest.raises(
+        errors.ConfigurationError, match=rf"{name} is not used .*symbolic link.*perdure dev --state"
+    ):
         await used(folder)
     with pytest.raises(errors.ConfigurationError, match="symbolic link"):
         await running(folder)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from perdure import errors
+from perdure.agents.tools import Toolbox, as_tools, encode
 from perdure.toolboxes import shell
-from perdure.tools import Toolbox, as_tools, encode
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -44,7 +44,9 @@ def anything(folder: Path, **options: Any) -> Toolbox:
 
 def is_running(pid: int) -> bool:
     """Whether a process is there and no zombie."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout.strip()
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.strip()
     return bool(state) and not state.startswith("Z")
 
 
@@ -71,7 +73,11 @@ async def ended(pid: int) -> bool:
 
 def test_each_call_waits_for_approval_unless_somebody_decides_otherwise(tmp_path: Path) -> None:
     """A command may change anything, so it is neither read-only nor idempotent."""
-    boxes = [shell(tmp_path, ["ls"]), anything(tmp_path), shell(tmp_path, ["ls"], requires_approval=False)]
+    boxes = [
+        shell(tmp_path, ["ls"]),
+        anything(tmp_path),
+        shell(tmp_path, ["ls"], requires_approval=False),
+    ]
     tools = [as_tools(box.tools)[0] for box in boxes]
 
     assert [(item.name, item.requires_approval, item.idempotent) for item in tools] == [
@@ -92,7 +98,9 @@ def test_each_call_waits_for_approval_unless_somebody_decides_otherwise(tmp_path
         (["ls"], {"folder": "missing"}, "is not a folder"),
     ],
 )
-def test_setting_that_cannot_work_is_said_at_once(tmp_path: Path, allow: Any, options: dict[str, Any], reason: str) -> None:
+def test_setting_that_cannot_work_is_said_at_once(
+    tmp_path: Path, allow: Any, options: dict[str, Any], reason: str
+) -> None:
     """Before an agent has the tool."""
     folder = tmp_path / options.get("folder", ".")
     with pytest.raises(errors.ConfigurationError, match=reason):
@@ -101,7 +109,16 @@ def test_setting_that_cannot_work_is_said_at_once(tmp_path: Path, allow: Any, op
 
 async def test_program_gets_its_arguments_as_they_are(tmp_path: Path) -> None:
     """No shell reads them: nothing is expanded, split or run."""
-    hostile = ["a b", "$(touch hacked)", "`touch hacked`", "; touch hacked", "*", "$HOME", "'\"", ""]
+    hostile = [
+        "a b",
+        "$(touch hacked)",
+        "`touch hacked`",
+        "; touch hacked",
+        "*",
+        "$HOME",
+        "'\"",
+        "",
+    ]
     text = await call(shell(tmp_path, ["printf"]), program="printf", arguments=["<%s>", *hostile])
 
     assert text == "".join(f"<{argument}>" for argument in hostile) + "\n[exit code 0]"
@@ -112,7 +129,10 @@ async def test_program_that_is_not_named_is_refused(tmp_path: Path) -> None:
     """Neither by another path nor as a shell."""
     box = shell(tmp_path, ["ls", "wc"])
 
-    assert await refusal(box, program="sh", arguments=["-c", "true"]) == "'sh' is not allowed here; there are ls, wc"
+    assert (
+        await refusal(box, program="sh", arguments=["-c", "true"])
+        == "'sh' is not allowed here; there are ls, wc"
+    )
     assert "is not allowed here" in await refusal(box, program="/bin/ls")
     assert "at most 256" in await refusal(box, program="ls", arguments=["x"] * 257)
     assert "NUL" in await refusal(box, program="ls", arguments=["a\0b"])
@@ -128,7 +148,9 @@ async def test_command_is_a_line_for_the_shell_in_the_folder(tmp_path: Path) -> 
     assert await call(anything(tmp_path), command="kill -9 $$") == "[ended by signal 9]"
 
 
-async def test_command_gets_nothing_of_the_environment_but_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_gets_nothing_of_the_environment_but_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Keys of the worker stay with it."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-planted")
     text = await call(shell(tmp_path, ["env"]), program="env")
@@ -137,7 +159,9 @@ async def test_command_gets_nothing_of_the_environment_but_the_path(tmp_path: Pa
 
 
 async def test_command_has_no_input_and_no_open_file_of_the_worker(tmp_path: Path) -> None:
-    """What reads from its input is at its end at once, also where the worker has an input that never ends."""
+    """What reads from its input is at its end at once, also where the worker has an input that
+    never ends.
+    """
     ours, (endless, writer) = os.dup(0), os.pipe()
     os.dup2(endless, 0)
     try:
@@ -167,11 +191,15 @@ async def test_output_that_is_no_text_is_told_as_well_as_it_can_be(tmp_path: Pat
     assert await call(anything(tmp_path), command=r"printf 'a\377b'") == "a�b\n[exit code 0]"
 
 
-async def test_command_that_does_not_end_is_stopped_and_what_it_wrote_is_told(tmp_path: Path) -> None:
+async def test_command_that_does_not_end_is_stopped_and_what_it_wrote_is_told(
+    tmp_path: Path,
+) -> None:
     """The model is told, and children of children are gone too."""
     box = anything(tmp_path, timeout=timedelta(seconds=2))
     began = time.monotonic()
-    text = await call(box, command="echo begun; (sh -c 'echo $$ > pid; sleep 60; true'; true) & wait")
+    text = await call(
+        box, command="echo begun; (sh -c 'echo $$ > pid; sleep 60; true'; true) & wait"
+    )
 
     assert text == "begun\n\n[stopped after 2 s, before it had ended]"
     assert time.monotonic() - began < 20
@@ -182,20 +210,29 @@ async def test_command_may_clean_up_when_it_is_stopped(tmp_path: Path) -> None:
     """SIGTERM comes first."""
     command = "trap 'echo cleaned; exit' TERM; echo begun; while :; do sleep 0.05; done"
 
-    assert "cleaned" in await call(anything(tmp_path, timeout=timedelta(seconds=2)), command=command)
+    assert "cleaned" in await call(
+        anything(tmp_path, timeout=timedelta(seconds=2)), command=command
+    )
 
 
 async def test_command_that_will_not_end_is_killed(tmp_path: Path) -> None:
     """SIGKILL comes half a second later, for the group."""
-    command = "trap '' TERM; (trap '' TERM; sh -c 'echo $$ > pid; while :; do sleep 1; done') & while :; do sleep 1; done"
+    command = (
+        "trap '' TERM; (trap '' TERM; sh -c 'echo $$ > pid; while :; do sleep 1; done') & while :;"
+        " do sleep 1; done"
+    )
     await call(anything(tmp_path, timeout=timedelta(seconds=2)), command=command)
 
     assert await ended(await pid_in(tmp_path / "pid"))
 
 
 async def test_cancel_ends_all_of_the_group(tmp_path: Path) -> None:
-    """As a turn does it that is cancelled: it may clean up, and when the call is over, nothing of it runs."""
-    command = "trap 'echo > cleaned; exit' TERM; (sh -c 'echo $$ > pid; sleep 60; true'; true) & wait"
+    """As a turn does it that is cancelled: it may clean up, and when the call is over, nothing of
+    it runs.
+    """
+    command = (
+        "trap 'echo > cleaned; exit' TERM; (sh -c 'echo $$ > pid; sleep 60; true'; true) & wait"
+    )
     task = asyncio.create_task(call(anything(tmp_path), command=command))
     pid = await pid_in(tmp_path / "pid")
     assert is_running(pid)
@@ -210,7 +247,13 @@ async def test_cancel_ends_all_of_the_group(tmp_path: Path) -> None:
 async def test_nothing_goes_on_in_the_background(tmp_path: Path) -> None:
     """The command ends at once, though what it left behind holds its output open; that is killed."""
     began = time.monotonic()
-    text = await call(anything(tmp_path), command="sh -c 'echo $$ > pid; sleep 60; true' & while [ ! -s pid ]; do sleep 0.01; done; echo done")
+    text = await call(
+        anything(tmp_path),
+        command=(
+            "sh -c 'echo $$ > pid; sleep 60; true' & while [ ! -s pid ]; do sleep 0.01; done; echo"
+            " done"
+        ),
+    )
 
     assert text == "done\n\n[exit code 0]"
     assert time.monotonic() - began < 20
@@ -220,9 +263,13 @@ async def test_nothing_goes_on_in_the_background(tmp_path: Path) -> None:
 async def test_writer_that_left_the_group_is_not_waited_for(tmp_path: Path) -> None:
     """A program that makes a session of its own escapes the signals, and cannot hold the turn."""
     (tmp_path / "leaves.py").write_text(
-        "import os\nos.setsid()\nwith open('pid', 'w') as file:\n    print(os.getpid(), file=file)\nos.execvp('yes', ['yes'])\n"
+        "import os\nos.setsid()\nwith open('pid', 'w') as file:\n    print(os.getpid(),"
+        " file=file)\nos.execvp('yes', ['yes'])\n"
     )
-    text = await call(anything(tmp_path), command=f"{sys.executable} -I leaves.py & while [ ! -s pid ]; do sleep 0.01; done")
+    text = await call(
+        anything(tmp_path),
+        command=f"{sys.executable} -I leaves.py & while [ ! -s pid ]; do sleep 0.01; done",
+    )
     os.kill(await pid_in(tmp_path / "pid"), signal.SIGKILL)
 
     assert text.endswith("[exit code 0]")
@@ -235,7 +282,11 @@ PYTHON = sys.executable
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of data is Linux's")
 async def test_command_cannot_take_more_memory_than_its_limit(tmp_path: Path) -> None:
     """3 GB are refused by the system; the command that asked for them ends, the worker does not."""
-    said = await call(shell(tmp_path, [PYTHON]), program=PYTHON, arguments=["-c", "x = bytearray(3_000_000_000); print('had it')"])
+    said = await call(
+        shell(tmp_path, [PYTHON]),
+        program=PYTHON,
+        arguments=["-c", "x = bytearray(3_000_000_000); print('had it')"],
+    )
 
     assert "MemoryError" in said
     assert said.endswith("[exit code 1]")
@@ -254,8 +305,15 @@ async def test_command_cannot_write_a_larger_file_than_its_limit(tmp_path: Path)
 @pytest.mark.accepts("T26")
 async def test_limits_are_hard_ones(tmp_path: Path) -> None:
     """What the command starts has them too, and cannot raise them."""
-    said = await call(anything(tmp_path, timeout=timedelta(seconds=10)), command="ulimit -H -c; ulimit -H -n; ulimit -H -f; sh -c 'ulimit -n 2000'")
-    cpu_s = int((await call(anything(tmp_path, timeout=timedelta(seconds=10)), command="ulimit -H -t")).split()[0])
+    said = await call(
+        anything(tmp_path, timeout=timedelta(seconds=10)),
+        command="ulimit -H -c; ulimit -H -n; ulimit -H -f; sh -c 'ulimit -n 2000'",
+    )
+    cpu_s = int(
+        (
+            await call(anything(tmp_path, timeout=timedelta(seconds=10)), command="ulimit -H -t")
+        ).split()[0]
+    )
 
     core, files, blocks, *refused = said.splitlines()
     assert (core, files, int(blocks)) == ("0", "1024", 1024**3 // 512)
@@ -276,4 +334,7 @@ async def test_program_that_is_gone_is_told(tmp_path: Path) -> None:
     box = shell(tmp_path, [str(program)])
     program.unlink()
 
-    assert await call(box, program=str(program)) == "the command cannot be started: No such file or directory\n\n[exit code 1]"
+    assert (
+        await call(box, program=str(program))
+        == "the command cannot be started: No such file or directory\n\n[exit code 1]"
+    )

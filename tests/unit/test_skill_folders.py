@@ -1,4 +1,6 @@
-"""Folders as skills, on real folders: what is read of them, what is refused, and that nothing leads out."""
+"""Folders as skills, on real folders: what is read of them, what is refused, and that nothing leads
+out.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ import pytest
 
 from perdure import Agent, Skill, errors
 from perdure.activities import skill_folders
-from perdure.definitions import Target, define
-from perdure.skills import among, loader
-from perdure.tools import encode
+from perdure.agents.definitions import Target, define
+from perdure.agents.skills import among, loader
+from perdure.agents.tools import encode
 
 ON_DEMAND = "---\nname: letters\ndescription: How we write letters\n---\n\nBegin with a greeting.\n"
 
@@ -51,8 +53,15 @@ def test_folder_without_frontmatter_is_inlined_under_its_name(tmp_path: Path) ->
 
 @pytest.mark.accepts("S4")
 async def test_folder_with_a_description_is_on_demand(tmp_path: Path) -> None:
-    """The prompt has name and description; `load_skill` gives the body, its files by path, and their list."""
-    [skill] = skills = read(written(tmp_path / "x", {"SKILL.md": ON_DEMAND, "forms/a.md": "Dear", "forms/b.txt": "Yours", "logo.md": "L"}))
+    """The prompt has name and description; `load_skill` gives the body, its files by path, and
+    their list.
+    """
+    [skill] = skills = read(
+        written(
+            tmp_path / "x",
+            {"SKILL.md": ON_DEMAND, "forms/a.md": "Dear", "forms/b.txt": "Yours", "logo.md": "L"},
+        )
+    )
 
     assert skill == Skill(
         "letters",
@@ -61,14 +70,23 @@ async def test_folder_with_a_description_is_on_demand(tmp_path: Path) -> None:
         on_demand=True,
         files={"forms/a.md": "Dear", "forms/b.txt": "Yours", "logo.md": "L"},
     )
-    assert define(agent_with(skill), chain=[Target(model="x:y")], activity_of=str).instructions.endswith("\n- letters: How we write letters")
-    assert await load(skills, name="letters") == "Begin with a greeting.\n\n[files of this skill: forms/a.md, forms/b.txt, logo.md]"
+    assert define(
+        agent_with(skill), chain=[Target(model="x:y")], activity_of=str
+    ).instructions.endswith("\n- letters: How we write letters")
+    assert (
+        await load(skills, name="letters")
+        == "Begin with a greeting.\n\n[files of this skill: forms/a.md, forms/b.txt, logo.md]"
+    )
     assert (
         await load(skills, name="letters", path=None)
         == await load(skills, name="letters", path="SKILL.md")
         == await load(skills, name="letters", path="")
     )
-    assert await load(skills, name="letters", path="forms/a.md") == await load(skills, name="letters", path="./forms//a.md") == "Dear"
+    assert (
+        await load(skills, name="letters", path="forms/a.md")
+        == await load(skills, name="letters", path="./forms//a.md")
+        == "Dear"
+    )
     assert await load(skills, name="letters", path="forms/") == "forms/a.md\nforms/b.txt"
     assert await load(skills, name="letters", path=".") == "forms/a.md\nforms/b.txt\nlogo.md"
 
@@ -76,11 +94,16 @@ async def test_folder_with_a_description_is_on_demand(tmp_path: Path) -> None:
 @pytest.mark.accepts("S4")
 async def test_body_without_files_is_the_body_alone(tmp_path: Path) -> None:
     """To the letter."""
-    assert await load(read(written(tmp_path / "x", {"SKILL.md": ON_DEMAND})), name="letters") == "Begin with a greeting."
+    assert (
+        await load(read(written(tmp_path / "x", {"SKILL.md": ON_DEMAND})), name="letters")
+        == "Begin with a greeting."
+    )
 
 
 def test_folder_of_folders_gives_its_skills_by_name(tmp_path: Path) -> None:
-    """Folders without SKILL.md, files, hidden folders and deeper ones are skipped; a skill among values keeps its place."""
+    """Folders without SKILL.md, files, hidden folders and deeper ones are skipped; a skill among
+    values keeps its place.
+    """
     written(
         tmp_path,
         {
@@ -103,27 +126,52 @@ def test_folder_of_folders_gives_its_skills_by_name(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("---\nname: y\n---\nBody", Skill("y", "Body")),
-        ("---\r\nname: y\r\ndescription: d\r\n---\r\nOne\r\nTwo\r\n", Skill("y", "One\nTwo", "d", on_demand=True)),
+        (
+            "---\r\nname: y\r\ndescription: d\r\n---\r\nOne\r\nTwo\r\n",
+            Skill("y", "One\nTwo", "d", on_demand=True),
+        ),
         ("\ufeff---\nname: y\n---\nBody", Skill("y", "Body")),
         ("---\nname: y\n\nBody", Skill("x", "---\nname: y\n\nBody")),
         ("---", Skill("x", "---")),
         ("Text\n---\nname: y\n---\nBody", Skill("x", "Text\n---\nname: y\n---\nBody")),
         ("---\n---\nBody", Skill("x", "Body")),
         ("---\n# a comment\n---\nBody", Skill("x", "Body")),
-        ("---\nname:\ndescription: ' '\nlicense: MIT\n---\nBody\n---\nrest", Skill("x", "Body\n---\nrest")),
-        ("---\ndescription: >\n  two\n  lines\n---\nBody", Skill("x", "Body", "two lines", on_demand=True)),
+        (
+            "---\nname:\ndescription: ' '\nlicense: MIT\n---\nBody\n---\nrest",
+            Skill("x", "Body\n---\nrest"),
+        ),
+        (
+            "---\ndescription: >\n  two\n  lines\n---\nBody",
+            Skill("x", "Body", "two lines", on_demand=True),
+        ),
         ("", Skill("x", "")),
     ],
-    ids=["name", "CRLF", "byte order mark", "unclosed", "one line", "not at the start", "empty", "comment", "no values", "folded", "no text"],
+    ids=[
+        "name",
+        "CRLF",
+        "byte order mark",
+        "unclosed",
+        "one line",
+        "not at the start",
+        "empty",
+        "comment",
+        "no values",
+        "folded",
+        "no text",
+    ],
 )
 def test_frontmatter_is_read_as_people_write_it(tmp_path: Path, text: str, expected: Skill) -> None:
     """Its name wins over the folder's; what is not closed is body."""
     assert read(written(tmp_path / "x", {"SKILL.md": text})) == (expected,)
 
 
-LAUGHS = "".join(f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 10)}]\n" for level in range(1, 10))
+LAUGHS = "".join(
+    f"l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 10)}]\n" for level in range(1, 10)
+)
 ALIASES = f"---\nl0: &l0 [x]\n{LAUGHS}name: *l9\n---\nBody"
-MERGED = "".join(f"m{level}: &m{level} {{<<: [{', '.join([f'*m{level - 1}'] * 9)}]}}\n" for level in range(1, 9))
+MERGED = "".join(
+    f"m{level}: &m{level} {{<<: [{', '.join([f'*m{level - 1}'] * 9)}]}}\n" for level in range(1, 9)
+)
 MERGES = f"---\nm0: &m0 {{a: x}}\n{MERGED}---\nBody"
 
 
@@ -134,26 +182,40 @@ MERGES = f"---\nm0: &m0 {{a: x}}\n{MERGED}---\nBody"
         ("---\nname: [\n---\nBody", "the frontmatter is not valid YAML: "),
         ("---\nwhen: 2024-02-30\n---\nBody", "the frontmatter is not valid YAML: ValueError"),
         ("---\nwhen: !!timestamp x\n---\nBody", "the frontmatter is not valid YAML: "),
+        ("---\nx: " + "[" * 100 + "\n---\nBody", "line 2 has more than 20 brackets in one another"),
         (
-            "---\nx: " + "[" * 100 + "\n---\nBody",
-            "line 2 has more than 20 brackets in one another",
+            "---\nx: !!python/object/apply:os.getcwd []\n---\nBody",
+            "the frontmatter is not valid YAML: ",
         ),
-        ("---\nx: !!python/object/apply:os.getcwd []\n---\nBody", "the frontmatter is not valid YAML: "),
         ("---\njust text\n---\nBody", "the frontmatter must be fields with values"),
-        ("---\nname: 7\n---\nBody", "name in the frontmatter must be text, not int; put it into quotes"),
-        ("---\ndescription: [a]\n---\nBody", "description in the frontmatter must be text, not list"),
-        ("---\na: &a x\nb: *a\n---\nBody", "line 3 has an alias or a merge key; write the value out"),
+        (
+            "---\nname: 7\n---\nBody",
+            "name in the frontmatter must be text, not int; put it into quotes",
+        ),
+        (
+            "---\ndescription: [a]\n---\nBody",
+            "description in the frontmatter must be text, not list",
+        ),
+        (
+            "---\na: &a x\nb: *a\n---\nBody",
+            "line 3 has an alias or a merge key; write the value out",
+        ),
         ("---\n<<: {name: y}\n---\nBody", "line 2 has an alias or a merge key"),
         (ALIASES, "has an alias or a merge key"),
         (MERGES, "has an alias or a merge key"),
-        ("---\nx: " + "y" * 20_000 + "\n---\nBody", "the frontmatter has 20003 characters, more than 16000"),
+        (
+            "---\nx: " + "y" * 20_000 + "\n---\nBody",
+            "the frontmatter has 20003 characters, more than 16000",
+        ),
         ("---\nname: " + "x" * 65 + "\n---\nBody", "skill name"),
         (b"\xff\xfe", "is not text in UTF-8"),
         (b"\0", "is a binary file"),
         (b"x" * 1_000_001, "is too large"),
     ],
 )
-def test_skill_that_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, text: str | bytes, reason: str) -> None:
+def test_skill_that_cannot_be_read_is_an_error_that_names_the_file(
+    tmp_path: Path, text: str | bytes, reason: str
+) -> None:
     """The other skills of the folder do not hide it."""
     written(tmp_path, {"a/SKILL.md": "fine", "x/SKILL.md": text})
 
@@ -169,7 +231,9 @@ def test_path_that_is_no_folder_is_a_configuration_error(tmp_path: Path, name: s
     """The message has the path."""
     written(tmp_path, {"file.md": "text"})
 
-    with pytest.raises(errors.ConfigurationError, match=f"the folder of skills .*{name} cannot be read"):
+    with pytest.raises(
+        errors.ConfigurationError, match=f"the folder of skills .*{name} cannot be read"
+    ):
         read(tmp_path / name)
 
 
@@ -180,17 +244,28 @@ def test_two_folders_of_one_name_are_refused_with_both_paths(tmp_path: Path) -> 
     with pytest.raises(errors.ConfigurationError) as caught:
         read(tmp_path)
 
-    assert caught.value.message == (
-        f"agent clerk: the skill 'b' comes from {tmp_path / 'a'} and from {tmp_path / 'b'}; rename one, in a folder with name: in the frontmatter"
+    assert (
+        caught.value.message
+        == f"agent clerk: the skill 'b' comes from {tmp_path / 'a'} and from {tmp_path / 'b'};"
+        " rename one, in a folder with name: in the frontmatter"
     )
 
 
 @pytest.fixture
 def trapped(tmp_path: Path) -> Path:
-    """A skill with everything in its folder that leads out of it or is no text, and a secret next to it."""
+    """A skill with everything in its folder that leads out of it or is no text, and a secret next
+    to it.
+    """
     (tmp_path / "secret.md").write_text("the password is swordfish")
     folder = written(
-        tmp_path / "x", {"SKILL.md": ON_DEMAND, "inside.md": "inside", ".hidden": "h", "logo.png": b"\x89PNG\0", "big.md": b"x" * 1_000_001}
+        tmp_path / "x",
+        {
+            "SKILL.md": ON_DEMAND,
+            "inside.md": "inside",
+            ".hidden": "h",
+            "logo.png": b"\x89PNG\0",
+            "big.md": b"x" * 1_000_001,
+        },
     )
     (folder / "link.md").symlink_to(tmp_path / "secret.md")
     (folder / "out").symlink_to(tmp_path)
@@ -202,7 +277,9 @@ def trapped(tmp_path: Path) -> Path:
 
 
 @pytest.mark.accepts("S6")
-async def test_what_leads_out_of_the_folder_or_is_no_text_is_no_part_of_the_skill(trapped: Path) -> None:
+async def test_what_leads_out_of_the_folder_or_is_no_text_is_no_part_of_the_skill(
+    trapped: Path,
+) -> None:
     """Reading it neither follows a link nor waits for a pipe."""
     [skill] = read(trapped)
 
@@ -213,8 +290,31 @@ async def test_what_leads_out_of_the_folder_or_is_no_text_is_no_part_of_the_skil
 @pytest.mark.parametrize(
     "path",
     [
-        *["../secret.md", "inside.md/../../secret.md", "..", "/", "/etc/passwd", "link.md", "out/secret.md", "out", "null", "pipe", "socket"],
-        *[".hidden", "logo.png", "big.md", "inside.md\0", "inside.md\0.png", "~/x", "C:\\x", "%2e%2e/secret.md", "INSIDE.md", "x" * 10_000],
+        *[
+            "../secret.md",
+            "inside.md/../../secret.md",
+            "..",
+            "/",
+            "/etc/passwd",
+            "link.md",
+            "out/secret.md",
+            "out",
+            "null",
+            "pipe",
+            "socket",
+        ],
+        *[
+            ".hidden",
+            "logo.png",
+            "big.md",
+            "inside.md\0",
+            "inside.md\0.png",
+            "~/x",
+            "C:\\x",
+            "%2e%2e/secret.md",
+            "INSIDE.md",
+            "x" * 10_000,
+        ],
     ],
 )
 async def test_no_path_leads_out_of_the_skill(trapped: Path, path: str) -> None:
@@ -230,13 +330,19 @@ async def test_no_path_leads_out_of_the_skill(trapped: Path, path: str) -> None:
 @pytest.mark.parametrize("name", ["invoices", "", "../x", "inlined"])
 async def test_unknown_name_says_which_there_are(trapped: Path, name: str) -> None:
     """An inlined skill is not to be read: it stands in the prompt."""
-    with pytest.raises(ValueError, match=f"there is no skill {name!r} to be read; there is letters"):
+    with pytest.raises(
+        ValueError, match=f"there is no skill {name!r} to be read; there is letters"
+    ):
         await load((*read(trapped), Skill("inlined", "text")), name=name)
 
 
 def test_skill_file_that_is_a_link_out_or_no_file_is_refused(trapped: Path, tmp_path: Path) -> None:
     """A link that stays inside is followed."""
-    for name, target in {"out": tmp_path / "secret.md", "gone": tmp_path / "gone", "self": Path("SKILL.md")}.items():
+    for name, target in {
+        "out": tmp_path / "secret.md",
+        "gone": tmp_path / "gone",
+        "self": Path("SKILL.md"),
+    }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "SKILL.md").symlink_to(target)
         with pytest.raises(errors.ConfigurationError, match=r"SKILL\.md: "):
@@ -262,7 +368,9 @@ def test_folder_of_a_skill_may_be_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.accepts("S3", "S6", "S8")
 async def test_folder_that_kubernetes_mounts_is_read_and_read_anew(tmp_path: Path) -> None:
-    """A ConfigMap: each file is a link through `..data` to a folder with a date, which a change swaps for another one."""
+    """A ConfigMap: each file is a link through `..data` to a folder with a date, which a change
+    swaps for another one.
+    """
     (tmp_path / "secret.md").write_text("the password is swordfish")
     folder = tmp_path / "letters"
     written(folder / "..2026_01_01", {"SKILL.md": ON_DEMAND, "a.md": "Dear"})
@@ -272,7 +380,9 @@ async def test_folder_that_kubernetes_mounts_is_read_and_read_anew(tmp_path: Pat
     (folder / "out.md").symlink_to(tmp_path / "secret.md")
 
     [before] = read(folder)
-    written(folder / "..2026_02_02", {"SKILL.md": ON_DEMAND.replace("greeting", "curse"), "a.md": "Sir"})
+    written(
+        folder / "..2026_02_02", {"SKILL.md": ON_DEMAND.replace("greeting", "curse"), "a.md": "Sir"}
+    )
     (folder / "..new").symlink_to("..2026_02_02")
     (folder / "..new").rename(folder / "..data")
     [after] = read(tmp_path)
@@ -283,7 +393,9 @@ async def test_folder_that_kubernetes_mounts_is_read_and_read_anew(tmp_path: Pat
 
 def test_folder_of_folders_that_kubernetes_mounts_is_read(tmp_path: Path) -> None:
     """With paths in the ConfigMap's items each skill is a link."""
-    written(tmp_path / "..2026_01_01", {"letters/SKILL.md": ON_DEMAND, "letters/forms/a.md": "Dear"})
+    written(
+        tmp_path / "..2026_01_01", {"letters/SKILL.md": ON_DEMAND, "letters/forms/a.md": "Dear"}
+    )
     (tmp_path / "..data").symlink_to("..2026_01_01")
     (tmp_path / "letters").symlink_to("..data/letters")
 
@@ -296,7 +408,9 @@ def test_folder_of_folders_that_kubernetes_mounts_is_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("target", ["..", "../elsewhere", "..data", "../x/SKILL.md", "gone"])
 def test_mount_that_leads_out_of_its_folder_is_none(tmp_path: Path, target: str) -> None:
     """Only the folder beside it is followed; the rest is read as any folder is."""
-    written(tmp_path / "elsewhere", {"SKILL.md": "the password is swordfish", "secret.md": "swordfish"})
+    written(
+        tmp_path / "elsewhere", {"SKILL.md": "the password is swordfish", "secret.md": "swordfish"}
+    )
     folder = written(tmp_path / "x", {"SKILL.md": ON_DEMAND, "a.md": "Dear"})
     (folder / "..data").symlink_to(target)
 
@@ -305,8 +419,15 @@ def test_mount_that_leads_out_of_its_folder_is_none(tmp_path: Path, target: str)
     assert (skill.instructions, skill.files) == ("Begin with a greeting.", {"a.md": "Dear"})
 
 
-@pytest.mark.parametrize("files", [{f"{n}.md": "x" for n in range(501)}, {f"{n}.md": "x" * 999_999 for n in range(9)}], ids=["many", "large"])
+@pytest.mark.parametrize(
+    "files",
+    [{f"{n}.md": "x" for n in range(501)}, {f"{n}.md": "x" * 999_999 for n in range(9)}],
+    ids=["many", "large"],
+)
 def test_folder_with_too_much_in_it_is_refused(tmp_path: Path, files: dict[str, str]) -> None:
     """A path to the wrong folder does not fill the worker's memory."""
-    with pytest.raises(errors.ConfigurationError, match="more than 500 files beside it, or more than 8000000 characters of text"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="more than 500 files beside it, or more than 8000000 characters of text",
+    ):
         read(written(tmp_path / "x", {"SKILL.md": ON_DEMAND, **files}))

@@ -9,9 +9,9 @@ import pytest
 
 from perdure import Agent, Skill, Toolbox, errors, tool
 from perdure.activities.load_skill import PinnedSkills
-from perdure.definitions import AgentDefinition, PinnedSkill, Target, define
-from perdure.skills import LOAD_SKILL, joined
-from perdure.tools import Tool
+from perdure.agents.definitions import AgentDefinition, PinnedSkill, Target, define
+from perdure.agents.skills import LOAD_SKILL, joined
+from perdure.agents.tools import Tool
 
 
 @tool
@@ -27,11 +27,21 @@ def other_weigh(item: str) -> int:
 
 
 def agent_with(*skills: Skill | Path, **fields: Any) -> Agent:
-    return Agent(**{"name": "clerk", "model": "x:y", "instructions": "You are a clerk.", "skills": skills, **fields})
+    return Agent(
+        **{
+            "name": "clerk",
+            "model": "x:y",
+            "instructions": "You are a clerk.",
+            "skills": skills,
+            **fields,
+        }
+    )
 
 
 def defined(agent: Agent, allowed: list[str] | None = None) -> AgentDefinition:
-    return define(agent, chain=[Target(model="x:y")], activity_of=lambda item: item.name, allowed=allowed)
+    return define(
+        agent, chain=[Target(model="x:y")], activity_of=lambda item: item.name, allowed=allowed
+    )
 
 
 @pytest.mark.accepts("S1")
@@ -40,8 +50,14 @@ def test_instructions_stand_in_the_order_of_the_skills() -> None:
     a, b = Skill("a", "\nDo A.\n"), Skill("b", "Do B.")
 
     assert defined(agent_with(a, b)).instructions == "You are a clerk.\n\nDo A.\n\nDo B."
-    assert defined(agent_with(b, a, instructions="Base.\n\n")).instructions == "Base.\n\nDo B.\n\nDo A."
-    assert defined(agent_with(a, Skill("tools only", ""), b, instructions="")).instructions == "Do A.\n\nDo B."
+    assert (
+        defined(agent_with(b, a, instructions="Base.\n\n")).instructions
+        == "Base.\n\nDo B.\n\nDo A."
+    )
+    assert (
+        defined(agent_with(a, Skill("tools only", ""), b, instructions="")).instructions
+        == "Do A.\n\nDo B."
+    )
     assert defined(agent_with(instructions="Base.\n")).instructions == "Base.\n"
 
 
@@ -58,12 +74,19 @@ def test_skills_on_demand_are_named_at_their_place() -> None:
         can_load=True,
     )
 
-    assert prompt == "Base.\n\nDo A.\n\nRead a skill with load_skill before you do what it is about:\n- b: How to b\n- c\n\nDo D."
+    assert (
+        prompt
+        == "Base.\n\nDo A.\n\nRead a skill with load_skill before you do what it is about:\n- b:"
+        " How to b\n- c\n\nDo D."
+    )
 
 
 def test_skill_on_demand_that_the_turn_may_not_load_is_not_named() -> None:
     """A prompt that asks for a forbidden call would end the turn."""
-    definition = defined(agent_with(Skill("a", "Do A."), Skill("b", "B", "About b", on_demand=True), tools=[weigh]), allowed=["weigh"])
+    definition = defined(
+        agent_with(Skill("a", "Do A."), Skill("b", "B", "About b", on_demand=True), tools=[weigh]),
+        allowed=["weigh"],
+    )
 
     assert definition.instructions == "You are a clerk.\n\nDo A."
     assert [item.name for item in definition.tools] == ["weigh"]
@@ -83,7 +106,14 @@ def test_tools_of_skills_come_after_those_of_toolboxes_and_load_skill_last() -> 
         toolboxes=[Toolbox("box", [named("boxed")])],
     )
 
-    assert [item.name for item in defined(agent).tools] == ["own", "boxed", "a1", "a2", "b1", "load_skill"]
+    assert [item.name for item in defined(agent).tools] == [
+        "own",
+        "boxed",
+        "a1",
+        "a2",
+        "b1",
+        "load_skill",
+    ]
 
 
 def test_load_skill_is_read_only_and_offered_only_with_skills_on_demand(tmp_path: Path) -> None:
@@ -96,7 +126,10 @@ def test_load_skill_is_read_only_and_offered_only_with_skills_on_demand(tmp_path
 
 def test_schema_of_load_skill_does_not_depend_on_the_skills() -> None:
     """A skill added to the deployed agent takes nothing from a turn that began before."""
-    [few], [more] = (defined(agent_with(*(Skill(name, name, on_demand=True) for name in names))).tools for names in (["a"], ["a", "b"]))
+    [few], [more] = (
+        defined(agent_with(*(Skill(name, name, on_demand=True) for name in names))).tools
+        for names in (["a"], ["a", "b"])
+    )
 
     assert few == more
 
@@ -105,22 +138,48 @@ def test_schema_of_load_skill_does_not_depend_on_the_skills() -> None:
 @pytest.mark.parametrize(
     ("fields", "name", "sources"),
     [
-        ({"tools": [weigh], "skills": [Skill("a", "A", tools=[other_weigh])]}, "weigh", ["the agent's tools", "skill 'a'"]),
-        ({"toolboxes": [Toolbox("box", [weigh])], "skills": [Skill("a", "A", tools=[other_weigh])]}, "weigh", ["toolbox 'box'", "skill 'a'"]),
-        ({"skills": [Skill("a", "A", tools=[weigh]), Skill("b", "B", tools=[weigh])]}, "weigh", ["skill 'a'", "skill 'b'"]),
-        ({"tools": [weigh.renamed(LOAD_SKILL)]}, LOAD_SKILL, ["Perdure itself", "the agent's tools"]),
-        ({"skills": [Skill("a", "A", tools=[weigh.renamed(LOAD_SKILL)], on_demand=True)]}, LOAD_SKILL, ["Perdure itself", "skill 'a'"]),
+        (
+            {"tools": [weigh], "skills": [Skill("a", "A", tools=[other_weigh])]},
+            "weigh",
+            ["the agent's tools", "skill 'a'"],
+        ),
+        (
+            {
+                "toolboxes": [Toolbox("box", [weigh])],
+                "skills": [Skill("a", "A", tools=[other_weigh])],
+            },
+            "weigh",
+            ["toolbox 'box'", "skill 'a'"],
+        ),
+        (
+            {"skills": [Skill("a", "A", tools=[weigh]), Skill("b", "B", tools=[weigh])]},
+            "weigh",
+            ["skill 'a'", "skill 'b'"],
+        ),
+        (
+            {"tools": [weigh.renamed(LOAD_SKILL)]},
+            LOAD_SKILL,
+            ["Perdure itself", "the agent's tools"],
+        ),
+        (
+            {"skills": [Skill("a", "A", tools=[weigh.renamed(LOAD_SKILL)], on_demand=True)]},
+            LOAD_SKILL,
+            ["Perdure itself", "skill 'a'"],
+        ),
     ],
     ids=["agent and skill", "toolbox and skill", "two skills", "reserved", "reserved, in a skill"],
 )
-def test_duplicate_names_both_sources_and_the_fix(fields: dict[str, Any], name: str, sources: list[str]) -> None:
+def test_duplicate_names_both_sources_and_the_fix(
+    fields: dict[str, Any], name: str, sources: list[str]
+) -> None:
     """Whoever reads it can mend it."""
     with pytest.raises(errors.DuplicateToolError) as caught:
         defined(Agent(name="clerk", model="x:y", **fields))
 
     assert caught.value.context == {"agent": "clerk", "tool": name, "sources": sources}
     assert caught.value.message.startswith(
-        f"agent clerk: the tool {name!r} comes from {sources[0]} and from {sources[1]}; rename one with @tool(name=…)"
+        f"agent clerk: the tool {name!r} comes from {sources[0]} and from {sources[1]}; rename one"
+        " with @tool(name=…)"
     )
 
 
@@ -131,7 +190,10 @@ def test_resolver_is_not_asked_for_load_skill() -> None:
         def resolve(self, name: str) -> Tool | None:
             return weigh.renamed(name)
 
-    assert [item.name for item in defined(agent_with(resolver=Resolver()), allowed=[LOAD_SKILL, "lift"]).tools] == ["lift"]
+    assert [
+        item.name
+        for item in defined(agent_with(resolver=Resolver()), allowed=[LOAD_SKILL, "lift"]).tools
+    ] == ["lift"]
 
 
 def test_with_skills_makes_a_new_agent() -> None:
@@ -153,7 +215,9 @@ def test_definition_pins_each_skill_by_digest() -> None:
 
 
 def test_digest_changes_with_what_can_be_read_and_with_nothing_else() -> None:
-    """Name, instructions and files, not their order; a description is pinned with the prompt, and tools are code."""
+    """Name, instructions and files, not their order; a description is pinned with the prompt, and
+    tools are code.
+    """
     skill = Skill("a", "A", "d", on_demand=True, files={"x": "1", "y": "2"})
     same = Skill("a", "A", "other", [weigh], on_demand=True, files={"./y": "2", "x": "1"})
     others = [
@@ -183,9 +247,15 @@ def test_files_that_nobody_could_read_are_refused() -> None:
 
 def test_two_skills_of_one_name_are_refused_when_the_agent_is_built(tmp_path: Path) -> None:
     """And what is neither skill nor path, such as the name of a folder."""
-    with pytest.raises(errors.ConfigurationError, match=r"the skill 'a' comes from skills\[0\] and from skills\[2\]; rename one"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=r"the skill 'a' comes from skills\[0\] and from skills\[2\]; rename one",
+    ):
         agent_with(Skill("a", "A"), Skill("b", "B"), Skill("a", "A"))
-    with pytest.raises(errors.ConfigurationError, match=r"skills\[0\] must be a Skill, or the Path of a folder, not 'skills/a'"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=r"skills\[0\] must be a Skill, or the Path of a folder, not 'skills/a'",
+    ):
         agent_with("skills/a")  # type: ignore[arg-type]  # that is the mistake
 
 

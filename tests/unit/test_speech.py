@@ -1,4 +1,6 @@
-"""What is told of a model that speaks, by what is recorded and what is heard: in the end it is what was recorded."""
+"""What is told of a model that speaks, by what is recorded and what is heard: in the end it is what
+was recorded.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,18 @@ from hypothesis import strategies as st
 from perdure import AssistantMessage, Task, Text, errors
 from perdure.clients.ear import Heard
 from perdure.clients.speech import Said, Speech, TextBegins, TextVoid
-from perdure.facts import CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnEnded, TurnStarted
-from perdure.reports import Outcome
-from perdure.wire import ModelAnswer, TurnRequest
+from perdure.turn.facts import (
+    CallFailed,
+    Fact,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    TurnEnded,
+    TurnStarted,
+)
+from perdure.turn.wire import TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.reports import Outcome
 
 from ..clerk import in_its_own_time
 
@@ -20,7 +31,9 @@ STARTED = TurnStarted(TurnRequest(agent="a", task=Task(content="t"), live=True))
 
 
 def answered(key: Key, text: str) -> ModelAnswered:
-    return ModelAnswered(key, ModelAnswer(message=AssistantMessage(parts=(Text(text=text),) if text else ())))
+    return ModelAnswered(
+        key, ModelAnswer(message=AssistantMessage(parts=(Text(text=text),) if text else ()))
+    )
 
 
 def failed(key: Key) -> CallFailed:
@@ -30,25 +43,65 @@ def failed(key: Key) -> CallFailed:
 def told(*news: Fact | Heard) -> list[Said]:
     """What is said of all this."""
     speech = Speech()
-    return [said for one in (STARTED, *news) for said in (speech.hear(one) if isinstance(one, Heard) else speech.see(one))]
+    return [
+        said
+        for one in (STARTED, *news)
+        for said in (speech.hear(one) if isinstance(one, Heard) else speech.see(one))
+    ]
 
 
 @pytest.mark.parametrize(
     ("news", "said"),
     [
         ([Scheduled(ONE), answered(ONE, "hello")], [TextBegins(1), "hello"]),
-        ([Scheduled(ONE), answered(ONE, ""), Scheduled(TWO), answered(TWO, "hello")], [TextBegins(2), "hello"]),
-        ([Scheduled(ONE), Heard(ONE, 0, "he"), Heard(ONE, 0, "hell"), answered(ONE, "hello")], [TextBegins(1), "he", "ll", "o"]),
-        ([Scheduled(ONE), Heard(ONE, 0, "hello"), answered(ONE, "hello")], [TextBegins(1), "hello"]),
-        ([Scheduled(ONE), Heard(ONE, 0, "he"), Heard(ONE, 1, "el"), answered(ONE, "hello")], [TextBegins(1), "he", "l", "lo"]),
-        ([Scheduled(ONE), Heard(ONE, 0, "he"), Heard(ONE, 3, "l"), Heard(ONE, 4, "o"), answered(ONE, "hello")], [TextBegins(1), "he", "llo"]),
+        (
+            [Scheduled(ONE), answered(ONE, ""), Scheduled(TWO), answered(TWO, "hello")],
+            [TextBegins(2), "hello"],
+        ),
+        (
+            [Scheduled(ONE), Heard(ONE, 0, "he"), Heard(ONE, 0, "hell"), answered(ONE, "hello")],
+            [TextBegins(1), "he", "ll", "o"],
+        ),
+        (
+            [Scheduled(ONE), Heard(ONE, 0, "hello"), answered(ONE, "hello")],
+            [TextBegins(1), "hello"],
+        ),
+        (
+            [Scheduled(ONE), Heard(ONE, 0, "he"), Heard(ONE, 1, "el"), answered(ONE, "hello")],
+            [TextBegins(1), "he", "l", "lo"],
+        ),
+        (
+            [
+                Scheduled(ONE),
+                Heard(ONE, 0, "he"),
+                Heard(ONE, 3, "l"),
+                Heard(ONE, 4, "o"),
+                answered(ONE, "hello"),
+            ],
+            [TextBegins(1), "he", "llo"],
+        ),
         ([Scheduled(ONE), Heard(ONE, 2, "llo"), answered(ONE, "hello")], [TextBegins(1), "hello"]),
-        ([Scheduled(ONE), Heard(ONE, 0, "hell"), Heard(ONE, 0, "he"), answered(ONE, "hello")], [TextBegins(1), "hell", "o"]),
-        ([Heard(ONE, 0, "he"), Scheduled(ONE), answered(ONE, "hello"), Heard(ONE, 0, "hello")], [TextBegins(1), "hello"]),
+        (
+            [Scheduled(ONE), Heard(ONE, 0, "hell"), Heard(ONE, 0, "he"), answered(ONE, "hello")],
+            [TextBegins(1), "hell", "o"],
+        ),
+        (
+            [Heard(ONE, 0, "he"), Scheduled(ONE), answered(ONE, "hello"), Heard(ONE, 0, "hello")],
+            [TextBegins(1), "hello"],
+        ),
         ([Scheduled(ONE), Heard(TWO, 0, "he"), answered(ONE, "hello")], [TextBegins(1), "hello"]),
-        ([Scheduled(ONE), Heard(ONE, 0, "Ha"), answered(ONE, "hello")], [TextBegins(1), "Ha", TextVoid(1), TextBegins(1), "hello"]),
-        ([Scheduled(ONE), Heard(ONE, 0, "hello"), answered(ONE, "hell")], [TextBegins(1), "hello", TextVoid(1), TextBegins(1), "hell"]),
-        ([Scheduled(ONE), Heard(ONE, 0, "Ha"), answered(ONE, "")], [TextBegins(1), "Ha", TextVoid(1)]),
+        (
+            [Scheduled(ONE), Heard(ONE, 0, "Ha"), answered(ONE, "hello")],
+            [TextBegins(1), "Ha", TextVoid(1), TextBegins(1), "hello"],
+        ),
+        (
+            [Scheduled(ONE), Heard(ONE, 0, "hello"), answered(ONE, "hell")],
+            [TextBegins(1), "hello", TextVoid(1), TextBegins(1), "hell"],
+        ),
+        (
+            [Scheduled(ONE), Heard(ONE, 0, "Ha"), answered(ONE, "")],
+            [TextBegins(1), "Ha", TextVoid(1)],
+        ),
         ([Scheduled(ONE), failed(ONE)], []),
         (
             [
@@ -62,16 +115,32 @@ def told(*news: Fact | Heard) -> list[Said]:
             ],
             [TextBegins(1), "he", TextVoid(1), TextBegins(1, attempt=2), "hi", "!"],
         ),
-        ([Scheduled(ONE), Heard(ONE, 0, "he"), TurnEnded(Outcome.TERMINATED)], [TextBegins(1), "he", TextVoid(1)]),
         (
-            [Scheduled(ONE), Heard(ONE, 0, "he"), Scheduled(Key(1, is_last=True)), answered(ONE, "hello"), answered(Key(1, is_last=True), "so far")],
+            [Scheduled(ONE), Heard(ONE, 0, "he"), TurnEnded(Outcome.TERMINATED)],
+            [TextBegins(1), "he", TextVoid(1)],
+        ),
+        (
+            [
+                Scheduled(ONE),
+                Heard(ONE, 0, "he"),
+                Scheduled(Key(1, is_last=True)),
+                answered(ONE, "hello"),
+                answered(Key(1, is_last=True), "so far"),
+            ],
             [TextBegins(1), "he", TextVoid(1), TextBegins(1), "so far"],
         ),
-        ([Scheduled(ONE), Scheduled(Key(1, call=1)), answered(ONE, "hello")], [TextBegins(1), "hello"]),
+        (
+            [Scheduled(ONE), Scheduled(Key(1, call=1)), answered(ONE, "hello")],
+            [TextBegins(1), "hello"],
+        ),
     ],
 )
-def test_what_is_told_is_what_is_recorded_in_the_end(news: list[Fact | Heard], said: list[Said]) -> None:
-    """Word by word; with gaps, which the record fills; late, early and repeated; what failed, was given up or is another text is taken back."""
+def test_what_is_told_is_what_is_recorded_in_the_end(
+    news: list[Fact | Heard], said: list[Said]
+) -> None:
+    """Word by word; with gaps, which the record fills; late, early and repeated; what failed, was
+    given up or is another text is taken back.
+    """
     assert told(*news) == said
 
 
@@ -79,7 +148,15 @@ def test_nothing_is_listened_for_outside_of_a_model_call_or_a_live_turn() -> Non
     """Every look is a request to the server."""
     speech, silent = Speech(), Speech()
     on = [speech.is_on]
-    for fact in (STARTED, Scheduled(Key(0)), Scheduled(ONE), answered(ONE, "hi"), Scheduled(Key(1, call=1)), Scheduled(TWO), failed(TWO)):
+    for fact in (
+        STARTED,
+        Scheduled(Key(0)),
+        Scheduled(ONE),
+        answered(ONE, "hi"),
+        Scheduled(Key(1, call=1)),
+        Scheduled(TWO),
+        failed(TWO),
+    ):
         list(speech.see(fact))
         on.append(speech.is_on)
     for fact in (TurnStarted(TurnRequest(agent="a", task=Task(content="t"))), Scheduled(ONE)):
@@ -90,11 +167,20 @@ def test_nothing_is_listened_for_outside_of_a_model_call_or_a_live_turn() -> Non
 
 
 @in_its_own_time
-@given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8), st.booleans())
-def test_whatever_was_heard_the_text_is_told_once(text: str, ears: list[tuple[int, int]], is_same: bool) -> None:
+@given(
+    st.text(max_size=30),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8),
+    st.booleans(),
+)
+def test_whatever_was_heard_the_text_is_told_once(
+    text: str, ears: list[tuple[int, int]], is_same: bool
+) -> None:
     """Any parts of it in any order, or of another text."""
     source = text if is_same else text[::-1] + "x"
-    heard = [Heard(ONE, min(begin, len(source)), source[begin : begin + length]) for begin, length in ears]
+    heard = [
+        Heard(ONE, min(begin, len(source)), source[begin : begin + length])
+        for begin, length in ears
+    ]
 
     said = told(Scheduled(ONE), *heard, answered(ONE, text))
 

@@ -1,4 +1,6 @@
-"""Events of a stream, by the rules of the WHATWG: lines, fields, and pieces of bytes that end anywhere."""
+"""Events of a stream, by the rules of the WHATWG: lines, fields, and pieces of bytes that end
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def read(*pieces: bytes) -> list[Event]:
         (b"\xef\xbb\xbfdata: 1\n\n", [Event("message", "1")]),
         (b"\xef\xbb\xbf\ndata: 1\n\n", [Event("message", "1")]),
         (b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n", [Event("message", "1")]),
-        ("data: gr\u00fc\u00df dich \U0001f30d\u2028\n\n".encode(), [Event("message", "gr\u00fc\u00df dich \U0001f30d\u2028")]),
+        (
+            "data: gr\u00fc\u00df dich \U0001f30d\u2028\n\n".encode(),
+            [Event("message", "gr\u00fc\u00df dich \U0001f30d\u2028")],
+        ),
         (b"\n\n\r\n\r\rdata: 1\r\r", [Event("message", "1")]),
     ],
 )
@@ -50,7 +55,9 @@ def test_stream_is_read_by_the_rules(stream: bytes, events: list[Event]) -> None
 
 
 @pytest.mark.accepts("M8")
-@pytest.mark.parametrize("stream", [b"", b"data: 1", b"data: 1\n", b"data: 1\r\n", b"event: end\ndata: 1\n"])
+@pytest.mark.parametrize(
+    "stream", [b"", b"data: 1", b"data: 1\n", b"data: 1\r\n", b"event: end\ndata: 1\n"]
+)
 def test_event_that_is_not_ended_is_none(stream: bytes) -> None:
     """A stream that is cut gives no half events."""
     assert read(stream) == []
@@ -62,7 +69,9 @@ LINES = st.lists(st.text("abc: \u00fc\U0001f30d", max_size=8), max_size=8)
 @in_its_own_time
 @given(LINES, st.sampled_from([b"\n", b"\r", b"\r\n"]), st.lists(st.integers(1, 5), min_size=1))
 def test_pieces_and_line_ends_do_not_matter(lines: list[str], end: bytes, sizes: list[int]) -> None:
-    """However the bytes are cut, and however lines end, the events are the same as of the whole with line feeds."""
+    """However the bytes are cut, and however lines end, the events are the same as of the whole
+    with line feeds.
+    """
     text = [f"data: {line}" if index % 3 else line for index, line in enumerate(lines)]
     whole = b"".join(line.encode() + b"\n" for line in text)
     other = b"".join(line.encode() + end for line in text)
@@ -79,7 +88,14 @@ def cut(stream: bytes, sizes: list[int]) -> Iterable[bytes]:
 
 
 @pytest.mark.accepts("M9")
-@pytest.mark.parametrize("pieces", [[b"data: ", b"x" * limits.STREAM_LINE_BYTES], [b"x" * 1_000_000] * 6, [b"x" * 6_000_000 + b"\n"]])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"data: ", b"x" * limits.STREAM_LINE_BYTES],
+        [b"x" * 1_000_000] * 6,
+        [b"x" * 6_000_000 + b"\n"],
+    ],
+)
 def test_line_without_an_end_is_bounded(pieces: list[bytes]) -> None:
     """Also where its end comes after all."""
     with pytest.raises(errors.LLMUnavailableError, match="a line of more than 5000000 bytes"):
@@ -87,7 +103,9 @@ def test_line_without_an_end_is_bounded(pieces: list[bytes]) -> None:
 
 
 @pytest.mark.accepts("M9")
-@pytest.mark.parametrize("stream", [b"data: \xff\n\n", b"data: \xf0\x9f\x8c\n\n", b"\xc3\ndata: 1\n\n"])
+@pytest.mark.parametrize(
+    "stream", [b"data: \xff\n\n", b"data: \xf0\x9f\x8c\n\n", b"\xc3\ndata: 1\n\n"]
+)
 def test_bytes_that_are_no_text_are_an_error(stream: bytes) -> None:
     """As in the body of a whole reply; half a character is none."""
     with pytest.raises(errors.LLMUnavailableError, match="not UTF-8"):

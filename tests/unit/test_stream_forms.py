@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import Text, Thinking, ToolCall, Usage, errors
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers import OpenAIChat, anthropic, openai_chat, openai_responses
 from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import Parts
 from perdure.activities.providers.message_stream import MessageStream
 from perdure.activities.providers.response_stream import ResponseStream
 from perdure.activities.providers.sse import Reader
-from perdure.reports import StopReason
 from perdure.testing import stub_streams
 from perdure.testing.stub_provider import StubProvider
-from perdure.wire import ModelAnswer
+from perdure.values.answers import ModelAnswer
+from perdure.values.reports import StopReason
 
 from ..clerk import in_its_own_time
 from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES
@@ -32,7 +32,9 @@ Event = dict[str, Any]
 
 APIS = [("chat", "/chat/completions"), ("messages", "/v1/messages"), ("responses", "/responses")]
 VENDOR = {"chat": OPENAI, "messages": ANTHROPIC, "responses": RESPONSES}
-SKIP = pytest.mark.skip(reason="PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings")
+SKIP = pytest.mark.skip(
+    reason="PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings"
+)
 ANSWER: dict[str, Callable[[Any, str], ModelAnswer]] = {
     "chat": openai_chat.answer_of,
     "messages": anthropic.answer_of,
@@ -46,12 +48,21 @@ def unheard(_: str) -> None:
 
 def params(found: Iterable[tuple[str, str, Exchange]]) -> list[Any]:
     """Each exchange with its API, by its name."""
-    return [pytest.param(api, exchange, id=name) for api, name, exchange in found] or [pytest.param("", None, marks=SKIP, id="none")]
+    return [pytest.param(api, exchange, id=name) for api, name, exchange in found] or [
+        pytest.param("", None, marks=SKIP, id="none")
+    ]
 
 
 def sent(*data: Event | None) -> bytes:
     """Events with these data; None for `[DONE]`."""
-    return b"".join(f"event: {one.get('type', '')}\ndata: {json.dumps(one)}\n\n".encode() if one is not None else b"data: [DONE]\n\n" for one in data)
+    return b"".join(
+        (
+            f"event: {one.get('type', '')}\ndata: {json.dumps(one)}\n\n".encode()
+            if one is not None
+            else b"data: [DONE]\n\n"
+        )
+        for one in data
+    )
 
 
 def body_of(parts: Parts, pieces: Iterable[bytes]) -> Event | None:
@@ -65,7 +76,11 @@ def body_of(parts: Parts, pieces: Iterable[bytes]) -> Event | None:
 
 
 def parts_of(api: str, heard: Callable[[str], None] = unheard) -> Parts:
-    made: dict[str, Parts] = {"chat": ChatStream(heard), "messages": MessageStream("stub", heard), "responses": ResponseStream(heard)}
+    made: dict[str, Parts] = {
+        "chat": ChatStream(heard),
+        "messages": MessageStream("stub", heard),
+        "responses": ResponseStream(heard),
+    }
     return made[api]
 
 
@@ -74,7 +89,11 @@ def parts_of(api: str, heard: Callable[[str], None] = unheard) -> Parts:
 
 def is_answered(response: dict[str, Any]) -> bool:
     """Whether it is an answer, and no promise of one."""
-    return response["status"] == 200 and not response["body"].get("error") and response["body"].get("status") != "queued"
+    return (
+        response["status"] == 200
+        and not response["body"].get("error")
+        and response["body"].get("status") != "queued"
+    )
 
 
 STREAMS = [(api, name, exchange) for api, path in APIS for name, exchange in streams(api, path)]
@@ -95,17 +114,30 @@ def words_in(api: str, stream: str) -> str:
         deltas = [choice["delta"] for event in events for choice in event["choices"]]
         return "".join(delta.get("content") or "" for delta in deltas)
     if api == "messages":
-        return "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta")
-    return "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+        return "".join(
+            event["delta"].get("text", "")
+            for event in events
+            if event["type"] == "content_block_delta"
+        )
+    return "".join(
+        event["delta"] for event in events if event["type"] == "response.output_text.delta"
+    )
 
 
 def usage_in(api: str, stream: str) -> tuple[int, int]:
     """The last that it tells of its tokens."""
-    names = ("prompt_tokens", "completion_tokens") if api == "chat" else ("input_tokens", "output_tokens")
+    names = (
+        ("prompt_tokens", "completion_tokens")
+        if api == "chat"
+        else ("input_tokens", "output_tokens")
+    )
     counts = [0, 0]
     for line in stream.splitlines():
         event = json.loads(line[6:]) if line.startswith("data: {") else {}
-        told = [event.get("usage"), *((event.get(name) or {}).get("usage") for name in ("message", "response", "x_groq"))]
+        told = [
+            event.get("usage"),
+            *((event.get(name) or {}).get("usage") for name in ("message", "response", "x_groq")),
+        ]
         for usage in filter(None, told):
             counts = [usage.get(name) or count for name, count in zip(names, counts, strict=True)]
     return counts[0], counts[1]
@@ -133,15 +165,25 @@ async def test_recorded_answer_is_the_same_as_a_stream(api: str, exchange: Excha
     body = exchange["response"]["body"]
     stream = b"".join(stub_streams.served({}, body))
 
-    answer, _ = await VENDOR[api].hear_served({"raw": stream, "headers": {"content-type": "text/event-stream"}})
+    answer, _ = await VENDOR[api].hear_served(
+        {"raw": stream, "headers": {"content-type": "text/event-stream"}}
+    )
 
     assert answer == await VENDOR[api].ask_served(as_reply(exchange["response"]))
 
 
-@pytest.mark.skipif(not STREAMS, reason="PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings")
-def test_recordings_hold_streams_of_every_api(record_property: Callable[[str, object], None]) -> None:
+@pytest.mark.skipif(
+    not STREAMS,
+    reason="PERDURE_RECORDINGS is not set to the absolute path of a folder with recordings",
+)
+def test_recordings_hold_streams_of_every_api(
+    record_property: Callable[[str, object], None],
+) -> None:
     """So that the tests above show something."""
-    counts = {api: (sum(one[0] == api for one in STREAMS), sum(one[0] == api for one in WHOLE)) for api, _ in APIS}
+    counts = {
+        api: (sum(one[0] == api for one in STREAMS), sum(one[0] == api for one in WHOLE))
+        for api, _ in APIS
+    }
     record_property("streams", counts)
     print(f"recorded streams, and whole answers sent as streams: {counts}")
 
@@ -151,28 +193,74 @@ def test_recordings_hold_streams_of_every_api(record_property: Callable[[str, ob
 # Any answer, cut anywhere
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=40)
-CALLS = st.lists(st.tuples(st.sampled_from(["add", "look"]), st.dictionaries(WORDS, WORDS | st.integers() | st.lists(WORDS), max_size=3)), max_size=3)
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "look"]),
+        st.dictionaries(WORDS, WORDS | st.integers() | st.lists(WORDS), max_size=3),
+    ),
+    max_size=3,
+)
 SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=5)
 
 
 def chat_body(words: str, thought: str, calls: list[tuple[str, Any]]) -> Event:
-    functions = [{"id": f"c{n}", "function": {"name": name, "arguments": json.dumps(given)}} for n, (name, given) in enumerate(calls)]
-    message = {"role": "assistant", "content": words or None, "reasoning_content": thought, **({"tool_calls": functions} if functions else {})}
-    return {"model": "m1", "choices": [{"message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}
+    functions = [
+        {"id": f"c{n}", "function": {"name": name, "arguments": json.dumps(given)}}
+        for n, (name, given) in enumerate(calls)
+    ]
+    message = {
+        "role": "assistant",
+        "content": words or None,
+        "reasoning_content": thought,
+        **({"tool_calls": functions} if functions else {}),
+    }
+    return {
+        "model": "m1",
+        "choices": [{"message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+    }
 
 
 def messages_body(words: str, thought: str, calls: list[tuple[str, Any]]) -> Event:
-    tools = [{"type": "tool_use", "id": f"c{n}", "name": name, "input": given} for n, (name, given) in enumerate(calls)]
-    thinking = [{"type": "thinking", "thinking": thought, "signature": "c2ln"}, {"type": "redacted_thinking", "data": "eA=="}]
+    tools = [
+        {"type": "tool_use", "id": f"c{n}", "name": name, "input": given}
+        for n, (name, given) in enumerate(calls)
+    ]
+    thinking = [
+        {"type": "thinking", "thinking": thought, "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "eA=="},
+    ]
     content = [*thinking, {"type": "text", "text": words}, *tools]
-    return {"model": "m1", "content": content, "stop_reason": "end_turn", "usage": {"input_tokens": 7, "output_tokens": 3}}
+    return {
+        "model": "m1",
+        "content": content,
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 7, "output_tokens": 3},
+    }
 
 
 def responses_body(words: str, thought: str, calls: list[tuple[str, Any]]) -> Event:
-    items = [{"type": "function_call", "call_id": f"c{n}", "name": name, "arguments": json.dumps(given)} for n, (name, given) in enumerate(calls)]
-    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": words}]}
-    reasoning = {"type": "reasoning", "id": "rs1", "summary": [{"type": "summary_text", "text": thought}], "encrypted_content": "eA=="}
-    return {"model": "m1", "status": "completed", "output": [reasoning, said, *items], "usage": {"input_tokens": 7, "output_tokens": 3}}
+    items = [
+        {"type": "function_call", "call_id": f"c{n}", "name": name, "arguments": json.dumps(given)}
+        for n, (name, given) in enumerate(calls)
+    ]
+    said = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": words}],
+    }
+    reasoning = {
+        "type": "reasoning",
+        "id": "rs1",
+        "summary": [{"type": "summary_text", "text": thought}],
+        "encrypted_content": "eA==",
+    }
+    return {
+        "model": "m1",
+        "status": "completed",
+        "output": [reasoning, said, *items],
+        "usage": {"input_tokens": 7, "output_tokens": 3},
+    }
 
 
 BODIES = {"chat": chat_body, "messages": messages_body, "responses": responses_body}
@@ -181,7 +269,9 @@ BODIES = {"chat": chat_body, "messages": messages_body, "responses": responses_b
 @pytest.mark.parametrize("api", list(BODIES))
 @in_its_own_time
 @given(words=WORDS, thought=WORDS, calls=CALLS, sizes=SIZES)
-def test_any_answer_cut_into_any_pieces_is_the_whole_one(api: str, words: str, thought: str, calls: list[tuple[str, Any]], sizes: list[int]) -> None:
+def test_any_answer_cut_into_any_pieces_is_the_whole_one(
+    api: str, words: str, thought: str, calls: list[tuple[str, Any]], sizes: list[int]
+) -> None:
     """Words, thinking and calls; the pieces end inside characters and between fields."""
     body = BODIES[api](words, thought, calls)
     stream, heard = b"".join(stub_streams.served({}, body)), list[str]()
@@ -189,7 +279,9 @@ def test_any_answer_cut_into_any_pieces_is_the_whole_one(api: str, words: str, t
     while ends[-1] < len(stream):
         ends.append(ends[-1] + sizes[len(ends) % len(sizes)])
 
-    made = body_of(parts_of(api, heard.append), (stream[begin:end] for begin, end in pairwise(ends)))
+    made = body_of(
+        parts_of(api, heard.append), (stream[begin:end] for begin, end in pairwise(ends))
+    )
 
     assert made is not None
     assert ANSWER[api](made, "m") == ANSWER[api](body, "m")
@@ -207,7 +299,11 @@ def chunk(finish: str | None = None, **delta: Any) -> Event:
 def piece(**fields: Any) -> Event:
     """A chunk with a piece of a call."""
     name, arguments = fields.pop("name", None), fields.pop("arguments", None)
-    function = {name: value for name, value in {"name": name, "arguments": arguments}.items() if value is not None}
+    function = {
+        name: value
+        for name, value in {"name": name, "arguments": arguments}.items()
+        if value is not None
+    }
     return chunk(tool_calls=[{**fields, "function": function}])
 
 
@@ -229,22 +325,63 @@ INTERLEAVED = [
 @pytest.mark.parametrize(
     ("pieces", "calls"),
     [
-        ([piece(index=0, id="a", name="add", arguments="{}"), piece(index=1, id="b", name="look", arguments="[1]")], TWO),
-        ([piece(index=0, id="a", name="add", arguments="{}"), piece(index=0, id="b", name="look", arguments="[1]")], TWO),
-        ([piece(id="a", name="add", arguments="{}"), piece(id="b", name="look"), piece(arguments="[1]")], TWO),
+        (
+            [
+                piece(index=0, id="a", name="add", arguments="{}"),
+                piece(index=1, id="b", name="look", arguments="[1]"),
+            ],
+            TWO,
+        ),
+        (
+            [
+                piece(index=0, id="a", name="add", arguments="{}"),
+                piece(index=0, id="b", name="look", arguments="[1]"),
+            ],
+            TWO,
+        ),
+        (
+            [
+                piece(id="a", name="add", arguments="{}"),
+                piece(id="b", name="look"),
+                piece(arguments="[1]"),
+            ],
+            TWO,
+        ),
         (INTERLEAVED, TWO),
-        ([piece(index=0, id="a", name="add", arguments="{"), piece(index=0, id="a", name="add", arguments="}")], TWO[:1]),
+        (
+            [
+                piece(index=0, id="a", name="add", arguments="{"),
+                piece(index=0, id="a", name="add", arguments="}"),
+            ],
+            TWO[:1],
+        ),
         ([piece(index=0, id="a", name="ad"), piece(index=0, name="d", arguments="{}")], TWO[:1]),
-        ([piece(index=0, id="a", arguments="{"), piece(index=0, name="add", arguments="}")], TWO[:1]),
+        (
+            [piece(index=0, id="a", arguments="{"), piece(index=0, name="add", arguments="}")],
+            TWO[:1],
+        ),
         ([piece(index=0, name="add", arguments="{}"), piece(index=0, id="a")], TWO[:1]),
         ([piece(index=0, id="a", name="add", arguments={"x": 1})], [("a", "add", '{"x": 1}')]),
         ([piece(index=0, id="a", name="add")], [("a", "add", "{}")]),
-        ([piece(name="add", arguments="{}"), piece(name="add", arguments="[1]")], [("", "add", "{}"), ("", "add", "[1]")]),
-        ([piece(index=0, id="a", name="add", arguments=""), piece(index=0, id="", name="", arguments="{}")], TWO[:1]),
+        (
+            [piece(name="add", arguments="{}"), piece(name="add", arguments="[1]")],
+            [("", "add", "{}"), ("", "add", "[1]")],
+        ),
+        (
+            [
+                piece(index=0, id="a", name="add", arguments=""),
+                piece(index=0, id="", name="", arguments="{}"),
+            ],
+            TWO[:1],
+        ),
     ],
 )
-def test_calls_of_servers_with_ways_of_their_own(pieces: list[Event], calls: list[tuple[str, str, str]]) -> None:
-    """With one index for all, with none, with names and ids again in each piece, in pieces or late, with arguments as an object."""
+def test_calls_of_servers_with_ways_of_their_own(
+    pieces: list[Event], calls: list[tuple[str, str, str]]
+) -> None:
+    """With one index for all, with none, with names and ids again in each piece, in pieces or late,
+    with arguments as an object.
+    """
     answer = chat(*pieces, chunk("tool_calls"), None)
 
     assert [(call.id, call.name, call.arguments) for call in answer.message.calls] == calls
@@ -253,19 +390,39 @@ def test_calls_of_servers_with_ways_of_their_own(pieces: list[Event], calls: lis
 @pytest.mark.parametrize(
     ("chunks", "parts"),
     [
-        ([chunk(reasoning_content="hm"), chunk(reasoning_content=" so"), chunk(content="yes")], [Thinking(text="hm so"), Text(text="yes")]),
+        (
+            [chunk(reasoning_content="hm"), chunk(reasoning_content=" so"), chunk(content="yes")],
+            [Thinking(text="hm so"), Text(text="yes")],
+        ),
         ([chunk(reasoning="hm"), chunk(content="yes")], [Thinking(text="hm"), Text(text="yes")]),
         (
-            [chunk(content=[{"type": "thinking", "thinking": [{"type": "text", "text": word}]}]) for word in ("h", "m")] + [chunk(content="yes")],
+            [
+                chunk(content=[{"type": "thinking", "thinking": [{"type": "text", "text": word}]}])
+                for word in ("h", "m")
+            ]
+            + [chunk(content="yes")],
             [Thinking(text="hm"), Text(text="yes")],
         ),
         ([chunk(content=[{"type": "text", "text": "ye"}]), chunk(content="s")], [Text(text="yes")]),
         ([chunk(content=None), chunk(content=7), chunk(content="yes")], [Text(text="yes")]),
-        ([chunk(content="ye"), {"choices": [{"index": 1, "delta": {"content": "no"}}]}, {"choices": []}, {}, chunk(content="s")], [Text(text="yes")]),
+        (
+            [
+                chunk(content="ye"),
+                {"choices": [{"index": 1, "delta": {"content": "no"}}]},
+                {"choices": []},
+                {},
+                chunk(content="s"),
+            ],
+            [Text(text="yes")],
+        ),
     ],
 )
-def test_words_and_thinking_of_a_stream_are_told_apart(chunks: list[Event], parts: list[Any]) -> None:
-    """In every form that servers have for it; another choice and chunks of a kind that is not known are left out."""
+def test_words_and_thinking_of_a_stream_are_told_apart(
+    chunks: list[Event], parts: list[Any]
+) -> None:
+    """In every form that servers have for it; another choice and chunks of a kind that is not known
+    are left out.
+    """
     assert list(chat(*chunks, chunk("stop"), None).message.parts) == parts
 
 
@@ -274,28 +431,53 @@ def test_words_and_thinking_of_a_stream_are_told_apart(chunks: list[Event], part
     [
         ([{"choices": [], "usage": USAGE}], Usage(input_tokens=7, output_tokens=3)),
         ([{"choices": [], "x_groq": {"usage": USAGE}}], Usage(input_tokens=7, output_tokens=3)),
-        ([{"choices": [], "usage": USAGE}, {"choices": [], "usage": None}], Usage(input_tokens=7, output_tokens=3)),
+        (
+            [{"choices": [], "usage": USAGE}, {"choices": [], "usage": None}],
+            Usage(input_tokens=7, output_tokens=3),
+        ),
         ([], Usage()),
     ],
 )
 def test_usage_of_a_stream_is_what_is_told_at_its_end(last: list[Event], usage: Usage) -> None:
     """At the end, at Groq in a field of its own; what is told on the way, or nothing, is not known."""
-    assert chat({**chunk(content="yes"), "usage": {**USAGE, "completion_tokens": 1}}, chunk("stop"), *last, None).usage == usage
+    assert (
+        chat(
+            {**chunk(content="yes"), "usage": {**USAGE, "completion_tokens": 1}},
+            chunk("stop"),
+            *last,
+            None,
+        ).usage
+        == usage
+    )
 
 
 def test_refusal_of_a_stream_is_one() -> None:
     """The words of the refusal are heard, too."""
     heard = list[str]()
 
-    body = body_of(ChatStream(heard.append), [sent(chunk(refusal="I "), chunk(refusal="will not"), chunk("stop"), None)])
+    body = body_of(
+        ChatStream(heard.append),
+        [sent(chunk(refusal="I "), chunk(refusal="will not"), chunk("stop"), None)],
+    )
 
     assert body is not None
     answer = openai_chat.answer_of(body, "m")
-    assert (answer.stop, answer.message.text, heard) == (StopReason.REFUSED, "I will not", ["I ", "will not"])
+    assert (answer.stop, answer.message.text, heard) == (
+        StopReason.REFUSED,
+        "I will not",
+        ["I ", "will not"],
+    )
 
 
 @pytest.mark.accepts("M8")
-@pytest.mark.parametrize("chunks", [[None], [chunk(content="The answer is"), None], [piece(index=0, id="a", name="add", arguments='{"a": 1'), None]])
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [None],
+        [chunk(content="The answer is"), None],
+        [piece(index=0, id="a", name="add", arguments='{"a": 1'), None],
+    ],
+)
 def test_end_of_a_stream_without_a_reason_is_a_cut(chunks: list[Event | None]) -> None:
     """Some gateways write `[DONE]` whatever happened behind them."""
     assert body_of(ChatStream(unheard), [sent(*chunks)]) is None
@@ -311,20 +493,50 @@ def test_end_of_a_stream_with_a_reason_needs_no_more() -> None:
     ("fault", "cls", "words"),
     [
         ({"error": {"message": "too busy", "code": 503}}, errors.LLMUnavailableError, "too busy"),
-        ({"error": {"message": "slow down", "code": "rate_limit_exceeded"}}, errors.LLMRateLimitError, "slow down"),
+        (
+            {"error": {"message": "slow down", "code": "rate_limit_exceeded"}},
+            errors.LLMRateLimitError,
+            "slow down",
+        ),
         ({"error": "gone"}, errors.LLMUnavailableError, "gone"),
-        ({"object": "error", "message": "out of memory", "code": 500}, errors.LLMUnavailableError, "out of memory"),
-        ({"type": "error", "message": "out of memory"}, errors.LLMUnavailableError, "out of memory"),
-        ({"error": {"message": "lost"}, "choices": [{"delta": {}, "finish_reason": "error"}]}, errors.LLMUnavailableError, "lost"),
-        ({"choices": [{"delta": {}, "error": {"message": "lost", "code": 429}}]}, errors.LLMRateLimitError, "lost"),
-        ({"choices": [{"delta": {}, "finish_reason": "error"}]}, errors.LLMUnavailableError, "broken off"),
+        (
+            {"object": "error", "message": "out of memory", "code": 500},
+            errors.LLMUnavailableError,
+            "out of memory",
+        ),
+        (
+            {"type": "error", "message": "out of memory"},
+            errors.LLMUnavailableError,
+            "out of memory",
+        ),
+        (
+            {"error": {"message": "lost"}, "choices": [{"delta": {}, "finish_reason": "error"}]},
+            errors.LLMUnavailableError,
+            "lost",
+        ),
+        (
+            {"choices": [{"delta": {}, "error": {"message": "lost", "code": 429}}]},
+            errors.LLMRateLimitError,
+            "lost",
+        ),
+        (
+            {"choices": [{"delta": {}, "finish_reason": "error"}]},
+            errors.LLMUnavailableError,
+            "broken off",
+        ),
     ],
 )
-async def test_error_in_a_stream_of_chunks_is_typed(fault: Event, cls: type[errors.LLMError], words: str) -> None:
-    """In every form that servers have for it; after output it may be billed, and what was told of the usage on the way does not count."""
+async def test_error_in_a_stream_of_chunks_is_typed(
+    fault: Event, cls: type[errors.LLMError], words: str
+) -> None:
+    """In every form that servers have for it; after output it may be billed, and what was told of
+    the usage on the way does not count.
+    """
     begun = {**chunk(content="The answer"), "usage": {"prompt_tokens": 7, "completion_tokens": 1}}
 
-    error = await OPENAI.failing_stream({"raw": sent(begun, fault, None), "headers": {"content-type": "text/event-stream"}})
+    error = await OPENAI.failing_stream(
+        {"raw": sent(begun, fault, None), "headers": {"content-type": "text/event-stream"}}
+    )
 
     assert type(error) is cls
     assert words in error.message
@@ -343,7 +555,9 @@ async def test_error_in_a_stream_of_chunks_is_typed(fault: Event, cls: type[erro
         ("https://api.openai.com/v1", False, False),
     ],
 )
-def test_usage_is_asked_for_where_the_server_takes_it(base_url: str, given: bool | None, asks: bool) -> None:
+def test_usage_is_asked_for_where_the_server_takes_it(
+    base_url: str, given: bool | None, asks: bool
+) -> None:
     """Mistral refuses the field and tells the usage anyway."""
     assert bool(OpenAIChat(base_url=base_url, stream_usage=given)._streaming) is asks
 
@@ -351,7 +565,11 @@ def test_usage_is_asked_for_where_the_server_takes_it(base_url: str, given: bool
 async def test_request_for_a_stream_differs_in_two_fields() -> None:
     """Options of one's own stand in it as ever, and cannot turn it off."""
     extra = {"seed": 1, "stream": False}
-    request = ModelRequest(model="m", messages=HELLO.messages, options=HELLO.options.model_copy(update={"extra": extra}))
+    request = ModelRequest(
+        model="m",
+        messages=HELLO.messages,
+        options=HELLO.options.model_copy(update={"extra": extra}),
+    )
     with StubProvider([{"text": "hi"}]) as stub:
         await OPENAI.ask(stub.anthropic_url, request)
         await OPENAI.hear(stub.anthropic_url, request)
@@ -367,14 +585,26 @@ def block(index: int, start: Event, *deltas: Event, ends: bool = True) -> list[E
     """The events of a block."""
     begun = {"type": "content_block_start", "index": index, "content_block": start}
     ended = [{"type": "content_block_stop", "index": index}] if ends else []
-    return [begun, *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas), *ended]
+    return [
+        begun,
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        *ended,
+    ]
 
 
 def messages(*events: Event, stop: str = "end_turn") -> Event | None:
     """The body that these events come to, between the first and the last."""
-    start = {"type": "message_start", "message": {"model": "m1", "usage": {"input_tokens": 7, "cache_read_input_tokens": 2, "output_tokens": 1}}}
+    start = {
+        "type": "message_start",
+        "message": {
+            "model": "m1",
+            "usage": {"input_tokens": 7, "cache_read_input_tokens": 2, "output_tokens": 1},
+        },
+    }
     end = {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 5}}
-    return body_of(MessageStream("stub", unheard), [sent(start, *events, end, {"type": "message_stop"})])
+    return body_of(
+        MessageStream("stub", unheard), [sent(start, *events, end, {"type": "message_stop"})]
+    )
 
 
 def test_thinking_keeps_its_signature_through_a_stream() -> None:
@@ -388,13 +618,22 @@ def test_thinking_keeps_its_signature_through_a_stream() -> None:
         {"type": "new_delta", "new": 1},
     )
     redacted = block(1, {"type": "redacted_thinking", "data": "eA=="})
-    words = block(2, {"type": "text", "text": ""}, {"type": "text_delta", "text": "yes"}, {"type": "citations_delta", "citation": {}})
+    words = block(
+        2,
+        {"type": "text", "text": ""},
+        {"type": "text_delta", "text": "yes"},
+        {"type": "citations_delta", "citation": {}},
+    )
 
     body = messages(*thinking, {"type": "ping"}, *redacted, {"type": "new_event"}, *words)
 
     assert body is not None
     answer = anthropic.answer_of(body, "m")
-    assert answer.message.parts == (Thinking(text="hm", signature="c2ln"), Thinking(text="", redacted="eA=="), Text(text="yes"))
+    assert answer.message.parts == (
+        Thinking(text="hm", signature="c2ln"),
+        Thinking(text="", redacted="eA=="),
+        Text(text="yes"),
+    )
     assert answer.usage == Usage(input_tokens=9, output_tokens=5, cache_read_tokens=2)
 
 
@@ -410,18 +649,26 @@ def test_thinking_keeps_its_signature_through_a_stream() -> None:
 def test_input_of_a_call_is_put_together(deltas: list[str], arguments: str) -> None:
     """A call without arguments has no input to put together."""
     call = block(
-        0, {"type": "tool_use", "id": "a", "name": "add", "input": {}}, *({"type": "input_json_delta", "partial_json": one} for one in deltas)
+        0,
+        {"type": "tool_use", "id": "a", "name": "add", "input": {}},
+        *({"type": "input_json_delta", "partial_json": one} for one in deltas),
     )
 
     body = messages(*call, stop="tool_use")
 
     assert body is not None
-    assert anthropic.answer_of(body, "m").message.calls == (ToolCall(id="a", name="add", arguments=arguments),)
+    assert anthropic.answer_of(body, "m").message.calls == (
+        ToolCall(id="a", name="add", arguments=arguments),
+    )
 
 
 def test_call_that_was_cut_off_at_the_limit_is_told_as_such() -> None:
     """Its input is no JSON; the turn does not run what was cut off."""
-    call = block(0, {"type": "tool_use", "id": "a", "name": "add", "input": {}}, {"type": "input_json_delta", "partial_json": '{"a": 1'})
+    call = block(
+        0,
+        {"type": "tool_use", "id": "a", "name": "add", "input": {}},
+        {"type": "input_json_delta", "partial_json": '{"a": 1'},
+    )
 
     body = messages(*call, stop="max_tokens")
 
@@ -433,7 +680,12 @@ def test_call_that_was_cut_off_at_the_limit_is_told_as_such() -> None:
 @pytest.mark.accepts("M8")
 def test_call_without_an_end_is_a_cut() -> None:
     """Though the answer says that it has ended."""
-    call = block(0, {"type": "tool_use", "id": "a", "name": "add", "input": {}}, {"type": "input_json_delta", "partial_json": '{"a": 1}'}, ends=False)
+    call = block(
+        0,
+        {"type": "tool_use", "id": "a", "name": "add", "input": {}},
+        {"type": "input_json_delta", "partial_json": '{"a": 1}'},
+        ends=False,
+    )
 
     assert messages(*call, stop="tool_use") is None
 
@@ -441,7 +693,13 @@ def test_call_without_an_end_is_a_cut() -> None:
 def test_piece_of_a_block_that_never_began_is_an_error() -> None:
     """Something was lost on the way."""
     with pytest.raises(errors.LLMUnavailableError, match="a block that never began"):
-        messages({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "yes"}})
+        messages(
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": "yes"},
+            }
+        )
 
 
 async def test_first_count_of_the_output_is_not_taken_for_all_of_it() -> None:
@@ -449,15 +707,23 @@ async def test_first_count_of_the_output_is_not_taken_for_all_of_it() -> None:
     start = {"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}}
     fault = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
-    error = await ANTHROPIC.failing_stream({"raw": sent(start, fault), "headers": {"content-type": "text/event-stream"}})
+    error = await ANTHROPIC.failing_stream(
+        {"raw": sent(start, fault), "headers": {"content-type": "text/event-stream"}}
+    )
 
     assert error.context == {"model": "m", "status": 200, "charged": True}
 
 
 async def test_answer_that_is_given_as_arguments_is_not_heard() -> None:
-    """With a schema and without tools the model must answer by a call; its text is the same as of a whole reply."""
-    request = ModelRequest(model="m", messages=HELLO.messages, response_schema={"type": "object"}, response_name="add")
-    with StubProvider([{"text": "Here it is:", "calls": [{"name": "add", "arguments": {"a": 1}}]}]) as stub:
+    """With a schema and without tools the model must answer by a call; its text is the same as of a
+    whole reply.
+    """
+    request = ModelRequest(
+        model="m", messages=HELLO.messages, response_schema={"type": "object"}, response_name="add"
+    )
+    with StubProvider(
+        [{"text": "Here it is:", "calls": [{"name": "add", "arguments": {"a": 1}}]}]
+    ) as stub:
         whole = await ANTHROPIC.ask(stub.anthropic_url, request)
         streamed, heard = await ANTHROPIC.hear(stub.anthropic_url, request)
 
@@ -472,7 +738,11 @@ def test_items_count_where_the_last_event_leaves_them_out() -> None:
     """Some servers do."""
     item = {"type": "message", "content": [{"type": "output_text", "text": "yes"}]}
     events: list[Event] = [
-        {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "content": []}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {"type": "message", "content": []},
+        },
         {"type": "response.output_text.delta", "delta": "yes"},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": {"status": "completed", "output": []}},
@@ -487,7 +757,16 @@ def test_items_count_where_the_last_event_leaves_them_out() -> None:
 @pytest.mark.parametrize(
     ("last", "words"),
     [
-        ({"type": "response.failed", "response": {"status": "failed", "error": {"code": "server_error", "message": "lost"}}}, "lost"),
+        (
+            {
+                "type": "response.failed",
+                "response": {
+                    "status": "failed",
+                    "error": {"code": "server_error", "message": "lost"},
+                },
+            },
+            "lost",
+        ),
         ({"type": "response.failed", "response": {"status": "failed"}}, "not finished"),
         ({"type": "error", "code": "server_error", "message": "lost"}, "lost"),
         ({"type": "error", "error": {"code": "server_error", "message": "lost"}}, "lost"),
@@ -497,7 +776,9 @@ async def test_response_that_failed_is_an_error(last: Event, words: str) -> None
     """After output it may be billed."""
     begun = {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message"}}
 
-    error = await RESPONSES.failing_stream({"raw": sent(begun, last), "headers": {"content-type": "text/event-stream"}})
+    error = await RESPONSES.failing_stream(
+        {"raw": sent(begun, last), "headers": {"content-type": "text/event-stream"}}
+    )
 
     assert type(error) is errors.LLMUnavailableError
     assert words in error.message

@@ -1,4 +1,6 @@
-"""Answers that come as a stream of events: the same as whole ones, or an error, whichever API is spoken. Over real HTTP on loopback."""
+"""Answers that come as a stream of events: the same as whole ones, or an error, whichever API is
+spoken. Over real HTTP on loopback.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ from typing import Any
 import pytest
 
 from perdure import Usage, errors, limits
-from perdure.activities.models import ModelRequest
+from perdure.activities.provider import ModelRequest
 from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import Parts
 from perdure.activities.providers.message_stream import MessageStream
 from perdure.activities.providers.response_stream import ResponseStream
 from perdure.activities.providers.sse import Reader
-from perdure.reports import StopReason
 from perdure.testing import stub_streams
 from perdure.testing.stub_provider import Reply, StubProvider, completion, message, response
+from perdure.values.reports import StopReason
 
 from ..loopback import ADD, KEY, VENDORS, Vendor, error_body, raw_server
 
@@ -31,7 +33,10 @@ REPLIES: dict[str, Reply] = {
     "text": {"text": "Good morning, and how are you? 🌍 Grüße."},
     "one word": {"text": "a"},
     "a call": {"calls": [{"name": "add", "arguments": {"a": 2, "b": "ü\n\\"}}]},
-    "words and calls": {"text": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 1}}, {"name": "add", "arguments": {}}]},
+    "words and calls": {
+        "text": "Let me see.",
+        "calls": [{"name": "add", "arguments": {"a": 1}}, {"name": "add", "arguments": {}}],
+    },
 }
 
 every_vendor = pytest.mark.parametrize("vendor", VENDORS)
@@ -52,7 +57,11 @@ def parts_of(vendor: Vendor) -> Parts:
 
     def unheard(_: str) -> None: ...
 
-    made: dict[str, Parts] = {"openai": ChatStream(unheard), "openai-responses": ResponseStream(unheard), "anthropic": MessageStream("m", unheard)}
+    made: dict[str, Parts] = {
+        "openai": ChatStream(unheard),
+        "openai-responses": ResponseStream(unheard),
+        "anthropic": MessageStream("m", unheard),
+    }
     return made[vendor.name]
 
 
@@ -85,11 +94,17 @@ async def test_streamed_answer_is_the_whole_one(vendor: Vendor, reply: Reply) ->
 @every_vendor
 async def test_limit_of_an_answer_is_told_at_the_end_of_a_stream(vendor: Vendor) -> None:
     """Cut off by the model's limit is not cut off by the wire."""
-    request = replace(WITH_TOOL, options=WITH_TOOL.options.model_copy(update={"max_output_tokens": 2}))
+    request = replace(
+        WITH_TOOL, options=WITH_TOOL.options.model_copy(update={"max_output_tokens": 2})
+    )
 
     answer, heard = await vendor.hear_served({"text": "Good morning, and how are you?"}, request)
 
-    assert (answer.stop, answer.message.text, "".join(heard)) == (StopReason.MAX_TOKENS, "Good mor", "Good mor")
+    assert (answer.stop, answer.message.text, "".join(heard)) == (
+        StopReason.MAX_TOKENS,
+        "Good mor",
+        "Good mor",
+    )
 
 
 @every_vendor
@@ -106,7 +121,9 @@ async def test_server_that_cannot_stream_answers_whole(vendor: Vendor) -> None:
 async def test_words_are_heard_before_the_answer_is_there(vendor: Vendor) -> None:
     """The first after a tenth of the time."""
     began, heard = time.monotonic(), list[float]()
-    with StubProvider([{"text": "Good morning, how are you today, and tomorrow?", "pace_s": 0.05}]) as stub:
+    with StubProvider(
+        [{"text": "Good morning, how are you today, and tomorrow?", "pace_s": 0.05}]
+    ) as stub:
         provider = vendor.make(stub.anthropic_url, None)
         await provider.stream(WITH_TOOL, lambda _: heard.append(time.monotonic() - began))  # type: ignore[attr-defined]
         took = time.monotonic() - began
@@ -121,7 +138,9 @@ async def test_stream_is_read_no_further_than_the_answer(vendor: Vendor) -> None
     """A server that keeps the connection open behind it holds nobody up."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
-    with raw_server(head + b"".join(events(vendor, {"text": "hi"})), then=b": still here\n\n", every_s=0.01) as address:
+    with raw_server(
+        head + b"".join(events(vendor, {"text": "hi"})), then=b": still here\n\n", every_s=0.01
+    ) as address:
         async with asyncio.timeout(5):
             answer, _ = await vendor.hear(address)
 
@@ -143,13 +162,20 @@ def test_stream_cut_anywhere_is_no_answer_or_the_whole_one(vendor: Vendor, reply
     bodies = [put_together(vendor, stream[:length]) for length in range(len(stream))]
 
     assert bodies[0] is bodies[len(stream) // 2] is None
-    assert [body for body in bodies if body is not None and [body.get(name) for name in said] != [whole.get(name) for name in said]] == []
+    assert [
+        body
+        for body in bodies
+        if body is not None
+        and [body.get(name) for name in said] != [whole.get(name) for name in said]
+    ] == []
 
 
 @pytest.mark.accepts("M8")
 @every_vendor
 async def test_stream_cut_before_its_end_is_a_failure_that_may_be_billed(vendor: Vendor) -> None:
-    """After every event but the last two: the ends of chat completions are the reason, and what was used."""
+    """After every event but the last two: the ends of chat completions are the reason, and what was
+    used.
+    """
     count = len(events(vendor, REPLIES["words and calls"]))
     ends = 3 if vendor.name == "openai" else 1
     for length in range(count - ends + 1):
@@ -165,26 +191,35 @@ async def test_stream_cut_before_its_end_is_a_failure_that_may_be_billed(vendor:
 async def test_connection_that_breaks_in_a_stream_is_a_failure(vendor: Vendor) -> None:
     """In the middle of the framing of HTTP."""
     event = events(vendor, {"text": "hi"})[0]
-    payload = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n5\r\nda" % (len(event), event)
+    payload = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding:"
+        b" chunked\r\n\r\n%x\r\n%b\r\n5\r\nda" % (len(event), event)
+    )
 
     with raw_server(payload) as address, pytest.raises(errors.LLMUnavailableError) as caught:
         await vendor.hear(address)
 
-    assert caught.value.message == f"{vendor.name}: the connection broke before the reply was complete"
+    assert (
+        caught.value.message == f"{vendor.name}: the connection broke before the reply was complete"
+    )
     assert caught.value.context == {"model": "m", "charged": True}
 
 
 @pytest.mark.accepts("M8")
 @every_vendor
 async def test_error_in_a_stream_is_a_failure_by_what_came_before(vendor: Vendor) -> None:
-    """Before any output it costs nothing; after some of it, it may be billed, and what was used is not known."""
+    """Before any output it costs nothing; after some of it, it may be billed, and what was used is
+    not known.
+    """
     count = len(events(vendor, {"text": "Good morning"}))
     for length in range(count - 3):
         error = await vendor.failing_stream({"text": "Good morning", "error_after": length})
 
         assert type(error) is errors.LLMUnavailableError
         assert "Overloaded" in error.message
-        assert error.context.get("charged", False) is (length > (1 if vendor.name == "openai-responses" else 0))
+        assert error.context.get("charged", False) is (
+            length > (1 if vendor.name == "openai-responses" else 0)
+        )
         assert "usage" not in error.context
 
 
@@ -198,11 +233,16 @@ async def test_error_before_the_stream_is_read_as_ever(vendor: Vendor) -> None:
 
 
 @every_vendor
-async def test_key_in_an_error_of_a_stream_is_cut_out(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_in_an_error_of_a_stream_is_cut_out(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some servers quote it."""
     monkeypatch.setenv("TEST_KEY", KEY)
     said = json.dumps({"type": "error", "error": {"message": f"bad key {KEY}"}}).encode()
-    with StubProvider([raw(b"event: error\ndata: " + said + b"\n\n")]) as stub, pytest.raises(errors.LLMUnavailableError) as caught:
+    with (
+        StubProvider([raw(b"event: error\ndata: " + said + b"\n\n")]) as stub,
+        pytest.raises(errors.LLMUnavailableError) as caught,
+    ):
         await vendor.hear(stub.anthropic_url, key="TEST_KEY")
 
     assert caught.value.message == "m: bad key [key] (status 200)"
@@ -226,7 +266,9 @@ async def test_key_in_an_error_of_a_stream_is_cut_out(vendor: Vendor, monkeypatc
         ((b": " + b"x" * 1_000 + b"\n\n") * 20_000, "larger than"),
     ],
 )
-async def test_stream_that_cannot_be_read_is_a_typed_error(vendor: Vendor, bad: bytes, says: str) -> None:
+async def test_stream_that_cannot_be_read_is_a_typed_error(
+    vendor: Vendor, bad: bytes, says: str
+) -> None:
     """Also behind a good beginning. It may pass, and it may be billed."""
     error = await vendor.failing_stream(raw(*events(vendor, {"text": "hi"})[:2], bad))
 
@@ -247,7 +289,9 @@ async def test_stream_without_an_event_is_no_answer(vendor: Vendor, body: bytes)
 @every_vendor
 async def test_page_for_browsers_is_told_as_such(vendor: Vendor) -> None:
     """A wrong base URL with a friendly 200."""
-    error = await vendor.failing_stream({"raw": b"<html>hello</html>", "headers": {"content-type": "text/html; charset=utf-8"}})
+    error = await vendor.failing_stream(
+        {"raw": b"<html>hello</html>", "headers": {"content-type": "text/html; charset=utf-8"}}
+    )
 
     assert "it looks like an HTML page" in error.message
 
@@ -258,9 +302,14 @@ async def test_stream_is_measured_after_decompression(vendor: Vendor) -> None:
     """A small stream that decompresses to 100 MB is not kept."""
     bomb = gzip.compress((b": " + b" " * 1_000 + b"\n\n") * 100_000)
 
-    error = await vendor.failing_stream({"raw": bomb, "headers": {**STREAM, "content-encoding": "gzip"}})
+    error = await vendor.failing_stream(
+        {"raw": bomb, "headers": {**STREAM, "content-encoding": "gzip"}}
+    )
 
-    assert error.message == f"{vendor.name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes"
+    assert (
+        error.message
+        == f"{vendor.name}: the reply is larger than {limits.PROVIDER_BODY_BYTES} bytes"
+    )
 
 
 @pytest.mark.accepts("C8")
@@ -290,7 +339,9 @@ async def test_compressed_stream_is_read(vendor: Vendor) -> None:
     """The encoding that was asked for works."""
     stream = gzip.compress(b"".join(events(vendor, {"text": "hi"})))
 
-    answer, _ = await vendor.hear_served({"raw": stream, "headers": {**STREAM, "content-encoding": "gzip"}})
+    answer, _ = await vendor.hear_served(
+        {"raw": stream, "headers": {**STREAM, "content-encoding": "gzip"}}
+    )
 
     assert answer.message.text == "hi"
 
@@ -298,7 +349,9 @@ async def test_compressed_stream_is_read(vendor: Vendor) -> None:
 @pytest.mark.accepts("M9")
 @every_vendor
 @pytest.mark.parametrize("drip", [b": still thinking\n\n", b" "])
-async def test_stream_that_drips_ends_with_the_callers_patience(vendor: Vendor, drip: bytes) -> None:
+async def test_stream_that_drips_ends_with_the_callers_patience(
+    vendor: Vendor, drip: bytes
+) -> None:
     """The caller's timeout holds while bytes still come, and the connection is given up."""
     began = time.monotonic()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"

@@ -1,4 +1,6 @@
-"""The stub provider counts, cuts and charges as a vendor would, so that its bill can judge the product's."""
+"""The stub provider counts, cuts and charges as a vendor would, so that its bill can judge the
+product's.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from perdure.testing.stub_provider import Bill, LoggedRequest, Reply, StubProvider, never_stops, per_million, read_log
+from perdure.testing.stub_provider import (
+    Bill,
+    LoggedRequest,
+    Reply,
+    StubProvider,
+    never_stops,
+    per_million,
+    read_log,
+)
 
 PRICE = per_million("0.50", 2)
 ADD: Reply = {"calls": [{"name": "add", "arguments": {"a": 2}}]}
@@ -25,13 +35,24 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
 
 def body(text: str = "hi", answered: int = 0, **fields: Any) -> dict[str, Any]:
     """A request with so many answers in its transcript."""
-    return {"model": "m", "messages": [{"role": "user", "content": text}, *[{"role": "assistant", "content": "ok"}] * answered], **fields}
+    return {
+        "model": "m",
+        "messages": [
+            {"role": "user", "content": text},
+            *[{"role": "assistant", "content": "ok"}] * answered,
+        ],
+        **fields,
+    }
 
 
-def ask(stub: StubProvider, sent: dict[str, Any], headers: dict[str, str] | None = None) -> dict[str, Any]:
+def ask(
+    stub: StubProvider, sent: dict[str, Any], headers: dict[str, str] | None = None
+) -> dict[str, Any]:
     """What the stub answers to a request."""
     url = f"{stub.anthropic_url}/v1/messages" if headers else f"{stub.base_url}/chat/completions"
-    with urlopen(Request(url, data=json.dumps(sent).encode(), headers=headers or {}), timeout=10) as response:
+    with urlopen(
+        Request(url, data=json.dumps(sent).encode(), headers=headers or {}), timeout=10
+    ) as response:
         answer: dict[str, Any] = json.load(response)
     return answer
 
@@ -39,7 +60,11 @@ def ask(stub: StubProvider, sent: dict[str, Any], headers: dict[str, str] | None
 def choice(answer: dict[str, Any]) -> tuple[Any, ...]:
     """What a completion says, how many calls it has, and why it ends."""
     only = answer["choices"][0]
-    return only["message"]["content"], len(only["message"].get("tool_calls", ())), only["finish_reason"]
+    return (
+        only["message"]["content"],
+        len(only["message"].get("tool_calls", ())),
+        only["finish_reason"],
+    )
 
 
 # Limits
@@ -58,7 +83,9 @@ def choice(answer: dict[str, Any]) -> tuple[Any, ...]:
         ({"calls": [*ADD["calls"], *ADD["calls"]]}, 5, (None, 1, "length")),
     ],
 )
-def test_answer_ends_at_the_limit_of_the_request(field: str, reply: Reply, limit: int, said: tuple[Any, ...]) -> None:
+def test_answer_ends_at_the_limit_of_the_request(
+    field: str, reply: Reply, limit: int, said: tuple[Any, ...]
+) -> None:
     """A token is four bytes; a call that does not fit is not made."""
     with StubProvider([reply]) as stub:
         answer = ask(stub, {**body(), field: limit})
@@ -74,7 +101,10 @@ def test_cut_answer_says_so_in_the_words_of_the_responses_api() -> None:
             answer = json.load(response)
 
     assert [part["text"] for item in answer["output"] for part in item["content"]] == ["one two "]
-    assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert (answer["status"], answer["incomplete_details"]) == (
+        "incomplete",
+        {"reason": "max_output_tokens"},
+    )
     assert answer["usage"]["output_tokens"] == 2
 
 
@@ -83,17 +113,30 @@ def test_cut_answer_says_so_in_the_words_of_messages() -> None:
     with StubProvider([{"text": "one two three", **ADD}], price=PRICE) as stub:
         answer = ask(stub, body(max_tokens=2), ANTHROPIC)
 
-    assert (answer["content"], answer["stop_reason"]) == ([{"type": "text", "text": "one two "}], "max_tokens")
+    assert (answer["content"], answer["stop_reason"]) == (
+        [{"type": "text", "text": "one two "}],
+        "max_tokens",
+    )
     assert answer["usage"]["output_tokens"] == 2
 
 
-@pytest.mark.parametrize(("size", "limit", "tokens"), [(40, None, 5), (40, 10, 5), (40, 9, 9), (40, 2, 2), (16, 4, 4)])
-def test_usage_of_a_stub_without_a_price_is_within_the_limit(size: int, limit: int | None, tokens: int) -> None:
-    """5 tokens for any whole answer, never more than were allowed; all that were allowed for one that was cut."""
+@pytest.mark.parametrize(
+    ("size", "limit", "tokens"), [(40, None, 5), (40, 10, 5), (40, 9, 9), (40, 2, 2), (16, 4, 4)]
+)
+def test_usage_of_a_stub_without_a_price_is_within_the_limit(
+    size: int, limit: int | None, tokens: int
+) -> None:
+    """5 tokens for any whole answer, never more than were allowed; all that were allowed for one
+    that was cut.
+    """
     with StubProvider([{"text": "x" * size}]) as stub:
         answer = ask(stub, body(max_tokens=limit))
 
-    assert answer["usage"] == {"prompt_tokens": 10, "completion_tokens": tokens, "total_tokens": 10 + tokens}
+    assert answer["usage"] == {
+        "prompt_tokens": 10,
+        "completion_tokens": tokens,
+        "total_tokens": 10 + tokens,
+    }
 
 
 # Bills
@@ -109,7 +152,10 @@ def test_every_request_is_charged_by_what_it_takes_and_says() -> None:
     bills = [Bill(taken[0], 4, PRICE(taken[0], 4)), Bill(taken[1], 2, PRICE(taken[1], 2))]
     assert stub.bills == bills
     assert stub.spent == bills[0].usd + bills[1].usd > 0
-    assert [(answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) for answer in answers] == [(taken[0], 4), (taken[1], 2)]
+    assert [
+        (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"])
+        for answer in answers
+    ] == [(taken[0], 4), (taken[1], 2)]
 
 
 def test_price_is_for_a_million_tokens_and_exact() -> None:
@@ -119,7 +165,9 @@ def test_price_is_for_a_million_tokens_and_exact() -> None:
 
 def test_price_can_be_any_function_of_the_tokens() -> None:
     """A vendor that charges by the request, for instance."""
-    with StubProvider([{"text": "one two"}], price=lambda _, written: Decimal(written) + 10) as stub:
+    with StubProvider(
+        [{"text": "one two"}], price=lambda _, written: Decimal(written) + 10
+    ) as stub:
         ask(stub, body())
 
     assert stub.spent == 12
@@ -127,16 +175,27 @@ def test_price_can_be_any_function_of_the_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("reply", "output_tokens"),
-    [({"status": 500, "raw": "no" * 100}, 0), ({"status": 307, "raw": "moved"}, 0), ({"raw": "<html><body>"}, 3), ({"raw": b"x" * 1000}, 20)],
+    [
+        ({"status": 500, "raw": "no" * 100}, 0),
+        ({"status": 307, "raw": "moved"}, 0),
+        ({"raw": "<html><body>"}, 3),
+        ({"raw": b"x" * 1000}, 20),
+    ],
 )
 def test_error_status_is_free_and_a_broken_answer_is_not(reply: Reply, output_tokens: int) -> None:
     """A vendor that wrote nonsense wrote something."""
-    with StubProvider([reply], price=lambda _, written: Decimal(written)) as stub, pytest.raises((HTTPError, ValueError)) as caught:
+    with (
+        StubProvider([reply], price=lambda _, written: Decimal(written)) as stub,
+        pytest.raises((HTTPError, ValueError)) as caught,
+    ):
         ask(stub, body(max_tokens=20))
 
     if isinstance(caught.value, HTTPError):
         caught.value.close()
-    assert ([bill.output_tokens for bill in stub.bills], stub.spent) == ([output_tokens], Decimal(output_tokens))
+    assert ([bill.output_tokens for bill in stub.bills], stub.spent) == (
+        [output_tokens],
+        Decimal(output_tokens),
+    )
 
 
 def test_request_beyond_the_script_is_free() -> None:
@@ -152,10 +211,15 @@ def test_log_tells_the_bill_of_a_request_that_nobody_waited_for(tmp_path: Path) 
     """A killed worker's request is paid as well."""
     log = tmp_path / "requests.jsonl"
     sent = json.dumps(body(max_tokens=3)).encode()
-    with StubProvider([{"text": "one two three", "delay_s": 60}], log_path=log, price=PRICE) as stub:
+    with StubProvider(
+        [{"text": "one two three", "delay_s": 60}], log_path=log, price=PRICE
+    ) as stub:
         host, port = stub.anthropic_url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as caller:
-            caller.sendall(b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(sent) + sent)
+            caller.sendall(
+                b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(sent)
+                + sent
+            )
             deadline = time.monotonic() + 60
             while not read_log(log) and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -163,7 +227,14 @@ def test_log_tells_the_bill_of_a_request_that_nobody_waited_for(tmp_path: Path) 
     (entry,) = read_log(log)
     taken = -(-len(sent) // 4)
     assert entry == LoggedRequest(
-        at=entry.at, assistant_messages=0, messages=1, sha256=entry.sha256, limit=3, input_tokens=taken, output_tokens=3, usd=PRICE(taken, 3)
+        at=entry.at,
+        assistant_messages=0,
+        messages=1,
+        sha256=entry.sha256,
+        limit=3,
+        input_tokens=taken,
+        output_tokens=3,
+        usd=PRICE(taken, 3),
     )
 
 
@@ -175,16 +246,38 @@ def test_model_that_never_stops_asks_for_its_tool_each_time() -> None:
     with StubProvider([{"text": "one"}], then=never_stops("look", at="x")) as stub:
         answers = [ask(stub, body(answered=answered)) for answered in (0, 1, 50)]
 
-    assert [choice(answer) for answer in answers] == [("one", 0, "stop"), (None, 1, "tool_calls"), (None, 1, "tool_calls")]
-    assert [call for answer in answers[1:] for call in answer["choices"][0]["message"]["tool_calls"]] == [
-        {"id": f"call_{answered}_0", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}} for answered in (1, 50)
+    assert [choice(answer) for answer in answers] == [
+        ("one", 0, "stop"),
+        (None, 1, "tool_calls"),
+        (None, 1, "tool_calls"),
+    ]
+    assert [
+        call for answer in answers[1:] for call in answer["choices"][0]["message"]["tool_calls"]
+    ] == [
+        {
+            "id": f"call_{answered}_0",
+            "type": "function",
+            "function": {"name": "look", "arguments": '{"at": "x"}'},
+        }
+        for answered in (1, 50)
     ]
 
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[str]:
     """The base URL of a stub without a script that charges, as a process of its own."""
-    command = [sys.executable, "-m", "perdure.testing.stub_provider", "--never-stops", "look", "--price", "0.50", "2", "--log", "requests.jsonl"]
+    command = [
+        sys.executable,
+        "-m",
+        "perdure.testing.stub_provider",
+        "--never-stops",
+        "look",
+        "--price",
+        "0.50",
+        "2",
+        "--log",
+        "requests.jsonl",
+    ]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         try:
@@ -196,9 +289,15 @@ def process(tmp_path: Path) -> Iterator[str]:
 def test_process_charges_and_never_stops(process: str, tmp_path: Path) -> None:
     """A crash test reads the bill from its log."""
     sent = body(answered=7)
-    with urlopen(Request(f"{process}/chat/completions", data=json.dumps(sent).encode()), timeout=10) as response:
+    with urlopen(
+        Request(f"{process}/chat/completions", data=json.dumps(sent).encode()), timeout=10
+    ) as response:
         answer = json.load(response)
 
     (entry,) = read_log(tmp_path / "requests.jsonl")
     assert choice(answer) == (None, 1, "tool_calls")
-    assert entry.usd == PRICE(answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) > 0
+    assert (
+        entry.usd
+        == PRICE(answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"])
+        > 0
+    )

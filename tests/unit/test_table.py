@@ -9,8 +9,9 @@ from decimal import Decimal
 import pytest
 
 from perdure import Outcome
-from perdure.activities.search import State
-from perdure.clients import TurnEntry, table
+from perdure.clients import TurnEntry
+from perdure.clients.cli import table
+from perdure.temporal.search_attributes import State
 
 NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)
 
@@ -23,7 +24,12 @@ class Terminal(io.StringIO):
 
 
 def entry(turn_id: str, task: str, **fields: object) -> TurnEntry:
-    given = {"agent": "adder", "state": State.ENDED, "started_at": NOW - timedelta(minutes=2), **fields}
+    given = {
+        "agent": "adder",
+        "state": State.ENDED,
+        "started_at": NOW - timedelta(minutes=2),
+        **fields,
+    }
     return TurnEntry.model_validate({"id": turn_id, "run_id": "r", "task": task, **given})
 
 
@@ -34,7 +40,9 @@ def shown(*entries: TurnEntry) -> list[str]:
 
 
 def test_columns_stand_under_each_other() -> None:
-    """East Asian letters take two columns, numbers stand to the right, and a dash is for what nobody knows."""
+    """East Asian letters take two columns, numbers stand to the right, and a dash is for what
+    nobody knows.
+    """
     lines = shown(
         entry("sum-1", "2 + 3?", outcome=Outcome.COMPLETED, steps=12, spent=Decimal("0.0123")),
         entry("請求", "Add", agent="accountant", state=State.RUNNING, started_at=NOW),
@@ -69,7 +77,12 @@ def test_states_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     """Green is well, red is not, yellow wants somebody, cyan goes on."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = Terminal()
-    states = [{"outcome": "completed"}, {"outcome": "failed"}, {"state": "waiting"}, {"state": "running"}]
+    states = [
+        {"outcome": "completed"},
+        {"outcome": "failed"},
+        {"state": "waiting"},
+        {"state": "running"},
+    ]
     table.show([entry("x", "", **fields) for fields in states], out=out, now=NOW)
     colours = [line.partition("\x1b[")[2][:2] for line in out.getvalue().splitlines()[1:]]
 

@@ -11,13 +11,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from perdure import errors
-from perdure.activities.tracing import TurnSpan, memo_of_caller, span_of_turn
-from perdure.budgets import Spending
-from perdure.facts import Key
-from perdure.reports import ChildReport, Outcome
-from perdure.state import Child, TurnState
-from perdure.tasks import Task
-from perdure.wire import Summary, TurnRequest
+from perdure.temporal.trace_ids import TurnSpan, memo_of_caller, span_of_turn
+from perdure.turn.facts import Key
+from perdure.turn.state import Child, TurnState
+from perdure.turn.wire import Summary, TurnRequest
+from perdure.values.budgets import Spending
+from perdure.values.reports import ChildReport, Outcome
+from perdure.values.tasks import Task
 from perdure.worker import otlp
 from perdure.worker.settings import WorkerSettings
 from perdure.worker.telemetry import Telemetry, _alone
@@ -30,7 +30,11 @@ CALLER = f"00-{0xABC:032x}-{0xDEF:016x}-01"
 
 def test_ids_follow_from_the_turn_and_its_first_run() -> None:
     """The same for everybody who asks; another run of the same id is another trace."""
-    first, again, anew = span_of_turn("ticket-1", "run-1"), span_of_turn("ticket-1", "run-1"), span_of_turn("ticket-1", "run-2")
+    first, again, anew = (
+        span_of_turn("ticket-1", "run-1"),
+        span_of_turn("ticket-1", "run-1"),
+        span_of_turn("ticket-1", "run-2"),
+    )
 
     assert first == again
     assert {first.trace_id, first.span_id}.isdisjoint({anew.trace_id, anew.span_id})
@@ -41,7 +45,10 @@ def test_ids_follow_from_the_turn_and_its_first_run() -> None:
 
 def test_ids_are_a_promise_between_releases() -> None:
     """Workers of two releases share a queue, and the spans of a turn must meet."""
-    assert span_of_turn("ticket-1", "run-1").traceparent() == "00-b24b783fa4351d37fbc6610f85aa19dd-49fccaca8c9aa84e-"
+    assert (
+        span_of_turn("ticket-1", "run-1").traceparent()
+        == "00-b24b783fa4351d37fbc6610f85aa19dd-49fccaca8c9aa84e-"
+    )
 
 
 def test_parts_of_an_id_are_kept_apart() -> None:
@@ -62,7 +69,9 @@ def test_turn_that_somebody_started_within_a_span_goes_on_in_that_trace() -> Non
     """The span is its parent, and what was decided about sampling holds."""
     own = span_of_turn("ticket-1", "run-1")
 
-    assert span_of_turn("ticket-1", "run-1", traceparent=CALLER) == TurnSpan(0xABC, own.span_id, 0xDEF, sampled=True)
+    assert span_of_turn("ticket-1", "run-1", traceparent=CALLER) == TurnSpan(
+        0xABC, own.span_id, 0xDEF, sampled=True
+    )
     assert span_of_turn("ticket-1", "run-1", traceparent=CALLER[:-1] + "2").sampled is False
 
 
@@ -70,17 +79,40 @@ def test_turn_that_somebody_started_within_a_span_goes_on_in_that_trace() -> Non
 def test_child_that_is_told_its_parent_nests_in_it(caller: str) -> None:
     """In whatever trace the parent is; if the sampler decides there, it decides here."""
     parent = span_of_turn("ticket-1", "run-1", traceparent=caller)
-    child = span_of_turn("ticket-1/writer-1", "run-2", root=("ticket-1", "another run"), traceparent=parent.traceparent())
+    child = span_of_turn(
+        "ticket-1/writer-1",
+        "run-2",
+        root=("ticket-1", "another run"),
+        traceparent=parent.traceparent(),
+    )
 
-    assert (child.trace_id, child.parent_id, child.sampled) == (parent.trace_id, parent.span_id, parent.sampled)
+    assert (child.trace_id, child.parent_id, child.sampled) == (
+        parent.trace_id,
+        parent.span_id,
+        parent.sampled,
+    )
 
 
 @pytest.mark.parametrize(
-    "traceparent", ["", "00-1-2-01", CALLER + "0", CALLER.upper(), f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", None, 7, {"a": 1}, "\x00"]
+    "traceparent",
+    [
+        "",
+        "00-1-2-01",
+        CALLER + "0",
+        CALLER.upper(),
+        f"00-{0:032x}-{1:016x}-01",
+        f"00-{1:032x}-{0:016x}-01",
+        None,
+        7,
+        {"a": 1},
+        "\x00",
+    ],
 )
 def test_malformed_traceparent_is_as_none(traceparent: Any) -> None:
     """Whoever starts a workflow may write anything into its memo."""
-    assert span_of_turn("ticket-1", "run-1", traceparent=traceparent) == span_of_turn("ticket-1", "run-1")
+    assert span_of_turn("ticket-1", "run-1", traceparent=traceparent) == span_of_turn(
+        "ticket-1", "run-1"
+    )
 
 
 # --- the caller
@@ -88,7 +120,11 @@ def test_malformed_traceparent_is_as_none(traceparent: Any) -> None:
 
 def test_memo_of_a_caller_names_its_span() -> None:
     """As the W3C writes it; nothing where there is none."""
-    with TracerProvider(shutdown_on_exit=False).get_tracer("caller").start_as_current_span("caller") as span:
+    with (
+        TracerProvider(shutdown_on_exit=False)
+        .get_tracer("caller")
+        .start_as_current_span("caller") as span
+    ):
         within = memo_of_caller()
     context = span.get_span_context()
 
@@ -98,7 +134,10 @@ def test_memo_of_a_caller_names_its_span() -> None:
 
 def test_asking_for_the_caller_does_not_import_opentelemetry() -> None:
     """In a process that has not done so, there is nobody to find."""
-    code = "import sys; from perdure.activities.tracing import memo_of_caller; print(memo_of_caller(), 'opentelemetry' in sys.modules)"
+    code = (
+        "import sys; from perdure.temporal.trace_ids import memo_of_caller; print(memo_of_caller(),"
+        " 'opentelemetry' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "{} False"
@@ -106,7 +145,9 @@ def test_asking_for_the_caller_does_not_import_opentelemetry() -> None:
 
 def test_worker_is_imported_without_opentelemetry() -> None:
     """What is off costs nothing."""
-    code = "import sys, perdure.worker, perdure.worker.commands; print('opentelemetry' in sys.modules)"
+    code = (
+        "import sys, perdure.worker, perdure.worker.commands; print('opentelemetry' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "False"
@@ -117,7 +158,10 @@ def test_worker_is_imported_without_opentelemetry() -> None:
 
 def test_tracer_provider_must_be_of_the_sdk() -> None:
     """Another one cannot give a span its ids; the global one is a stand-in until somebody sets it."""
-    with pytest.raises(errors.ConfigurationError, match="needs a TracerProvider of opentelemetry-sdk, not ProxyTracerProvider"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="needs a TracerProvider of opentelemetry-sdk, not ProxyTracerProvider",
+    ):
         Telemetry(tracer_provider=trace.ProxyTracerProvider())
 
 
@@ -131,7 +175,9 @@ def test_tracer_provider_must_be_of_the_sdk() -> None:
         ({"ENDPOINT": ""}, False),
     ],
 )
-def test_environment_asks_for_telemetry_by_an_endpoint(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], wanted: bool) -> None:
+def test_environment_asks_for_telemetry_by_an_endpoint(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], wanted: bool
+) -> None:
     """Of all signals or of one; `OTEL_SDK_DISABLED` turns all of it off."""
     for name, value in environment.items():
         monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
@@ -141,7 +187,9 @@ def test_environment_asks_for_telemetry_by_an_endpoint(monkeypatch: pytest.Monke
     assert (asked, WorkerSettings.from_environment().otlp) == (wanted, False)
 
 
-async def test_signal_that_the_environment_does_not_want_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signal_that_the_environment_does_not_want_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """`none` as the exporter of a signal; then no package is needed either."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
@@ -151,8 +199,19 @@ async def test_signal_that_the_environment_does_not_want_is_left_out(monkeypatch
         assert telemetry == Telemetry()
 
 
-@pytest.mark.parametrize(("value", "wanted"), [("", False), ("true", True), ("no_content", False), ("SPAN_ONLY", True), ("event_only", False)])
-async def test_environment_may_ask_for_what_is_said(monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool) -> None:
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("", False),
+        ("true", True),
+        ("no_content", False),
+        ("SPAN_ONLY", True),
+        ("event_only", False),
+    ],
+)
+async def test_environment_may_ask_for_what_is_said(
+    monkeypatch: pytest.MonkeyPatch, value: str, wanted: bool
+) -> None:
     """By the variable that OpenTelemetry's own instrumentations have for it."""
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
 
@@ -162,9 +221,15 @@ async def test_environment_may_ask_for_what_is_said(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("environment", "name"),
-    [({}, "perdure"), ({"OTEL_SERVICE_NAME": "agents"}, "agents"), ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=desk,team=blue"}, "desk")],
+    [
+        ({}, "perdure"),
+        ({"OTEL_SERVICE_NAME": "agents"}, "agents"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=desk,team=blue"}, "desk"),
+    ],
 )
-def test_service_is_called_perdure_unless_it_has_a_name(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str) -> None:
+def test_service_is_called_perdure_unless_it_has_a_name(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str
+) -> None:
     """`unknown_service` helps nobody."""
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
@@ -176,7 +241,9 @@ def test_service_is_called_perdure_unless_it_has_a_name(monkeypatch: pytest.Monk
 
 
 def test_money_below_a_terminated_delegate_is_counted_once() -> None:
-    """Of a terminated delegate only what no other turn counts: its own calls, and those of its delegates that were terminated too."""
+    """Of a terminated delegate only what no other turn counts: its own calls, and those of its
+    delegates that were terminated too.
+    """
     below = [
         ChildReport(turn_id="a", agent="a", outcome=Outcome.CANCELLED, spent=usd(4)),
         ChildReport(
@@ -184,13 +251,26 @@ def test_money_below_a_terminated_delegate_is_counted_once() -> None:
             agent="b",
             outcome=Outcome.TERMINATED,
             spent=usd(20),
-            children=(ChildReport(turn_id="c", agent="c", outcome=Outcome.COMPLETED, spent=usd(7)),),
+            children=(
+                ChildReport(turn_id="c", agent="c", outcome=Outcome.COMPLETED, spent=usd(7)),
+            ),
         ),
     ]
     request = TurnRequest(agent="x", task=Task(content="go"))
-    lost = Child(Key(1, 1), "lost", request, usd(100), ended=True, read=summary(Outcome.TERMINATED, 50, below))
-    late = Child(Key(1, 2), "late", request, usd(100), ended=True, read=summary(Outcome.CANCELLED, 8))
-    told = Child(Key(1, 3), "told", request, usd(100), ended=True, summary=summary(Outcome.COMPLETED, 16))
+    lost = Child(
+        Key(1, 1),
+        "lost",
+        request,
+        usd(100),
+        ended=True,
+        read=summary(Outcome.TERMINATED, 50, below),
+    )
+    late = Child(
+        Key(1, 2), "late", request, usd(100), ended=True, read=summary(Outcome.CANCELLED, 8)
+    )
+    told = Child(
+        Key(1, 3), "told", request, usd(100), ended=True, summary=summary(Outcome.COMPLETED, 16)
+    )
     state = TurnState(request=request, children=(lost, late, told))
 
     alone = _alone(state, summary(Outcome.COMPLETED, 3 + 50 + 8 + 16))

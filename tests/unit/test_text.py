@@ -12,7 +12,9 @@ ANY_TEXT = st.text(st.characters())
 
 
 def test_lone_surrogate_is_replaced() -> None:
-    """No encoder on the way to history accepts one; pairs, NUL and everything else stay as they are."""
+    """No encoder on the way to history accepts one; pairs, NUL and everything else stay as they
+    are.
+    """
     assert text.clean("a\ud800b\udfffc \U0001f600 \0 é") == "a?b?c \U0001f600 \0 é"
 
 
@@ -50,7 +52,9 @@ def test_clipped_text_never_exceeds_its_limit(given_text: str, max_bytes: int) -
 
 @pytest.mark.accepts("T13")
 @given(st.text('\0\x1b\n"xé漢', max_size=300), st.integers(min_value=50, max_value=200))
-def test_clipped_text_that_is_recorded_is_at_most_twice_as_long_as_json(given_text: str, max_bytes: int) -> None:
+def test_clipped_text_that_is_recorded_is_at_most_twice_as_long_as_json(
+    given_text: str, max_bytes: int
+) -> None:
     """Control characters count as what JSON makes of them; other text is clipped as anywhere."""
     clipped = text.clip_recorded(given_text, max_bytes)
     kept, _, note = clipped.rpartition("\n")
@@ -58,21 +62,28 @@ def test_clipped_text_that_is_recorded_is_at_most_twice_as_long_as_json(given_te
 
     assert text.size(clipped) <= max_bytes
     assert len(json.dumps(clipped, ensure_ascii=False).encode()) <= 2 * max_bytes + len('""')
-    assert clipped == given_text or note == f"[clipped: {text.size(kept)} of {text.size(given_text)} bytes]"
+    assert (
+        clipped == given_text
+        or note == f"[clipped: {text.size(kept)} of {text.size(given_text)} bytes]"
+    )
     assert given_text.startswith(clipped if clipped == given_text else kept)
     assert text.clip_recorded(plain, max_bytes) == text.clip(plain, max_bytes)
 
 
 @pytest.mark.accepts("T13")
 def test_control_characters_are_clipped_by_what_they_weigh() -> None:
-    """Of a thousand that JSON writes as six bytes each, 23 have room in 200 bytes of JSON, with the note."""
+    """Of a thousand that JSON writes as six bytes each, 23 have room in 200 bytes of JSON, with the
+    note.
+    """
     assert text.clip_recorded("\0" * 1000, 100) == "\0" * 23 + "\n[clipped: 23 of 1000 bytes]"
 
 
 @pytest.mark.accepts("T13")
 @given(ANY_TEXT, st.integers(min_value=40, max_value=200))
 def test_what_clipping_keeps_is_the_beginning_of_the_text(given_text: str, max_bytes: int) -> None:
-    """Where there is room for the note, it is whole, its first number is what is kept, and what is kept is the beginning."""
+    """Where there is room for the note, it is whole, its first number is what is kept, and what is
+    kept is the beginning.
+    """
     whole = text.clean(given_text) + "x" * 201
     kept, _, note = text.clip(whole, max_bytes).rpartition("\n")
 
@@ -81,7 +92,9 @@ def test_what_clipping_keeps_is_the_beginning_of_the_text(given_text: str, max_b
 
 
 @given(ANY_TEXT, st.integers(min_value=0, max_value=60))
-def test_head_is_the_longest_beginning_without_half_a_character(given_text: str, max_bytes: int) -> None:
+def test_head_is_the_longest_beginning_without_half_a_character(
+    given_text: str, max_bytes: int
+) -> None:
     """One character more would not fit."""
     cleaned = text.clean(given_text)
     kept = text.head(given_text, max_bytes)
@@ -93,11 +106,11 @@ def test_head_is_the_longest_beginning_without_half_a_character(given_text: str,
 
 def test_one_line_has_no_breaks_and_ends_with_an_ellipsis_where_it_is_cut() -> None:
     """For lists and summaries."""
-    assert [text.one_line("a\n\tb  c\r\n", 10), text.one_line("0123456789", 10), text.one_line("0123456789x", 10)] == [
-        "a b c",
-        "0123456789",
-        "012345678…",
-    ]
+    assert [
+        text.one_line("a\n\tb  c\r\n", 10),
+        text.one_line("0123456789", 10),
+        text.one_line("0123456789x", 10),
+    ] == ["a b c", "0123456789", "012345678…"]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +128,26 @@ def test_line_of_a_list_moves_no_cursor(said: str, line: str) -> None:
 
 
 IGNORABLE = [
-    *(0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010)),
-    *(*range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0, *range(0xFFF0, 0xFFF9)),
+    *(
+        0x00AD,
+        0x034F,
+        0x061C,
+        0x115F,
+        0x1160,
+        0x17B4,
+        0x17B5,
+        *range(0x180B, 0x1810),
+        *range(0x200B, 0x2010),
+    ),
+    *(
+        *range(0x202A, 0x202F),
+        *range(0x2060, 0x2070),
+        0x3164,
+        *range(0xFE00, 0xFE10),
+        0xFEFF,
+        0xFFA0,
+        *range(0xFFF0, 0xFFF9),
+    ),
     *(*range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
 ]
 """Every code point with `Default_Ignorable_Code_Point` in Unicode's DerivedCoreProperties.txt."""
@@ -126,13 +157,37 @@ ARGUMENTS = '{"ticket": "2, euros=3, note=small one", "euros": 3000}'
 
 @pytest.mark.accepts("G8")
 def test_every_character_that_cannot_be_seen_is_escaped() -> None:
-    """All 4,174 that Unicode calls ignorable, the 267 that Python calls printable among them, and those with an empty glyph."""
-    unseen = [*map(chr, IGNORABLE), "\u2800", "\U00016fe4", "\U0001d159", "\x1b", "\x9b", "\u3000", "\u00a0", "\ue000"]
+    """All 4,174 that Unicode calls ignorable, the 267 that Python calls printable among them, and
+    those with an empty glyph.
+    """
+    unseen = [
+        *map(chr, IGNORABLE),
+        "\u2800",
+        "\U00016fe4",
+        "\U0001d159",
+        "\x1b",
+        "\x9b",
+        "\u3000",
+        "\u00a0",
+        "\ue000",
+    ]
 
     assert (len(IGNORABLE), len(PASS_FOR_PRINTABLE) >= 267) == (4174, True)
-    assert [letter for letter in unseen if letter in text.exact(letter) or not text.exact(letter).isascii()] == []
-    assert [letter for letter in unseen if letter in text.arguments_exactly(json.dumps({"a": letter}, ensure_ascii=False))] == []
-    assert [letter for letter in unseen if letter in text.harmless(f"a{letter}b") or letter in text.stripped(f"a{letter}b")] == []
+    assert [
+        letter
+        for letter in unseen
+        if letter in text.exact(letter) or not text.exact(letter).isascii()
+    ] == []
+    assert [
+        letter
+        for letter in unseen
+        if letter in text.arguments_exactly(json.dumps({"a": letter}, ensure_ascii=False))
+    ] == []
+    assert [
+        letter
+        for letter in unseen
+        if letter in text.harmless(f"a{letter}b") or letter in text.stripped(f"a{letter}b")
+    ] == []
 
 
 @pytest.mark.accepts("G8")
@@ -154,7 +209,10 @@ def test_arguments_that_are_shown_read_back_as_they_are(given_values: dict[str, 
     [
         (ARGUMENTS, ARGUMENTS),
         ('{"a":  "x   y"}', '{"a": "x \\u0020\\u0020y"}'),
-        ('{"euros": 1.00000000000000000001, "big": 1e400}', '{"euros": 1.00000000000000000001, "big": 1e400}'),
+        (
+            '{"euros": 1.00000000000000000001, "big": 1e400}',
+            '{"euros": 1.00000000000000000001, "big": 1e400}',
+        ),
         ("", '"" (cannot be read as JSON)'),
         ('{"euros": 3', '"{\\"euros\\": 3" (cannot be read as JSON)'),
         ("[1, null, true, {}]", "[1, null, true, {}]"),
@@ -170,14 +228,25 @@ def test_arguments_are_shown_as_they_run(arguments: str, shown: str) -> None:
 def test_long_values_are_cut_with_their_length_and_every_name_is_shown() -> None:
     """The notes are outside of the quotes, so that no value can write one."""
     arguments = json.dumps(
-        {"note": "x" * 80 + '"… (1 characters)', "items": [1] * 90, "more": {"a": "y" * 90}, "n" * 70: 1, "n" * 70 + "m": 2, "euros": 3000}
+        {
+            "note": "x" * 80 + '"… (1 characters)',
+            "items": [1] * 90,
+            "more": {"a": "y" * 90},
+            "n" * 70: 1,
+            "n" * 70 + "m": 2,
+            "euros": 3000,
+        }
     )
 
-    assert text.arguments_in_brief(arguments) == (
-        f'{{"note": "{"x" * 60}"… (97 characters), "items": []… (90 items), "more": {{}}… (1 fields), '
-        f'"{"n" * 60}"… (70 characters): 1, "{"n" * 60}"… (71 characters): 2, "euros": 3000}}'
+    assert (
+        text.arguments_in_brief(arguments)
+        == f'{{"note": "{"x" * 60}"… (97 characters), "items": []… (90 items), "more": {{}}… (1'
+        f' fields), "{"n" * 60}"… (70 characters): 1, "{"n" * 60}"… (71 characters): 2, "euros":'
+        " 3000}"
     )
-    assert text.arguments_in_brief(json.dumps({f"name {number}": number for number in range(1000)})).startswith("{}… (1000 fields, ")
+    assert text.arguments_in_brief(
+        json.dumps({f"name {number}": number for number in range(1000)})
+    ).startswith("{}… (1000 fields, ")
 
 
 @pytest.mark.parametrize("depth", [100, 5_000, 200_000])
@@ -200,7 +269,9 @@ def test_arguments_of_any_depth_are_shown(depth: int) -> None:
     ],
 )
 def test_prose_keeps_the_joiners_that_draw_something(said: str, shown: str) -> None:
-    """One between two letters, as emoji, Persian and Hindi need it; more of them are a message that nobody sees."""
+    """One between two letters, as emoji, Persian and Hindi need it; more of them are a message that
+    nobody sees.
+    """
     assert text.harmless(said) == shown
     assert text.exact(said).isascii() or "\u200d" not in text.exact(said)
 
@@ -225,7 +296,10 @@ def test_name_that_could_pass_for_more_is_quoted(said: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("[Approve](http://evil.invalid) *now* &lt; $5", r"\[Approve\](http://evil.invalid) \*now\* \&lt; USD 5"),
+        (
+            "[Approve](http://evil.invalid) *now* &lt; $5",
+            r"\[Approve\](http://evil.invalid) \*now\* \&lt; USD 5",
+        ),
         ("# title", r"\# title"),
         ("- one", r"\- one"),
         ("1. one", r"1\. one"),
@@ -249,4 +323,7 @@ def test_description_is_stripped_of_what_cannot_be_seen() -> None:
     """Lines, tabs and emoji stay."""
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
 
-    assert text.stripped(f"Reads.\r\n\tA \x1b[31mfile\u202e{hidden} ❤\ufe0f") == "Reads.\n\tA [31mfile ❤\ufe0f"
+    assert (
+        text.stripped(f"Reads.\r\n\tA \x1b[31mfile\u202e{hidden} ❤\ufe0f")
+        == "Reads.\n\tA [31mfile ❤\ufe0f"
+    )

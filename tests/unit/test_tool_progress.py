@@ -6,9 +6,9 @@ import pytest
 
 from perdure.clients.events import Event
 from perdure.clients.tool_progress import RunningTools
-from perdure.facts import ApprovalNeeded, Fact, Key, Loss, Scheduled, ToolLost, ToolReturned
-from perdure.messages import ToolCall
-from perdure.wire import ToolOutput
+from perdure.turn.facts import ApprovalNeeded, Fact, Key, Loss, Scheduled, ToolLost, ToolReturned
+from perdure.turn.wire import ToolOutput
+from perdure.values.messages import ToolCall
 
 KEY = Key(1, 1)
 CALL = ToolCall(id="call_1", name="pay", arguments="{}")
@@ -20,11 +20,17 @@ def event(fact: Fact) -> Event:
 
 @pytest.mark.parametrize(
     "end",
-    [ToolReturned(KEY, ToolOutput(content="ok")), ToolLost(KEY, Loss.WORKER_LOST, "gone"), ApprovalNeeded(KEY, "it has changed")],
+    [
+        ToolReturned(KEY, ToolOutput(content="ok")),
+        ToolLost(KEY, Loss.WORKER_LOST, "gone"),
+        ApprovalNeeded(KEY, "it has changed"),
+    ],
     ids=lambda fact: type(fact).__name__,
 )
 def test_call_is_watched_until_its_attempt_is_over(end: Fact) -> None:
-    """Also where it did not run: a person may take a day to answer, and the server is not asked meanwhile."""
+    """Also where it did not run: a person may take a day to answer, and the server is not asked
+    meanwhile.
+    """
     running = RunningTools()
     running.see(event(Scheduled(KEY)))
     began = running.is_on

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from perdure import Agent, Toolbox, ToolContext, errors, limits, tool, tools
-from perdure.definitions import Target, define
+from perdure import Agent, Toolbox, ToolContext, errors, limits, tool
+from perdure.agents import tools
+from perdure.agents.definitions import Target, define
 
 
 @tool(timeout=timedelta(seconds=20), read_only=True)
@@ -53,15 +54,21 @@ class Shelf:
 
 def test_tool_reads_name_description_and_timeout_from_the_function_and_the_decorator() -> None:
     """Sections of the docstring are not part of the description; read-only implies idempotent."""
-    assert (add.name, add.description, add.timeout, add.read_only, add.idempotent, add.is_async) == (
-        "add",
-        "Add two numbers.\n\nSlowly.",
-        timedelta(seconds=20),
-        True,
-        True,
+    assert (
+        add.name,
+        add.description,
+        add.timeout,
+        add.read_only,
+        add.idempotent,
+        add.is_async,
+    ) == ("add", "Add two numbers.\n\nSlowly.", timedelta(seconds=20), True, True, False)
+    assert (wait.name, wait.timeout, wait.read_only, wait.idempotent, wait.is_async) == (
+        "wait",
+        limits.TOOL_CALL,
         False,
+        False,
+        True,
     )
-    assert (wait.name, wait.timeout, wait.read_only, wait.idempotent, wait.is_async) == ("wait", limits.TOOL_CALL, False, False, True)
 
 
 async def test_tool_can_still_be_called_as_the_function() -> None:
@@ -73,7 +80,11 @@ def test_bound_method_keeps_what_the_decorator_said() -> None:
     """The schema has no `self`, and two instances are two tools."""
     first, second = Shelf(["a"]), Shelf([])
 
-    assert (first.find.name, first.find.idempotent, first.find.description) == ("find_book", True, "Find a book.")
+    assert (first.find.name, first.find.idempotent, first.find.description) == (
+        "find_book",
+        True,
+        "Find a book.",
+    )
     assert list(_properties(first.find)) == ["word"]
     assert (first.find("a"), second.find("a")) == (["a"], [])
 
@@ -83,14 +94,24 @@ def test_bound_method_without_decorator_is_a_tool() -> None:
     agent = Agent(name="librarian", model="openai:x", tools=[Shelf(["a", "b"]).count])
     [item] = agent.toolset().values()
 
-    assert (item.name, item.description, item.arguments.schema["properties"], item()) == ("count", "Count the books.", {}, 2)
+    assert (item.name, item.description, item.arguments.schema["properties"], item()) == (
+        "count",
+        "Count the books.",
+        {},
+        2,
+    )
 
 
 def test_method_that_is_not_bound_is_refused_with_the_way_out() -> None:
     """The agent is defined with the class's function instead of an instance's."""
     agent = Agent(name="librarian", model="openai:x", tools=[Shelf.find])
 
-    with pytest.raises(errors.ConfigurationError, match=r"find_book is a method: give the agent the bound one, as in tools=\[thing.find_book\]"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=(
+            r"find_book is a method: give the agent the bound one, as in tools=\[thing.find_book\]"
+        ),
+    ):
         define(agent, chain=[Target(model="openai:x")], activity_of=lambda item: item.name)
 
 
@@ -101,7 +122,11 @@ def test_name_that_no_provider_accepts_is_refused_when_the_tool_is_built(name: s
     with pytest.raises(errors.ConfigurationError) as caught:
         tool(name=name)(lambda: None)
 
-    assert str(caught.value) == f"tool name {name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -; pass name= to choose another"
+    assert (
+        str(caught.value)
+        == f"tool name {name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -; pass name= to choose"
+        " another"
+    )
 
 
 @pytest.mark.accepts("T17")
@@ -121,9 +146,13 @@ def test_function_whose_own_name_breaks_the_rules_is_refused() -> None:
         Agent(name="tailor", model="openai:x", tools=[größe])
 
 
-@pytest.mark.parametrize("item", [functools.partial(print, "a"), Shelf([])], ids=["partial", "instance"])
+@pytest.mark.parametrize(
+    "item", [functools.partial(print, "a"), Shelf([])], ids=["partial", "instance"]
+)
 def test_what_is_no_named_function_is_refused_typed(item: Any) -> None:
-    """An object without a name is a mistake in the set-up and says so, instead of an `AttributeError`."""
+    """An object without a name is a mistake in the set-up and says so, instead of an
+    `AttributeError`.
+    """
     with pytest.raises(errors.ConfigurationError):
         Agent(name="broken", model="openai:x", tools=[item])
 
@@ -131,7 +160,10 @@ def test_what_is_no_named_function_is_refused_typed(item: Any) -> None:
 @pytest.mark.parametrize("timeout", [timedelta(0), timedelta(seconds=-1)])
 def test_timeout_of_nothing_is_refused(timeout: timedelta) -> None:
     """A tool that may take no time could never run."""
-    with pytest.raises(errors.ConfigurationError, match="tool add: timeout must be a timedelta, longer than zero and at most 3650 days, not"):
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="tool add: timeout must be a timedelta, longer than zero and at most 3650 days, not",
+    ):
         tool(name="add", timeout=timeout)(lambda: None)
 
 
@@ -142,14 +174,22 @@ def test_iterations_below_one_are_refused_when_the_agent_is_built(limit: int) ->
     with pytest.raises(errors.ConfigurationError) as caught:
         Agent(name="adder", model="openai:x", max_iterations=limit)
 
-    assert str(caught.value) == f"agent adder: max_iterations must be a whole number from 1 to 1000000000, or 'unlimited', not {limit}"
+    assert (
+        str(caught.value)
+        == "agent adder: max_iterations must be a whole number from 1 to 1000000000, or"
+        f" 'unlimited', not {limit}"
+    )
 
 
 @pytest.mark.accepts("L5")
 def test_one_iteration_and_unlimited_are_accepted() -> None:
     """The smallest limit, and none."""
     made = [
-        define(Agent(name="adder", model="openai:x", max_iterations=limit), chain=[Target(model="openai:x")], activity_of=str).max_iterations
+        define(
+            Agent(name="adder", model="openai:x", max_iterations=limit),
+            chain=[Target(model="openai:x")],
+            activity_of=str,
+        ).max_iterations
         for limit in (1, "unlimited")
     ]
 
@@ -180,21 +220,31 @@ def test_tools_stand_in_the_order_given() -> None:
 @pytest.mark.parametrize(
     ("fields", "sources"),
     [
-        ({"toolboxes": [Toolbox("maths", [add]), Toolbox("sums", [add])]}, ["toolbox 'maths'", "toolbox 'sums'"]),
-        ({"tools": [add], "toolboxes": [Toolbox("maths", [add])]}, ["the agent's tools", "toolbox 'maths'"]),
+        (
+            {"toolboxes": [Toolbox("maths", [add]), Toolbox("sums", [add])]},
+            ["toolbox 'maths'", "toolbox 'sums'"],
+        ),
+        (
+            {"tools": [add], "toolboxes": [Toolbox("maths", [add])]},
+            ["the agent's tools", "toolbox 'maths'"],
+        ),
         ({"tools": [add, add]}, ["the agent's tools", "the agent's tools"]),
     ],
     ids=["two boxes", "agent and box", "agent twice"],
 )
-def test_duplicate_names_are_refused_naming_tool_and_both_sources(fields: dict[str, Any], sources: list[str]) -> None:
+def test_duplicate_names_are_refused_naming_tool_and_both_sources(
+    fields: dict[str, Any], sources: list[str]
+) -> None:
     """The same function twice is no exception: the second could never be called."""
     agent = Agent(name="adder", model="openai:x", **fields)
 
     with pytest.raises(errors.DuplicateToolError) as caught:
         agent.toolset()
 
-    assert caught.value.message == (
-        f"agent adder: the tool 'add' comes from {sources[0]} and from {sources[1]}; rename one with @tool(name=…), or take toolbox.prefixed(…)"
+    assert (
+        caught.value.message
+        == f"agent adder: the tool 'add' comes from {sources[0]} and from {sources[1]}; rename one"
+        " with @tool(name=…), or take toolbox.prefixed(…)"
     )
     assert caught.value.context == {"agent": "adder", "tool": "add", "sources": sources}
 
@@ -207,8 +257,16 @@ def test_context_parameter_is_found_by_its_annotation() -> None:
     def typed(c: ToolContext[str], word: str) -> None: ...
     def none(ctx: str) -> None: ...
 
-    assert [tool(function).context_parameter for function in (plain, typed, none)] == ["about", "c", None]
-    assert [list(_properties(tool(function))) for function in (plain, typed, none)] == [["word"], ["word"], ["ctx"]]
+    assert [tool(function).context_parameter for function in (plain, typed, none)] == [
+        "about",
+        "c",
+        None,
+    ]
+    assert [list(_properties(tool(function))) for function in (plain, typed, none)] == [
+        ["word"],
+        ["word"],
+        ["ctx"],
+    ]
 
 
 def test_schema_digest_changes_with_the_arguments_and_with_nothing_else() -> None:
@@ -351,7 +409,9 @@ def _properties(item: tools.Tool) -> dict[str, Any]:
 
 @pytest.mark.accepts("G1")
 def test_context_that_is_printed_shows_no_dependency() -> None:
-    """A tool may put its context into a log or a result; what the lifespan yielded may hold a password."""
+    """A tool may put its context into a log or a result; what the lifespan yielded may hold a
+    password.
+    """
     context = ToolContext(
         deps="planted-secret",
         turn_id="t",

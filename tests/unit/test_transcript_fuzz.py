@@ -1,4 +1,5 @@
-"""Whatever a model, tools, policies, people and clocks do: what is sent is paired, and nothing runs that may not.
+"""Whatever a model, tools, policies, people and clocks do: what is sent is paired, and nothing runs
+that may not.
 
 The turns are those of `simulated`, which the real rules play.
 """
@@ -12,16 +13,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure import errors
-from perdure.budgets import DIMENSIONS
-from perdure.chains import Choice
-from perdure.decide import Ask, next_move
-from perdure.definitions import AgentDefinition
-from perdure.facts import AgentResolved, CallFailed, Fact, Key, ModelAnswered, Scheduled, TurnStarted
-from perdure.fold import fold
-from perdure.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage, closed
-from perdure.retries import RETRY_DELAY
-from perdure.tasks import Task
-from perdure.wire import ModelAnswer, TurnRequest
+from perdure.agents.definitions import AgentDefinition
+from perdure.turn.decide import Ask, next_move
+from perdure.turn.facts import (
+    AgentResolved,
+    CallFailed,
+    Fact,
+    Key,
+    ModelAnswered,
+    Scheduled,
+    TurnStarted,
+)
+from perdure.turn.fallback import Choice
+from perdure.turn.fold import fold
+from perdure.turn.retries import RETRY_DELAY
+from perdure.turn.wire import TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import DIMENSIONS
+from perdure.values.messages import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    closed,
+)
+from perdure.values.tasks import Task
 
 from .. import drawn
 from ..thorough import examples
@@ -30,7 +48,12 @@ from .test_fold import is_paired
 
 
 def calls_in(messages: tuple[Message, ...]) -> list[ToolCall]:
-    return [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
+    return [
+        call
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    ]
 
 
 def results_in(messages: tuple[Message, ...]) -> Iterator[ToolResult]:
@@ -39,9 +62,14 @@ def results_in(messages: tuple[Message, ...]) -> Iterator[ToolResult]:
 
 
 def is_spoken(asked: Asked, *, has_history: bool) -> bool:
-    """Nothing but words, the user's last and in turns, if the history has any; each result stands in them, in order."""
+    """Nothing but words, the user's last and in turns, if the history has any; each result stands
+    in them, in order.
+    """
     sent = asked.sent.messages
-    words, place = "\n".join(message.text for message in sent if isinstance(message, UserMessage)), 0
+    words, place = (
+        "\n".join(message.text for message in sent if isinstance(message, UserMessage)),
+        0,
+    )
     for result in results_in(asked.prompt.messages):
         place = words.find(result.content, place) + len(result.content)
         if place < len(result.content):
@@ -53,11 +81,15 @@ def is_spoken(asked: Asked, *, has_history: bool) -> bool:
 
 def is_as_called(messages: tuple[Message, ...]) -> bool:
     """Names are those of the calls, so that no result is told under another's."""
-    return [call.name for call in calls_in(messages)] == [result.name for result in results_in(messages)]
+    return [call.name for call in calls_in(messages)] == [
+        result.name for result in results_in(messages)
+    ]
 
 
 def every_request_is_paired(played: Played) -> None:
-    """Each call has one result right after it, in call order, and no result stands anywhere else: in the transcript and in what is sent of it."""
+    """Each call has one result right after it, in call order, and no result stands anywhere else:
+    in the transcript and in what is sent of it.
+    """
     for asked in played.asked:
         assert is_paired(asked.state.messages)
         assert is_paired(asked.prompt.messages)
@@ -89,14 +121,27 @@ def wants_a_person(played: Played, call: ToolCall) -> bool:
     """Whether tool, agent or task want an approval of this call."""
     is_change = call.name != "look"
     by_agent = played.agent.approval == "all" or (played.agent.approval == "changes" and is_change)
-    return call.name == "send" or by_agent or (played.request.task.requires_human_approval and is_change)
+    return (
+        call.name == "send"
+        or by_agent
+        or (played.request.task.requires_human_approval and is_change)
+    )
 
 
 def nothing_runs_that_may_not(played: Played) -> None:
-    """No call that was refused, or that nobody approved though somebody had to; no tool that is not there; of an answer with a violation nothing."""
-    answers = [message.calls for message in played.state.messages if isinstance(message, AssistantMessage)]
+    """No call that was refused, or that nobody approved though somebody had to; no tool that is not
+    there; of an answer with a violation nothing.
+    """
+    answers = [
+        message.calls for message in played.state.messages if isinstance(message, AssistantMessage)
+    ]
     allowed = played.agent.allowed
-    violating = {call.id for calls in answers if any(allowed is not None and one.name not in allowed for one in calls) for call in calls}
+    violating = {
+        call.id
+        for calls in answers
+        if any(allowed is not None and one.name not in allowed for one in calls)
+        for call in calls
+    }
     for call in played.ran:
         assert call.name in {tool.name for tool in played.agent.tools}
         assert call.id not in played.refused | violating
@@ -105,7 +150,10 @@ def nothing_runs_that_may_not(played: Played) -> None:
 
 
 def call_runs_once_as_it_was_approved_and_its_result_is_its_own(played: Played) -> None:
-    """Again only where its worker was lost and that does no harm. What a person changed is what runs."""
+    """Again only where its worker was lost and that does no harm.
+
+    What a person changed is what runs.
+    """
     given = {result.call_id: result for result in results_in(played.state.partial)}
     times = Counter(call.id for call in played.ran)
 
@@ -115,12 +163,19 @@ def call_runs_once_as_it_was_approved_and_its_result_is_its_own(played: Played) 
     }
     for call_id, output in played.returned.items():
         if call_id in given:
-            assert given[call_id].content.startswith((output.content, "This call has no result: the budget was spent"))
-    assert not any(given[call_id].content.startswith("step-") for call_id in played.refused & set(given))
+            assert given[call_id].content.startswith(
+                (output.content, "This call has no result: the budget was spent")
+            )
+    assert not any(
+        given[call_id].content.startswith("step-") for call_id in played.refused & set(given)
+    )
 
 
 def what_is_spent_and_reserved_stays_within_the_budget(played: Played) -> None:
-    """At every moment, unless a bill was above its bound; then nothing more is called. Calls are counted here, too."""
+    """At every moment, unless a bill was above its bound; then nothing more is called.
+
+    Calls are counted here, too.
+    """
     budget = played.state.ledger.budget
     if budget is not None:
         assert budget.tool_calls is None or len(played.ran) <= budget.tool_calls
@@ -130,12 +185,22 @@ def what_is_spent_and_reserved_stays_within_the_budget(played: Played) -> None:
             assert not before.ledger.overrun or len(state.ledger.held) <= len(before.ledger.held)
         elif state.ledger.budget is not None:
             limits = {name: getattr(state.ledger.budget, name) for name in DIMENSIONS}
-            assert {name: limit for name, limit in limits.items() if limit is not None and getattr(state.charged, name) > limit} == {}
+            assert {
+                name: limit
+                for name, limit in limits.items()
+                if limit is not None and getattr(state.charged, name) > limit
+            } == {}
 
 
 def what_was_given_up_is_no_failure_of_the_last_answer(played: Played) -> None:
     """A call of the model or of the policy that ends late: the last answer has all its attempts."""
-    late = [failure for state in played.states if state.finishing for failure in state.failures if not failure.key.is_last]
+    late = [
+        failure
+        for state in played.states
+        if state.finishing
+        for failure in state.failures
+        if not failure.key.is_last
+    ]
 
     assert late == []
 
@@ -170,7 +235,14 @@ def test_turn_keeps_every_promise(seed: int) -> None:
 
 def test_policy_that_ends_late_takes_no_attempt_from_the_last_answer() -> None:
     """It was given up at the deadline; the last answer may still fail once."""
-    agent = AgentDefinition(name="a", instructions="", model="m:m", on_exhausted="finish", has_policy=True, tools=drawn.TOOLS)
+    agent = AgentDefinition(
+        name="a",
+        instructions="",
+        model="m:m",
+        on_exhausted="finish",
+        has_policy=True,
+        tools=drawn.TOOLS,
+    )
     answer = ModelAnswer(message=AssistantMessage(parts=(ToolCall(id="c", name="look"),)))
     ruling, last = Key(1, 1, is_policy=True), Key(2, is_last=True)
     facts: list[Fact] = [
@@ -183,4 +255,6 @@ def test_policy_that_ends_late_takes_no_attempt_from_the_last_answer() -> None:
         CallFailed(last, errors.LLMUnavailableError("down", context={"status": 503}).info()),
     ]
 
-    assert next_move(fold(facts), agent) == Ask(Key(2, attempt=2, is_last=True), Choice(agent.chain[0], RETRY_DELAY))
+    assert next_move(fold(facts), agent) == Ask(
+        Key(2, attempt=2, is_last=True), Choice(agent.chain[0], RETRY_DELAY)
+    )

@@ -10,16 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import limits
-from perdure.decide import Delegate, moves_at_once, next_move
-from perdure.definitions import AgentDefinition
-from perdure.delegates import Ancestor, Lineage, PinnedDelegate
-from perdure.facts import AgentResolved, ChildEnded, ChildScheduled, Key, ModelAnswered, TurnStarted
-from perdure.fold import apply, fold
-from perdure.messages import AssistantMessage
-from perdure.reports import Outcome, StopReason
-from perdure.state import TurnState
-from perdure.tasks import Task
-from perdure.wire import ModelAnswer, Summary, TurnRequest
+from perdure.agents.definitions import AgentDefinition
+from perdure.agents.delegates import Ancestor, Lineage, PinnedDelegate
+from perdure.turn.decide import Delegate, moves_at_once, next_move
+from perdure.turn.facts import (
+    AgentResolved,
+    ChildEnded,
+    ChildScheduled,
+    Key,
+    ModelAnswered,
+    TurnStarted,
+)
+from perdure.turn.fold import apply, fold
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary, TurnRequest
+from perdure.values.answers import ModelAnswer
+from perdure.values.messages import AssistantMessage
+from perdure.values.reports import Outcome, StopReason
+from perdure.values.tasks import Task
 
 from ..clerk import in_its_own_time
 from .test_delegation import delegating, spawn
@@ -50,26 +58,46 @@ class Tree:
         state = fold([TurnStarted(request), AgentResolved(Key(0), agent)])
         for step in range(1, self._draw.randint(2, 4)):
             state = self._work(apply(state, ModelAnswered(Key(step), self._answer(others))), agent)
-            self.refused += [result.content for result in state.steps[-1].results if "the tree of agents is limited" in result.content]
+            self.refused += [
+                result.content
+                for result in state.steps[-1].results
+                if "the tree of agents is limited" in result.content
+            ]
         return state
 
     def _answer(self, others: list[PinnedDelegate]) -> ModelAnswer:
-        asked = [spawn(*self._draw.choices([other.name for other in others], k=self._draw.randint(1, 3))) for _ in range(self._draw.randint(1, 3))]
-        numbered = tuple(call.model_copy(update={"id": f"c{place}"}) for place, call in enumerate(asked))
-        return ModelAnswer(message=AssistantMessage(parts=numbered), stop=StopReason.TOOL_CALLS, model="m")
+        asked = [
+            spawn(*self._draw.choices([other.name for other in others], k=self._draw.randint(1, 3)))
+            for _ in range(self._draw.randint(1, 3))
+        ]
+        numbered = tuple(
+            call.model_copy(update={"id": f"c{place}"}) for place, call in enumerate(asked)
+        )
+        return ModelAnswer(
+            message=AssistantMessage(parts=numbered), stop=StopReason.TOOL_CALLS, model="m"
+        )
 
     def _work(self, state: TurnState, agent: AgentDefinition) -> TurnState:
         """Run the calls of a step; those made at once start all of their turns before one ends."""
         while state.results:
-            moves = moves_at_once(state, agent) if self._parallel else (next_move(state, agent, None),)
+            moves = (
+                moves_at_once(state, agent) if self._parallel else (next_move(state, agent, None),)
+            )
             begun = list(_scheduled(state, moves))
             for fact in begun:
                 state = apply(state, fact)
                 self.started += 1
             for fact in self._draw.sample(begun, len(begun)):
                 below = self.grow(fact.request.agent, fact.request.lineage)
-                told = Summary(agent=fact.request.agent, outcome=Outcome.COMPLETED, output="ok", descendants=below.descendants)
-                state = apply(state, ChildEnded(fact.key, told if self._draw.random() < 0.8 else None))
+                told = Summary(
+                    agent=fact.request.agent,
+                    outcome=Outcome.COMPLETED,
+                    output="ok",
+                    descendants=below.descendants,
+                )
+                state = apply(
+                    state, ChildEnded(fact.key, told if self._draw.random() < 0.8 else None)
+                )
         return state
 
 
@@ -77,8 +105,14 @@ def _scheduled(state: TurnState, moves: Sequence[object]) -> Iterator[ChildSched
     for move in moves:
         assert isinstance(move, Delegate)
         for place, errand in enumerate(move.errands, 1):
-            lineage = Lineage(ancestors=(Ancestor(turn_id="t", key="k"),), depth_left=state.depth_left - 1, descendants_left=errand.descendants)
-            request = TurnRequest(agent=errand.agent, task=Task(content=errand.task), lineage=lineage)
+            lineage = Lineage(
+                ancestors=(Ancestor(turn_id="t", key="k"),),
+                depth_left=state.depth_left - 1,
+                descendants_left=errand.descendants,
+            )
+            request = TurnRequest(
+                agent=errand.agent, task=Task(content=errand.task), lineage=lineage
+            )
             yield ChildScheduled(Key(move.key.step, move.key.call, child=place), "t/c", request)
 
 
@@ -108,6 +142,11 @@ def test_limit_of_a_tree_is_reached_and_said() -> None:
 def test_definition_of_an_earlier_release_limits_nothing() -> None:
     """Its turns go on as they began."""
     agent = delegating()
-    state = fold([TurnStarted(TurnRequest(agent="editor", task=Task(content="go"))), AgentResolved(Key(0), agent)])
+    state = fold(
+        [
+            TurnStarted(TurnRequest(agent="editor", task=Task(content="go"))),
+            AgentResolved(Key(0), agent),
+        ]
+    )
 
     assert (agent.max_descendants, state.descendants_left) == (None, None)

@@ -24,7 +24,14 @@ class Upstream:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 self.heads.append(head)
-                length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
+                length = next(
+                    (
+                        int(line[15:])
+                        for line in head.split(b"\r\n")
+                        if line.lower().startswith(b"content-length:")
+                    ),
+                    0,
+                )
                 body = await reader.readexactly(length)
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 await writer.drain()
@@ -63,9 +70,40 @@ async def send(port: int, raw: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("host", "is_ours"),
     [
-        *((host, True) for host in ("localhost", "localhost:8233", "LOCALHOST:1", "127.0.0.1:8233", "127.0.0.1", "[::1]:8233", "[::1]")),
-        *((host, False) for host in ("evil.example", "evil.example:8233", "localhost.evil.example", "127.0.0.1.evil.example:8233", "")),
-        *((host, False) for host in ("localhost:", "localhost:x", "localhost:8233@evil", "a@localhost", "localhost.", "0.0.0.0:8233", "127.0.0.1\n")),
+        *(
+            (host, True)
+            for host in (
+                "localhost",
+                "localhost:8233",
+                "LOCALHOST:1",
+                "127.0.0.1:8233",
+                "127.0.0.1",
+                "[::1]:8233",
+                "[::1]",
+            )
+        ),
+        *(
+            (host, False)
+            for host in (
+                "evil.example",
+                "evil.example:8233",
+                "localhost.evil.example",
+                "127.0.0.1.evil.example:8233",
+                "",
+            )
+        ),
+        *(
+            (host, False)
+            for host in (
+                "localhost:",
+                "localhost:x",
+                "localhost:8233@evil",
+                "a@localhost",
+                "localhost.",
+                "0.0.0.0:8233",
+                "127.0.0.1\n",
+            )
+        ),
     ],
 )
 def test_names_of_this_machine_and_no_others(host: str, is_ours: bool) -> None:
@@ -78,7 +116,13 @@ def test_names_of_this_machine_and_no_others(host: str, is_ours: bool) -> None:
     ("raw", "status"),
     [
         (b"GET / HTTP/1.1\r\nHost: evil.example:8233\r\n\r\n", b"421"),
-        (b"POST /x HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: localhost\r\nContent-Length: 2\r\n\r\n{}", b"421"),
+        (
+            (
+                b"POST /x HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host:"
+                b" localhost\r\nContent-Length: 2\r\n\r\n{}"
+            ),
+            b"421",
+        ),
         (b"GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n", b"421"),
         (b"GET / HTTP/1.0\r\n\r\n", b"421"),
         (b"GET / HTTP/1.1\r\n\r\n", b"400"),
@@ -88,7 +132,9 @@ def test_names_of_this_machine_and_no_others(host: str, is_ours: bool) -> None:
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", b"400"),
     ],
 )
-async def test_request_for_another_host_never_reaches_the_ui(upstream: Upstream, door: int, raw: bytes, status: bytes) -> None:
+async def test_request_for_another_host_never_reaches_the_ui(
+    upstream: Upstream, door: int, raw: bytes, status: bytes
+) -> None:
     """It is answered at the door, as is what is no request."""
     answer = b""
     with contextlib.suppress(ConnectionError):
@@ -102,7 +148,10 @@ async def test_request_for_another_host_never_reaches_the_ui(upstream: Upstream,
 async def test_second_request_on_a_connection_does_not_pass(upstream: Upstream, door: int) -> None:
     """The first one names this machine, those behind it do not: the connection carries one."""
     body = b"GET /two HTTP/1.1\r\nHost: evil.example\r\n\r\n"
-    ours = b"POST /one HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nabc"
+    ours = (
+        b"POST /one HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\nContent-Length:"
+        b" 3\r\n\r\nabc"
+    )
     answer = await send(door, ours + body + body)
 
     assert [head.split(b" ")[1] for head in upstream.heads] == [b"/one"]
@@ -112,11 +161,17 @@ async def test_second_request_on_a_connection_does_not_pass(upstream: Upstream, 
 async def test_request_passes_with_its_body_and_its_headers(upstream: Upstream, door: int) -> None:
     """A body that comes later and is larger than a buffer comes back whole."""
     body = b"x" * 300_000
-    answer = await send(door, b"PUT /a?b=c HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nX-Token: t\r\nContent-Length: %d\r\n\r\n" % (door, len(body)) + body)
+    answer = await send(
+        door,
+        b"PUT /a?b=c HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nX-Token: t\r\nContent-Length: %d\r\n\r\n"
+        % (door, len(body))
+        + body,
+    )
 
     assert answer.endswith(b"\r\n\r\n" + body)
     assert upstream.heads == [
-        b"PUT /a?b=c HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nX-Token: t\r\nContent-Length: 300000\r\nConnection: close\r\n\r\n" % door
+        b"PUT /a?b=c HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nX-Token: t\r\nContent-Length:"
+        b" 300000\r\nConnection: close\r\n\r\n" % door
     ]
 
 

@@ -1,4 +1,6 @@
-"""Functions of the user's, as a worker calls them: they may block, hang, and raise whatever they like."""
+"""Functions of the user's, as a worker calls them: they may block, hang, and raise whatever they
+like.
+"""
 
 import asyncio
 import contextvars
@@ -34,14 +36,19 @@ async def test_coroutine_of_either_kind_is_awaited() -> None:
     async def double(number: int) -> int:
         return 2 * number
 
-    assert [await called(double, 2, limit=LONG), await called(lambda: double(3), limit=LONG)] == [4, 6]
+    assert [await called(double, 2, limit=LONG), await called(lambda: double(3), limit=LONG)] == [
+        4,
+        6,
+    ]
 
 
 async def _hang() -> None:
     await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("function", [_hang, lambda: threading.Event().wait(5)], ids=["async", "sync"])
+@pytest.mark.parametrize(
+    "function", [_hang, lambda: threading.Event().wait(5)], ids=["async", "sync"]
+)
 async def test_function_that_hangs_is_given_up(function: Callable[[], Any]) -> None:
     """With how long it was waited for."""
     with pytest.raises(PerdureError, match=r"it took longer than 0\.05 s"):
@@ -57,7 +64,9 @@ async def _cancels_itself() -> None:
     [(sys.exit, "it called sys.exit"), (_cancels_itself, "it cancelled itself")],
     ids=["exits", "cancels itself"],
 )
-async def test_what_would_stop_the_worker_is_an_error(function: Callable[[], Any], words: str) -> None:
+async def test_what_would_stop_the_worker_is_an_error(
+    function: Callable[[], Any], words: str
+) -> None:
     """No exception of the user's leaves as one that the worker takes for its own."""
     with pytest.raises(Exception, match=words) as caught:
         await called(function, limit=LONG)
@@ -65,7 +74,11 @@ async def test_what_would_stop_the_worker_is_an_error(function: Callable[[], Any
     assert not isinstance(caught.value, asyncio.CancelledError)
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("of its own"), KeyError("x"), StopIteration("over")], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("no"), TimeoutError("of its own"), KeyError("x"), StopIteration("over")],
+    ids=repr,
+)
 async def test_other_exceptions_are_its_own(error: Exception) -> None:
     """Also a TimeoutError, which is not that of the limit."""
 
@@ -81,7 +94,10 @@ async def test_other_exceptions_are_its_own(error: Exception) -> None:
 async def test_cancel_of_the_caller_is_a_cancel() -> None:
     """Of a function that waits, and of one that blocks."""
     free = threading.Event()
-    tasks = [asyncio.create_task(called(_hang, limit=LONG)), asyncio.create_task(called(free.wait, 5, limit=LONG))]
+    tasks = [
+        asyncio.create_task(called(_hang, limit=LONG)),
+        asyncio.create_task(called(free.wait, 5, limit=LONG)),
+    ]
     await asyncio.sleep(0)
     for task in tasks:
         task.cancel()

@@ -1,4 +1,6 @@
-"""What is sent of a transcript that is too long for a model: the oldest results go first, then the oldest steps, and it stays a transcript."""
+"""What is sent of a transcript that is too long for a model: the oldest results go first, then the
+oldest steps, and it stays a transcript.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure import AssistantMessage, Media, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage, limits
-from perdure.activities.payloads import pack, unpack
-from perdure.estimates import Estimate, parts, tokens, weight
-from perdure.messages import closed
-from perdure.reports import LeftOut
-from perdure.reservations import LAST_WORDS
-from perdure.view import Cut, cut_for, left_out, sent, shortened
-from perdure.wire import ModelCall
+from perdure import (
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    limits,
+)
+from perdure.temporal.payloads import pack, unpack
+from perdure.turn.context_window import Cut, cut_for, left_out, sent, shortened
+from perdure.turn.reservations import LAST_WORDS
+from perdure.turn.token_estimate import Estimate, parts, tokens, weight
+from perdure.turn.wire import ModelCall
+from perdure.values.messages import closed
+from perdure.values.reports import LeftOut
 
 from ..clerk import in_its_own_time
 
@@ -33,20 +46,38 @@ def transcript(letters: str) -> tuple[Message, ...]:
     messages: list[Message] = []
     for place, letter in enumerate(letters):
         text = f"{place} ".ljust(LONG if letter == "t" else SHORT, ".")
-        call = [ToolCall(id=f"c{place}", name="read")] if letters[place + 1 : place + 2] == "t" else []
+        call = (
+            [ToolCall(id=f"c{place}", name="read")] if letters[place + 1 : place + 2] == "t" else []
+        )
         if letter == "t":
-            messages.append(ToolMessage(results=(ToolResult(call_id=f"c{place - 1}", name="read", content=text),)))
+            messages.append(
+                ToolMessage(
+                    results=(ToolResult(call_id=f"c{place - 1}", name="read", content=text),)
+                )
+            )
         else:
-            messages.append(UserMessage.of(text) if letter == "u" else AssistantMessage(parts=(Text(text=text), *call)))
+            messages.append(
+                UserMessage.of(text)
+                if letter == "u"
+                else AssistantMessage(parts=(Text(text=text), *call))
+            )
     return tuple(messages)
 
 
 def letters_of(view: Sequence[Message], messages: Sequence[Message]) -> str:
-    """The letters of a view, T for results of which a note is left, with a gap where some of the messages are missing."""
+    """The letters of a view, T for results of which a note is left, with a gap where some of the
+    messages are missing.
+    """
     out, last = "", -1
     for message in view:
         place = place_of(message, messages)
-        letter = "u" if isinstance(message, UserMessage) else "a" if isinstance(message, AssistantMessage) else "t"
+        letter = (
+            "u"
+            if isinstance(message, UserMessage)
+            else "a"
+            if isinstance(message, AssistantMessage)
+            else "t"
+        )
         out += " " * (place - last > 1) + (letter if message is messages[place] else letter.upper())
         last = place
     return out
@@ -56,7 +87,11 @@ def place_of(message: Message, messages: Sequence[Message]) -> int:
     """Where a message of a view is from; one with notes is known by the ids of its calls."""
     if not isinstance(message, ToolMessage):
         return next(place for place, other in enumerate(messages) if other is message)
-    return next(place for place, other in enumerate(messages) if isinstance(other, ToolMessage) and ids(other) == ids(message))
+    return next(
+        place
+        for place, other in enumerate(messages)
+        if isinstance(other, ToolMessage) and ids(other) == ids(message)
+    )
 
 
 def ids(message: ToolMessage) -> list[str]:
@@ -69,9 +104,19 @@ def estimate_of(messages: Sequence[Message]) -> Estimate:
 
 
 def kept(letters: str, window: int, opening: int = 0, output: int | None = None) -> str | None:
-    """What is sent to a model that is asked for the first time. Its window has room for so many messages without results."""
+    """What is sent to a model that is asked for the first time.
+
+    Its window has room for so many messages without results.
+    """
     messages = transcript(letters)
-    cut = cut_for(messages, Cut(), estimate_of(messages), window * EVERY, opening=opening, output_tokens=output and output * EVERY)
+    cut = cut_for(
+        messages,
+        Cut(),
+        estimate_of(messages),
+        window * EVERY,
+        opening=opening,
+        output_tokens=output and output * EVERY,
+    )
     return None if cut is None else letters_of(sent(messages, cut), messages)
 
 
@@ -80,38 +125,80 @@ def kept(letters: str, window: int, opening: int = 0, output: int | None = None)
     [
         pytest.param("uatatatatatatatatatat", 64, "uatatatatatatatatatat", id="it fits"),
         pytest.param("uatatatatatatatatatat", 63, "uaTaTaTaTatatatatatat", id="the oldest results"),
-        pytest.param("uatatatatatatatatatat", 42, "uaTaTaTaTaTaTatatatat", id="every result but the last four"),
+        pytest.param(
+            "uatatatatatatatatatat",
+            42,
+            "uaTaTaTaTaTaTatatatat",
+            id="every result but the last four",
+        ),
         pytest.param("uatatatatatatatatatat", 41, "u aTaTaTaTaTatatatat", id="and then steps"),
-        pytest.param("uatatatatatatatatatat", 21, "u atatatat", id="all but the task and four steps"),
+        pytest.param(
+            "uatatatatatatatatatat", 21, "u atatatat", id="all but the task and four steps"
+        ),
         pytest.param("uatatatatatatatatatat", 20, None, id="these do not fit"),
         pytest.param("uatatat", 16, "uatatat", id="nearly full, and nothing may go"),
         pytest.param("u", 1, "u", id="nothing but the task"),
         pytest.param("uu", 1, None, id="a task that does not fit"),
-        pytest.param("uauatatatatatatatu", 36, "u aTaTaTatatatatu", id="an objection goes with its answer"),
+        pytest.param(
+            "uauatatatatatatatu", 36, "u aTaTaTatatatatu", id="an objection goes with its answer"
+        ),
         pytest.param("uatuatatatatat", 30, "u uaTatatatat", id="what a user says later stays"),
         pytest.param("uatatatatatatu", 22, "u atatatatu", id="the last words stay"),
     ],
 )
-def test_oldest_goes_first_and_what_was_asked_stays(letters: str, window: int, view: str | None) -> None:
-    """Results before steps. A gap stands for what is missing, T for results of which a note is left."""
+def test_oldest_goes_first_and_what_was_asked_stays(
+    letters: str, window: int, view: str | None
+) -> None:
+    """Results before steps.
+
+    A gap stands for what is missing, T for results of which a note is left.
+    """
     assert kept(letters, window) == view
 
 
 @pytest.mark.parametrize(
     ("history", "turn", "window", "view"),
     [
-        pytest.param("uatuatuat", "uatatatatat", 45, "uaTuaTuaTuaTatatatat", id="results, in the history too"),
-        pytest.param("uauatata", "uatatatatat", 39, " uaTaTauaTatatatat", id="the oldest question with its answer"),
-        pytest.param("uauatata", "uatatatatat", 37, " u aTauaTatatatat", id="a question stays with the rest of its answer"),
-        pytest.param("uauatata", "uatatatatat", 21, " u atatatat", id="all but the task and four steps"),
-        pytest.param("uauauaua", "uatat", 15, " uauauatat", id="two of the last four steps are in the history"),
+        pytest.param(
+            "uatuatuat", "uatatatatat", 45, "uaTuaTuaTuaTatatatat", id="results, in the history too"
+        ),
+        pytest.param(
+            "uauatata",
+            "uatatatatat",
+            39,
+            " uaTaTauaTatatatat",
+            id="the oldest question with its answer",
+        ),
+        pytest.param(
+            "uauatata",
+            "uatatatatat",
+            37,
+            " u aTauaTatatatat",
+            id="a question stays with the rest of its answer",
+        ),
+        pytest.param(
+            "uauatata", "uatatatatat", 21, " u atatatat", id="all but the task and four steps"
+        ),
+        pytest.param(
+            "uauauaua",
+            "uatat",
+            15,
+            " uauauatat",
+            id="two of the last four steps are in the history",
+        ),
         pytest.param("uatatatatatatat", "u", 30, "u aTatatatatu", id="all of them are"),
         pytest.param("uu", "u", 3, " u", id="questions that nobody answered"),
-        pytest.param("atatatatatat", "uat", 29, " aTatatatuat", id="it begins with an answer, as it did"),
+        pytest.param(
+            "atatatatatat", "uat", 29, " aTatatatuat", id="it begins with an answer, as it did"
+        ),
     ],
 )
-def test_history_that_was_given_goes_before_the_task(history: str, turn: str, window: int, view: str) -> None:
-    """What users said in it goes as well, but what is sent begins with a user's message, as models want it."""
+def test_history_that_was_given_goes_before_the_task(
+    history: str, turn: str, window: int, view: str
+) -> None:
+    """What users said in it goes as well, but what is sent begins with a user's message, as models
+    want it.
+    """
     assert kept(history + turn, window, opening=len(history)) == view
 
 
@@ -131,7 +218,9 @@ def test_answer_has_a_part_of_the_window(window: int, output: int | None, view: 
 
 
 def test_nothing_is_looked_at_while_nothing_has_to_go() -> None:
-    """So that a step of a long turn costs no more than one of a short one: the estimate alone decides."""
+    """So that a step of a long turn costs no more than one of a short one: the estimate alone
+    decides.
+    """
     cut, estimate = Cut(results=9, tokens=50), Estimate(messages=130)
 
     assert cut_for((), cut, estimate, 100) is cut
@@ -141,7 +230,9 @@ def test_nothing_is_looked_at_while_nothing_has_to_go() -> None:
 
 
 def test_count_that_cannot_be_of_this_request_is_not_believed() -> None:
-    """An answer to more than fits the window is another model's, or the provider has added up several requests."""
+    """An answer to more than fits the window is another model's, or the provider has added up
+    several requests.
+    """
     messages, window = transcript("uatatatatatat"), 60 * EVERY
     views = []
     for told in (window, window + 1):
@@ -155,8 +246,15 @@ def test_count_that_cannot_be_of_this_request_is_not_believed() -> None:
 # --- any transcript
 
 
-WORDS, SIZES = st.sampled_from([0, 9, 30, 60, 300, 900]), st.sampled_from([0, 60, 300, 900, 900, 4_000])
-PIECES = st.tuples(st.sampled_from(["step", "step", "step", "step", "steps", "objected", "said", "asked"]), WORDS, SIZES)
+WORDS, SIZES = (
+    st.sampled_from([0, 9, 30, 60, 300, 900]),
+    st.sampled_from([0, 60, 300, 900, 900, 4_000]),
+)
+PIECES = st.tuples(
+    st.sampled_from(["step", "step", "step", "step", "steps", "objected", "said", "asked"]),
+    WORDS,
+    SIZES,
+)
 WINDOWS = st.sampled_from([300, 2_000, 4_000, 6_000, 8_000, 12_000])
 NOTES = {f"[result of read, {size}, left out]" for size in ("300 bytes", "900 bytes", "4 KB")}
 RATES = st.sampled_from([None, 0.3, 0.7, 1.5, 2.9, 5])
@@ -175,9 +273,17 @@ def messages_of(piece: Piece, number: int) -> tuple[Message, ...]:
         return (AssistantMessage(parts=text),)
     if kind == "objected":
         return AssistantMessage(parts=text), UserMessage.of("o" * more)
-    calls = tuple(ToolCall(id=f"c{number}_{index}", name="read", arguments="{}") for index in range(1 if kind == "step" else 3))
-    results = (ToolResult(call_id=call.id, name="read", content="r" * more, is_error=more < words) for call in calls)
-    return AssistantMessage(parts=(Thinking(text="t" * words), *calls)), ToolMessage(results=tuple(results))
+    calls = tuple(
+        ToolCall(id=f"c{number}_{index}", name="read", arguments="{}")
+        for index in range(1 if kind == "step" else 3)
+    )
+    results = (
+        ToolResult(call_id=call.id, name="read", content="r" * more, is_error=more < words)
+        for call in calls
+    )
+    return AssistantMessage(parts=(Thinking(text="t" * words), *calls)), ToolMessage(
+        results=tuple(results)
+    )
 
 
 @dataclass(frozen=True)
@@ -199,19 +305,33 @@ class Asked:
     @property
     def untouched(self) -> int:
         """Where the last four steps begin; where there are fewer, the first; before any, the task."""
-        answers = [place for place, message in enumerate(self.messages) if isinstance(message, AssistantMessage)]
+        answers = [
+            place
+            for place, message in enumerate(self.messages)
+            if isinstance(message, AssistantMessage)
+        ]
         return answers[-4:][0] if answers else self.opening
 
 
 @dataclass(frozen=True)
 class Played:
-    """The requests of a turn. Each adds a piece to the transcript, and the provider says what it counted: `rate` tokens for each of the estimate."""
+    """The requests of a turn.
+
+    Each adds a piece to the transcript, and the provider says what it counted: `rate` tokens for
+    each of the estimate.
+    """
 
     asked: list[Asked]
 
     @classmethod
-    def of(cls, history: Sequence[Piece], turn: Sequence[Piece], window: int, rate: float | None) -> Played:
-        past = tuple(message for number, piece in enumerate(history) for message in messages_of(piece, number))
+    def of(
+        cls, history: Sequence[Piece], turn: Sequence[Piece], window: int, rate: float | None
+    ) -> Played:
+        past = tuple(
+            message
+            for number, piece in enumerate(history)
+            for message in messages_of(piece, number)
+        )
         messages, before, asked = (*past, UserMessage.of("the task")), Cut(), list[Asked]()
         estimate = replace(estimate_of(messages), base=20)
         for number, piece in enumerate(turn, len(history)):
@@ -231,13 +351,21 @@ class Played:
         return [one for one in self.asked if one.cut is not None]
 
 
-TURNS = st.builds(Played.of, st.lists(PIECES, max_size=8), st.lists(PIECES, min_size=8, max_size=24), WINDOWS, RATES)
+TURNS = st.builds(
+    Played.of,
+    st.lists(PIECES, max_size=8),
+    st.lists(PIECES, min_size=8, max_size=24),
+    WINDOWS,
+    RATES,
+)
 
 
 @in_its_own_time
 @given(TURNS)
 def test_what_is_sent_is_a_transcript(turn: Played) -> None:
-    """Every call has its results right behind it, no result is without its call, and a user's message comes first if it did."""
+    """Every call has its results right behind it, no result is without its call, and a user's
+    message comes first if it did.
+    """
     for one in turn.answered:
         assert closed(one.messages) == one.messages
         assert closed(one.view) == one.view
@@ -253,22 +381,41 @@ def test_what_is_sent_is_in_order_with_notes_for_results(turn: Played) -> None:
         assert places == sorted(set(places))
         for message in one.view:
             whole = one.messages[place_of(message, one.messages)]
-            if message is not whole and isinstance(message, ToolMessage) and isinstance(whole, ToolMessage):
-                changed = [(old, new) for old, new in zip(whole.results, message.results, strict=True) if old != new]
-                assert all(new == old.model_copy(update={"content": new.content}) for old, new in changed)
+            if (
+                message is not whole
+                and isinstance(message, ToolMessage)
+                and isinstance(whole, ToolMessage)
+            ):
+                changed = [
+                    (old, new)
+                    for old, new in zip(whole.results, message.results, strict=True)
+                    if old != new
+                ]
+                assert all(
+                    new == old.model_copy(update={"content": new.content}) for old, new in changed
+                )
                 assert {new.content for _, new in changed} <= NOTES
 
 
 @in_its_own_time
 @given(TURNS)
 def test_task_and_last_four_steps_are_untouched(turn: Played) -> None:
-    """They are the same objects, and so is all that users have said since the task, but for objections."""
+    """They are the same objects, and so is all that users have said since the task, but for
+    objections.
+    """
     for one in turn.answered:
         tail = one.messages[one.untouched :]
-        assert all(ours is theirs for ours, theirs in zip(one.view[-len(tail) :], tail, strict=True))
+        assert all(
+            ours is theirs for ours, theirs in zip(one.view[-len(tail) :], tail, strict=True)
+        )
         view = {id(message) for message in one.view}
         since = enumerate(one.messages[one.opening + 1 :], one.opening + 1)
-        said = [message for place, message in since if isinstance(message, UserMessage) and not isinstance(one.messages[place - 1], AssistantMessage)]
+        said = [
+            message
+            for place, message in since
+            if isinstance(message, UserMessage)
+            and not isinstance(one.messages[place - 1], AssistantMessage)
+        ]
         assert all(id(message) in view for message in (one.messages[one.opening], *said))
 
 
@@ -281,20 +428,27 @@ def test_what_is_sent_fits_or_nothing_is(turn: Played) -> None:
             assert sum(map(tokens, one.view)) == one.estimate.messages - one.cut.tokens
             assert one.estimate.tokens(one.cut.tokens) <= one.window
             continue
-        smallest = sent(one.messages, Cut(results=one.untouched, steps=one.untouched, opening=one.opening))
+        smallest = sent(
+            one.messages, Cut(results=one.untouched, steps=one.untouched, opening=one.opening)
+        )
         assert one.estimate.tokens(one.estimate.messages - sum(map(tokens, smallest))) > one.window
 
 
 @in_its_own_time
 @given(TURNS)
 def test_what_is_left_out_stays_left_out(turn: Played) -> None:
-    """A cut is never less than the one before. The same transcript is cut no more, and one that fits not at all."""
+    """A cut is never less than the one before.
+
+    The same transcript is cut no more, and one that fits not at all.
+    """
     for one in turn.answered:
         assert one.cut is not None
         assert one.cut.results >= one.before.results
         assert one.cut.steps >= one.before.steps
         assert one.cut.tokens >= one.before.tokens
-        assert cut_for(one.messages, one.cut, one.estimate, one.window, opening=one.opening) == one.cut
+        assert (
+            cut_for(one.messages, one.cut, one.estimate, one.window, opening=one.opening) == one.cut
+        )
         assert (one.cut is one.before) == (one.view == sent(one.messages, one.before))
         if one.estimate.tokens(one.before.tokens) <= limits.WINDOW_SHARE * one.window:
             assert one.cut is one.before
@@ -312,13 +466,22 @@ def test_what_is_sent_only_grows_until_it_is_cut_again(turn: Played) -> None:
 
 
 def naive(one: Asked) -> tuple[Message, ...]:
-    """What is sent, by trying: a result more, then a step more, and each time counting what is left."""
+    """What is sent, by trying: a result more, then a step more, and each time counting what is
+    left.
+    """
 
     def left(view: Sequence[Message]) -> int:
         return one.estimate.tokens(one.estimate.messages - sum(map(tokens, view)))
 
-    results = [Cut(results=place, steps=one.before.steps, opening=one.opening) for place in range(one.before.results, one.untouched + 1)]
-    steps = [replace_steps(results[-1], place) for place in range(one.before.steps, one.untouched + 1) if not splits(one, place)]
+    results = [
+        Cut(results=place, steps=one.before.steps, opening=one.opening)
+        for place in range(one.before.results, one.untouched + 1)
+    ]
+    steps = [
+        replace_steps(results[-1], place)
+        for place in range(one.before.steps, one.untouched + 1)
+        if not splits(one, place)
+    ]
     views = [sent(one.messages, cut) for cut in (*results, *steps)]
     least = left(views[-1])
     aim = max(0.5 * one.window, (least + 0.8 * one.window) / 2, least)
@@ -332,13 +495,18 @@ def replace_steps(cut: Cut, place: int) -> Cut:
 def splits(one: Asked, place: int) -> bool:
     """Whether a call would go without its results, or an answer without its objection."""
     message = one.messages[place]
-    return isinstance(message, ToolMessage) or (isinstance(message, UserMessage) and place > one.opening)
+    return isinstance(message, ToolMessage) or (
+        isinstance(message, UserMessage) and place > one.opening
+    )
 
 
 @in_its_own_time
 @given(TURNS)
 def test_no_more_is_left_out_than_brings_it_to_half_of_the_window(turn: Played) -> None:
-    """Or half way from what must stay to where something has to go, if that is more. Compared with the slow way to find it."""
+    """Or half way from what must stay to where something has to go, if that is more.
+
+    Compared with the slow way to find it.
+    """
     for one in turn.answered:
         if one.cut != one.before:
             assert one.view == naive(one)
@@ -363,8 +531,13 @@ def bytes_of(messages: Sequence[Message]) -> int:
 
 @pytest.mark.parametrize("result", [200, 2_000, 8_000])
 @pytest.mark.parametrize("bytes_a_token", [1.5, 3, 4.5])
-def test_long_turn_fits_its_model_and_seldom_sends_another_beginning(bytes_a_token: float, result: int) -> None:
-    """However many bytes a token has: the provider says what it counted. Three hundred steps of a model with 100,000 tokens."""
+def test_long_turn_fits_its_model_and_seldom_sends_another_beginning(
+    bytes_a_token: float, result: int
+) -> None:
+    """However many bytes a token has: the provider says what it counted.
+
+    Three hundred steps of a model with 100,000 tokens.
+    """
     window, cut, gaps = 100_000, Cut(), [0]
     messages: tuple[Message, ...] = (UserMessage.of("w" * 9_000),)
     estimate = estimate_of(messages).on(6_000)
@@ -375,7 +548,10 @@ def test_long_turn_fits_its_model_and_seldom_sends_another_beginning(bytes_a_tok
         assert counted <= window
         estimate = estimate.counted(counted, cut.tokens)
         call = ToolCall(id=f"c{number}", name="read", arguments='{"page": 7}')
-        more: tuple[Message, ...] = (AssistantMessage(parts=(Text(text="w" * 400), call)), ToolMessage.of(call, "r" * result))
+        more: tuple[Message, ...] = (
+            AssistantMessage(parts=(Text(text="w" * 400), call)),
+            ToolMessage.of(call, "r" * result),
+        )
         messages, estimate = (*messages, *more), reduce(Estimate.plus, more, estimate)
 
     steps_in_30_percent = 0.3 * window / ((400 + 15 + result) / bytes_a_token)
@@ -387,7 +563,9 @@ def test_long_turn_fits_its_model_and_seldom_sends_another_beginning(bytes_a_tok
 
 
 def result_of(content: str, name: str = "read") -> ToolMessage:
-    return ToolMessage(results=(ToolResult(call_id="c1", name=name, content=content, is_error=True),))
+    return ToolMessage(
+        results=(ToolResult(call_id="c1", name=name, content=content, is_error=True),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -399,7 +577,11 @@ def result_of(content: str, name: str = "read") -> ToolMessage:
         ("x" * 999_499, "read", "[result of read, 999 KB, left out]"),
         ("x" * 1_240_000, "read", "[result of read, 1.2 MB, left out]"),
         ("x" * 5_120, "n" * 5_000, f"[result of {'n' * 64}, 5 KB, left out]"),
-        ("hardly longer than a note".ljust(70, "."), "read", "hardly longer than a note".ljust(70, ".")),
+        (
+            "hardly longer than a note".ljust(70, "."),
+            "read",
+            "hardly longer than a note".ljust(70, "."),
+        ),
         ("", "read", ""),
     ],
 )
@@ -418,14 +600,24 @@ def test_note_names_the_tool_and_the_size(content: str, name: str, note: str) ->
         ("uatatat", Cut(), None, ""),
         ("uatatat", Cut(results=3), LeftOut(results=1, bytes=LONG), "1 tool result, 4 KB"),
         ("uatatat", Cut(results=5), LeftOut(results=2, bytes=2 * LONG), "2 tool results, 7 KB"),
-        ("uatatat", Cut(results=5, steps=3), LeftOut(results=1, steps=1, bytes=2 * LONG + SHORT + 6), "1 tool result and 1 step, 8 KB"),
+        (
+            "uatatat",
+            Cut(results=5, steps=3),
+            LeftOut(results=1, steps=1, bytes=2 * LONG + SHORT + 6),
+            "1 tool result and 1 step, 8 KB",
+        ),
         ("uauauat", Cut(steps=5), LeftOut(steps=2, bytes=4 * SHORT), "2 steps, 4 KB"),
         ("uauuuat", Cut(steps=3, opening=4), LeftOut(steps=1, bytes=3 * SHORT), "1 step, 3 KB"),
         ("uuu", Cut(steps=2, opening=2), LeftOut(bytes=2 * SHORT), "what was said before, 2 KB"),
     ],
 )
-def test_step_says_what_was_left_out(letters: str, cut: Cut, expected: LeftOut | None, words: str) -> None:
-    """As numbers, and as words for people. What stays of the part that is left out does not count."""
+def test_step_says_what_was_left_out(
+    letters: str, cut: Cut, expected: LeftOut | None, words: str
+) -> None:
+    """As numbers, and as words for people.
+
+    What stays of the part that is left out does not count.
+    """
     found = left_out(transcript(letters), cut)
 
     assert found == expected
@@ -439,15 +631,23 @@ def test_bytes_that_were_left_out_are_those_that_were_not_sent(turn: Played) -> 
     for one in turn.answered:
         assert one.cut is not None
         said = left_out(one.messages, one.cut) or LeftOut()
-        missing = [message for message in one.messages if not any(message is other for other in one.view)]
+        missing = [
+            message for message in one.messages if not any(message is other for other in one.view)
+        ]
         notes = [m for m in one.view if not any(m is other for other in one.messages)]
-        assert said.bytes >= bytes_of(one.messages) - bytes_of(one.view) >= said.bytes - said.results * 40
+        assert (
+            said.bytes
+            >= bytes_of(one.messages) - bytes_of(one.view)
+            >= said.bytes - said.results * 40
+        )
         assert said.steps == sum(isinstance(message, AssistantMessage) for message in missing)
         assert said.results <= sum(len(parts(message)) for message in notes)
 
 
 def test_call_without_a_cut_is_written_as_before() -> None:
-    """History repeats nothing; and what an older worker wrote is read as a call for the whole transcript."""
+    """History repeats nothing; and what an older worker wrote is read as a call for the whole
+    transcript.
+    """
     plain = ModelCall.of("d" * 64, max_output_tokens=7)
     cut = plain.model_copy(update={"cut": Cut(results=7, opening=2, tokens=900)})
 

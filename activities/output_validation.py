@@ -1,0 +1,343 @@
+"""Whether a JSON value fits a schema that somebody sent, by JSON Schema 2020-12.
+
+The schema is a stranger's, so nothing is fetched for it, and its patterns are matched by pydantic's
+engine, which takes linear time. A date or a time is one if pydantic reads it as one, as the
+caller's type will.
+
+Small schemas can ask for any amount of work: twenty references to two references each are a
+million. So the work is counted, and ends at a limit. Keywords of which `jsonschema` takes a time of
+its own are checked here: it compares the items of a list pairwise, and matches the patterns of
+properties by Python's engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
+
+from perdure import errors, limits
+from perdure.activities.yielding import Yielder
+from perdure.schemas.strict_schema import Schema
+from perdure.text import described, one_line
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
+"""The check of one keyword: takes a validator, the keyword's value, the instance and the schema.
+
+Gives errors.
+"""
+
+_FORMATS = {"date-time": datetime, "date": date, "time": time, "duration": timedelta, "uuid": UUID}
+_PROBLEMS = 5
+_LOOKED_AT = 100
+_CHARACTERS = 300
+_DEPTH = 100
+"""So many keywords may be checked inside one another, and so deep may a schema be.
+
+Python's limit of frames lies
+above that. It has to, because `jsonschema` looks things up in a library that does not survive it.
+"""
+_ENDS = 140
+_TYPES = 7
+_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+_HASHED = frozenset({"enum", "const"})
+_REFUSED = frozenset({"$dynamicRef", "unevaluatedItems", "unevaluatedProperties"})
+_REFERENCE = "#/$defs/"
+
+_REPETITION = re.compile(r"(\)?)\{(\d{0,9}),?(\d{0,9})\}")
+_PATTERN_ATOMS = 5_000
+_MATCH_STEPS = 25_000
+_ATOMS_A_STEP = 80
+_COMPILE_STEPS = 30
+
+
+def validator(schema: Schema) -> Callable[[Any], None]:
+    """A function that takes a value and raises ValueError where it does not fit.
+
+    The message is written for the model.
+
+    It raises InvalidRequestError where a value takes more than `limits.CHECK_STEPS` of work.
+
+    Raises:
+        InvalidRequestError: This is no schema, or one that cannot be used here.
+    """
+    import jsonschema  # type: ignore[import-untyped]  # here, because only a turn whose caller names a type needs it, and it takes 0.2 s
+    import referencing
+
+    _refuse_what_is_not_read(schema)
+    checker = jsonschema.FormatChecker(formats=())
+    for name, wanted in _FORMATS.items():
+        checker.checks(name)(functools.partial(_reads, TypeAdapter(wanted)))
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema, format_checker=checker)
+    except jsonschema.SchemaError as error:
+        raise _none(error.message) from None
+    work = _Work()
+    definitions = schema.get("$defs")
+    own = _Keywords(
+        work, definitions if isinstance(definitions, dict) else {}, jsonschema.ValidationError
+    )
+    keywords: dict[str, Keyword] = {**jsonschema.Draft202012Validator.VALIDATORS, **own.checks()}
+    kind = jsonschema.validators.extend(
+        jsonschema.Draft202012Validator,
+        {name: work.counted(name, check) for name, check in keywords.items()},
+    )
+    made = kind(schema, format_checker=checker, registry=referencing.Registry())
+
+    def validate(value: Any) -> None:
+        try:
+            problems = itertools.islice(made.iter_errors(value), _LOOKED_AT)
+            found = sorted(problems, key=lambda error: [str(part) for part in error.absolute_path])
+        except errors.InvalidRequestError:
+            raise
+        except Exception as error:
+            raise _unusable(one_line(described(error), _CHARACTERS)) from error
+        if found:
+            raise ValueError(
+                "; ".join(
+                    _said(jsonschema.exceptions.best_match([error])) for error in found[:_PROBLEMS]
+                )
+            )
+
+    return validate
+
+
+class _Work:
+    """The work of one check: how much is left of it, and what would otherwise be done again."""
+
+    def __init__(self) -> None:
+        self._left = limits.CHECK_STEPS
+        self._yield = Yielder()
+        self._depth = 0
+        self._matchers: dict[str, TypeAdapter[str] | None] = {}
+        self._choices: dict[int, frozenset[object]] = {}
+
+    def spend(self, steps: int) -> None:
+        """Count some microseconds.
+
+        Raises:
+            InvalidRequestError: The limit is reached.
+        """
+        self._left -= steps
+        self._yield()
+        if self._left < 0:
+            raise _unusable(
+                f"to hold this answer to it takes more than {limits.CHECK_STEPS} steps; make the"
+                " schema simpler"
+            )
+
+    def counted(self, name: str, keyword: Keyword) -> Keyword:
+        """The check of a keyword, counted by the length of what it may go through, and of its messages, which quote the instance."""
+
+        def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+            self.spend(1 if name in _HASHED else 1 + _length(value) + _length(instance))
+            if self._depth == _DEPTH:
+                raise _unusable("to hold this answer to it goes too deep")
+            self._depth += 1
+            try:
+                for error in keyword(validator, value, instance, schema) or ():
+                    self.spend(4 + len(error.message) // 64)
+                    yield error
+            finally:
+                self._depth -= 1
+
+        return check
+
+    def among(self, values: list[Any], value: object) -> bool:
+        """Whether a value is one of those of a keyword."""
+        if id(values) not in self._choices:
+            self._choices[id(values)] = frozenset(_comparable(one, self) for one in values)
+        return _comparable(value, self) in self._choices[id(values)]
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether a pattern matches.
+
+        One of another engine, or too much work, only the caller can match: it counts as if it did.
+        """
+        atoms = _atoms(pattern)
+        steps = atoms * len(text) // _ATOMS_A_STEP
+        if atoms > _PATTERN_ATOMS or steps > _MATCH_STEPS:
+            return True
+        if pattern not in self._matchers:
+            self.spend(atoms * _COMPILE_STEPS)
+            self._matchers[pattern] = _matcher(pattern)
+        self.spend(steps)
+        matcher = self._matchers[pattern]
+        return matcher is None or _reads(matcher, text)
+
+
+class _Keywords:
+    """The keywords that are checked here. `wrong` makes an error out of words."""
+
+    def __init__(
+        self, work: _Work, definitions: Mapping[str, Any], wrong: Callable[[str], Any]
+    ) -> None:
+        self._work = work
+        self._definitions = definitions
+        self._wrong = wrong
+
+    def checks(self) -> dict[str, Keyword]:
+        """The checks by their names."""
+        return {
+            "$ref": self._reference,
+            "uniqueItems": self._unique,
+            "enum": self._choice,
+            "const": self._constant,
+            "pattern": self._pattern,
+            "patternProperties": self._by_pattern,
+            "additionalProperties": self._additional,
+        }
+
+    def _reference(self, validator: Any, target: str, instance: object, _: Any) -> Iterator[Any]:
+        yield from validator.descend(instance, self._definitions[target.removeprefix(_REFERENCE)])
+
+    def _unique(self, _: Any, is_wanted: bool, instance: object, __: Any) -> Iterator[Any]:
+        if (
+            is_wanted
+            and isinstance(instance, list)
+            and len({_comparable(item, self._work) for item in instance}) < len(instance)
+        ):
+            yield self._wrong(f"{instance!r} has non-unique elements")
+
+    def _choice(self, _: Any, values: list[Any], instance: object, __: Any) -> Iterator[Any]:
+        if not self._work.among(values, instance):
+            yield self._wrong(f"{instance!r} is not one of {values!r}")
+
+    def _constant(self, _: Any, value: object, instance: object, __: Any) -> Iterator[Any]:
+        if _comparable(instance, self._work) != _comparable(value, self._work):
+            yield self._wrong(f"{value!r} was expected")
+
+    def _pattern(self, _: Any, pattern: str, instance: object, __: Any) -> Iterator[Any]:
+        if isinstance(instance, str) and not self._work.matches(pattern, instance):
+            yield self._wrong(f"{instance!r} does not match {pattern!r}")
+
+    def _by_pattern(
+        self, validator: Any, patterns: dict[str, Any], instance: object, _: Any
+    ) -> Iterator[Any]:
+        for pattern, schema in patterns.items() if isinstance(instance, dict) else ():
+            for name, value in instance.items():  # type: ignore[attr-defined]
+                self._work.spend(1)
+                if self._work.matches(pattern, name):
+                    yield from validator.descend(value, schema, path=name, schema_path=pattern)
+
+    def _additional(
+        self, validator: Any, wanted: Any, instance: object, schema: Any
+    ) -> Iterator[Any]:
+        patterns = schema.get("patternProperties", {})
+        for name, value in instance.items() if isinstance(instance, dict) else ():
+            self._work.spend(1)
+            if name in schema.get("properties", {}) or any(
+                self._work.matches(pattern, name) for pattern in patterns
+            ):
+                continue
+            if wanted is False:
+                yield self._wrong(
+                    f"Additional properties are not allowed ({name!r} was unexpected)"
+                )
+            else:
+                yield from validator.descend(value, wanted, path=name)
+
+
+def _refuse_what_is_not_read(schema: Schema) -> None:
+    """Refuse, wherever it stands, what is not read here and what another dialect would read.
+
+    Raises:
+        InvalidRequestError: There is something of this kind.
+    """
+    waiting: list[tuple[Any, bool, int]] = [(schema, True, 0)]
+    while waiting:
+        value, is_schema, depth = waiting.pop()
+        if depth > _DEPTH:
+            raise _none(f"it is nested more than {_DEPTH} deep")
+        if isinstance(value, list):
+            waiting += [(item, is_schema, depth + 1) for item in value]
+        if not isinstance(value, dict):
+            continue
+        if is_schema:
+            _refuse_keywords(value, schema)
+        for name, item in value.items():
+            waiting.append((item, not (is_schema and name in _NAMED), depth + 1))
+
+
+def _refuse_keywords(node: Mapping[str, Any], root: Schema) -> None:
+    refused = sorted(_REFUSED & node.keys()) or (
+        ["$schema"] if "$schema" in node and node is not root else []
+    )
+    if refused:
+        raise _none(f"{refused[0]} is not read here")
+    target, kinds, definitions = node.get("$ref"), node.get("type"), root.get("$defs")
+    if isinstance(kinds, list) and len(kinds) > _TYPES:
+        raise _none(f"a type is one of {_TYPES}, and here are {len(kinds)}")
+    if isinstance(target, str) and not (
+        isinstance(definitions, dict)
+        and target.startswith(_REFERENCE)
+        and target[len(_REFERENCE) :] in definitions
+    ):
+        raise _none(
+            f"there is no definition for {target!r}; only those under $defs can be referred to"
+        )
+
+
+def _none(reason: str) -> errors.InvalidRequestError:
+    return errors.InvalidRequestError(f"the output schema is none: {one_line(reason, _CHARACTERS)}")
+
+
+def _unusable(reason: str) -> errors.InvalidRequestError:
+    return errors.InvalidRequestError(f"the output schema cannot be used: {reason}")
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, list | dict) else 0
+
+
+def _comparable(value: object, work: _Work) -> object:
+    """What is equal for equal JSON values and no others.
+
+    A number with and without a fraction of 0 is the same, and true is not 1.
+    """
+    work.spend(1)
+    if isinstance(value, dict):
+        return dict, frozenset((name, _comparable(item, work)) for name, item in value.items())
+    if isinstance(value, list):
+        return list, tuple([_comparable(item, work) for item in value])
+    return type(value) is bool, value
+
+
+def _atoms(pattern: str) -> int:
+    """About as many states as a pattern has when what it repeats is written out, and more where groups that repeat stand beside one another."""
+    groups, atoms = 1, len(pattern)
+    for group, least, most in _REPETITION.findall(pattern):
+        count = max(int(least or 0), int(most or 0), 1)
+        groups, atoms = (groups * count, atoms) if group else (groups, atoms + count)
+    return groups * atoms
+
+
+def _said(error: Any) -> str:
+    words = " ".join(error.message.split())  # the value, then what is wrong with it
+    short = words if len(words) <= _CHARACTERS else f"{words[:_ENDS]} … {words[-_ENDS:]}"
+    return f"{'.'.join(map(str, error.absolute_path)) or 'answer'}: {short}"
+
+
+def _reads(adapter: TypeAdapter[Any], value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    try:
+        adapter.validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def _matcher(pattern: str) -> TypeAdapter[str] | None:
+    """None for a pattern of another engine."""
+    try:
+        return TypeAdapter(Annotated[str, Field(pattern=pattern)])
+    except SchemaError:
+        return None

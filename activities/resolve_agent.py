@@ -1,0 +1,255 @@
+"""The agents of a worker, as its activities need them.
+
+Definitions for turns, and the functions behind their tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+from weakref import WeakValueDictionary
+
+from temporalio import activity
+from temporalio.client import Client
+
+from perdure import errors, limits
+from perdure.activities.error_log import log_cause
+from perdure.activities.load_skill import PinnedSkills
+from perdure.activities.mcp.toolboxes import Servers
+from perdure.activities.pricing import Prices
+from perdure.activities.profiles import Profiles
+from perdure.activities.provider import Models
+from perdure.activities.user_code import called
+from perdure.agents.agent import Agent
+from perdure.agents.definitions import AgentDefinition, Target, define, resolved
+from perdure.agents.delegates import Delegate, InheritedTool, PinnedDelegate, declared
+from perdure.agents.registry import Entry, Registry, described_in
+from perdure.agents.skills import LOAD_SKILL
+from perdure.agents.tools import Tool
+from perdure.errors import PerdureError
+from perdure.temporal.history import first_request
+from perdure.temporal.names import GENERATE
+from perdure.temporal.namespace_check import Index
+from perdure.turn.wire import AgentCall
+from perdure.values.model_retry import ModelRetryPolicy
+
+_KEPT = 1000
+
+
+class Agents:
+    """Looks agents up.
+
+    What a factory made is kept for its run, so that a factory is called once a turn in a process.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        models: Models,
+        prices: Prices,
+        profiles: Profiles,
+        queues: Collection[str],
+        servers: Servers,
+        activity_of: Callable[[Tool], str],
+        model_retry: ModelRetryPolicy,
+    ) -> None:
+        self._registry = registry
+        self._models = models
+        self._prices = prices
+        self._profiles = profiles
+        self._queues = queues
+        self._servers = servers
+        self._activity_of = activity_of
+        self._model_retry = model_retry
+        self._index = Index()
+        self._skills = PinnedSkills()
+        self._made: OrderedDict[tuple[str, str], Agent] = OrderedDict()
+        self._lock = threading.Lock()
+        self._making = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
+
+    async def resolve_agent(self, call: AgentCall) -> AgentDefinition:
+        """The definition that a turn is pinned to.
+
+        Raises:
+            UnknownAgentError: No agent of this name.
+            DuplicateToolError: Two of its tools have one name.
+            ToolResolverError: Its resolver failed.
+            ConfigurationError: Its model, a tool or a skill is not set up, or an MCP server is
+                down.
+        """
+        client, info = activity.client(), activity.info()
+        agent = await self._servers.read(
+            await self._skills.read(await self._asked(client, info, call)), call.allowed
+        )
+        chain = self._models.resolve(agent.models)
+        targets = await asyncio.to_thread(
+            self._targets, chain, {**agent.options.extra, **call.extra}, info.task_queue
+        )
+        definition = define(
+            agent,
+            chain=targets,
+            activity_of=self._activity_of,
+            allowed=call.allowed,
+            delegates=[
+                self._pinned(item)
+                for item in declared(agent.delegates, agent.name, self._registry.list())
+            ],
+            inherited=[
+                (item, found)
+                for item in call.inherited
+                if (found := await self._inherited(client, info, item)) is not None
+            ],
+            model_retry=self._model_retry,
+        )
+        self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
+        return definition.model_copy(
+            update={"name": call.agent, "indexed": await self._index.is_ready(client)}
+        )
+
+    async def of_this_activity(self, name: str) -> Agent:
+        """The agent of the turn that this activity belongs to."""
+        return await self._agent(activity.client(), activity.info(), name)
+
+    async def prepare(self, client: Client, info: activity.Info, owner: str) -> None:
+        """Have the agent at hand before one of its tools runs.
+
+        A factory that was called in another process is called here.
+        """
+        try:
+            await self._agent(client, info, owner)
+        except PerdureError as error:  # the tool's own look-up says what is missing
+            log_cause(error)
+
+    def tool(self, run_id: str, owner: str, name: str, pinned: str) -> Tool | None:
+        """The deployed tool of an agent; None where there is none any more.
+
+        One of an MCP server is compared with the digest `pinned` by its call.
+        """
+        agent = self._kept(run_id, owner) or self._entry(owner)
+        if name == LOAD_SKILL:
+            return self._skills.loader(
+                activity.client(), activity.info(), agent if isinstance(agent, Agent) else None
+            )
+        if not isinstance(agent, Agent):
+            return None
+        return (
+            agent.toolset().get(name)
+            or self._servers.tool(agent, name, pinned)
+            or resolved(agent, name)
+        )
+
+    def approval(self, run_id: str, owner: str) -> Literal["marked", "changes", "all"]:
+        """Which calls of its tools wait for a person, as this worker has the agent."""
+        agent = self._kept(run_id, owner) or self._entry(owner)
+        return agent.approval if isinstance(agent, Agent) else "marked"
+
+    async def deployed(self, owner: str, name: str, pinned: str) -> Tool:
+        """A tool of an agent, as this worker has it.
+
+        Raises:
+            ConfigurationError: This worker does not have the tool.
+            PerdureError: The agent's factory or its resolver failed.
+        """
+        client, info = activity.client(), activity.info()
+        await self.prepare(client, info, owner)
+        run_id = info.workflow_run_id or ""
+        item = await called(self.tool, run_id, owner, name, pinned, limit=limits.USER_CODE)
+        if not isinstance(item, Tool):
+            raise errors.ConfigurationError(
+                f"{name}: the deployed worker does not have this tool of agent {owner} any more"
+            )
+        return item
+
+    def _targets(
+        self, chain: Sequence[str], extra: Mapping[str, object], queue: str
+    ) -> list[Target]:
+        """The models of a chain with what is known of each."""
+        return [self._target(model, extra, queue) for model in chain]
+
+    def _target(self, model: str, extra: Mapping[str, object], queue: str) -> Target:
+        provider, profile = model.partition(":")[0], self._profiles.of(model)
+        return Target(
+            model=model,
+            price=self._prices.price(model, extra),
+            window=profile.window,
+            media=profile.media,
+            queue=f"{queue}.{provider}" if provider in self._queues else "",
+        )
+
+    def _pinned(self, delegate: Delegate) -> PinnedDelegate:
+        entry = self._registry.entry(delegate.name)
+        return PinnedDelegate(
+            name=delegate.name,
+            description=described_in(entry),
+            budget=delegate.budget,
+            allowed_tools=None if delegate.allowed_tools is None else tuple(delegate.allowed_tools),
+            inherits=delegate.inherit,
+        )
+
+    async def _inherited(
+        self, client: Client, info: activity.Info, item: InheritedTool
+    ) -> Tool | None:
+        """A tool of a turn above; None where its owner does not have it any more."""
+        with contextlib.suppress(errors.UnknownAgentError):
+            agent = await self._skills.read(await self._agent(client, info, item.owner))
+            return (
+                agent.toolset().get(item.name)
+                or await self._servers.find(agent, item.name)
+                or resolved(agent, item.name)
+            )
+        return None
+
+    def _entry(self, name: str) -> Entry | None:
+        try:
+            return self._registry.entry(name)
+        except errors.UnknownAgentError:
+            return None
+
+    async def _asked(self, client: Client, info: activity.Info, call: AgentCall) -> Agent:
+        """The agent as a turn asks for it: with another model, or the one behind `generate`."""
+        if call.agent == GENERATE:
+            return Agent(name="generate", model=call.model or "")
+        agent = await self._agent(client, info, call.agent)
+        return replace(agent, model=call.model) if call.model else agent
+
+    async def _agent(self, client: Client, info: activity.Info, name: str) -> Agent:
+        """The agent; from a factory at most once for a run."""
+        assert info.workflow_id is not None
+        assert info.workflow_run_id is not None
+        entry = self._registry.entry(name)
+        if isinstance(entry, Agent):
+            return entry
+        lock = self._making.setdefault(
+            (info.workflow_run_id, name), asyncio.Lock()
+        )  # of its own, because a factory may block
+        async with lock:
+            return self._kept(info.workflow_run_id, name) or await self._make(
+                client, info.workflow_id, info.workflow_run_id, name
+            )
+
+    def _kept(self, run_id: str, name: str) -> Agent | None:
+        with self._lock:
+            return self._made.get((run_id, name))
+
+    async def _make(self, client: Client, turn_id: str, run_id: str, name: str) -> Agent:
+        """Have the factory make it; it may block."""
+        request = await first_request(client, turn_id, run_id)
+        about = request.info(turn_id).model_copy(update={"agent": name})
+        try:
+            agent: Agent = await called(self._registry.make, about, limit=limits.USER_CODE)
+        except (errors.UnknownAgentError, errors.ConfigurationError):
+            raise
+        except PerdureError as error:
+            raise errors.ConfigurationError(
+                f"the factory of agent {name!r} failed: {error.message}"
+            ) from None
+        with self._lock:
+            self._made[run_id, name] = agent
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        return agent

@@ -1,0 +1,67 @@
+"""What a model says, told while it speaks.
+
+By the heartbeats of its activity, of which history keeps nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from perdure import limits
+from perdure.activities import heartbeats
+from perdure.activities.provider import ModelRequest, Provider, listen
+from perdure.temporal.payloads import pack
+from perdure.text import clean, tail
+from perdure.turn.wire import LiveText
+from perdure.values.answers import ModelAnswer
+
+EVERY_S = 0.25
+"""Words are gathered for so long, because each heartbeat holds all that fits of what was said before. The SDK sends half as many again."""
+
+
+async def tell(provider: Provider, request: ModelRequest) -> ModelAnswer:
+    """Ask, and tell what is said in the activity that this runs in.
+
+    Raises:
+        LLMError: As the provider does.
+    """
+    with _Telling(heartbeats.beat_of_this_activity()) as telling:
+        return await listen(provider, request, telling.hear)
+
+
+class _Telling:
+    """Gathers words, and has them told every now and then while its block runs."""
+
+    def __init__(self, beat: heartbeats.Beat) -> None:
+        self._beat = beat
+        self._offset = 0
+        self._said: list[str] = []
+        self._due: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._due is not None:
+            self._due.cancel()
+
+    def hear(self, words: str) -> None:
+        """Some more words."""
+        self._said.append(clean(words))
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(EVERY_S, self._tell)
+
+    def _tell(self) -> None:
+        self._due = None
+        said = "".join(self._said)
+        kept = tail(said, limits.LIVE_TEXT_BYTES)
+        self._offset += len(said) - len(kept)
+        self._said = [kept]
+        self._beat(pack(LiveText(offset=self._offset, text=kept)))

@@ -1,0 +1,194 @@
+"""`perdure ask`: a question about a folder, answered by a turn.
+
+Server and worker are started where there are none, and stopped afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from perdure import errors
+from perdure.clients.agent_client import AgentClient
+from perdure.clients.cli import processes
+from perdure.clients.cli.follow import conclude, follower
+from perdure.clients.cli.processes import Child, Server
+from perdure.clients.cli.progress import address_in_ui
+from perdure.clients.cli.screen import Paint, columns_of, put
+from perdure.clients.cli.watch import note
+from perdure.clients.cli.widths import wrapped
+from perdure.clients.turn import Turn
+from perdure.temporal.connect import connect, connect_local
+from perdure.text import harmless, word
+
+APP = "perdure.worker.librarian:make"
+AGENT = "librarian"
+_GOODBYE_S = 5.0
+_INDENT = len("documents  ")
+NOT_A_LANGUAGE_MODEL = (
+    "offline:librarian is not a language model: it searches, opens the best file and quotes the"
+    " passage."
+)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A server, a client, and what workers are started with."""
+
+    server: Server
+    client: AgentClient
+    settings: Mapping[str, str]
+
+    async def worker(self) -> Child:
+        """Start a worker process."""
+        return await processes.worker(APP, self.server, self.settings)
+
+
+@contextlib.asynccontextmanager
+async def session(
+    settings: Mapping[str, str], *, state: Path, address: str | None
+) -> AsyncIterator[Session]:
+    """A server (embedded without an address), and a task queue of one's own.
+
+    SIGTERM and SIGHUP end it as Ctrl-C does.
+    """
+    server = Server(address) if address else await processes.embedded_server(state)
+    queue = f"ask-{secrets.token_hex(4)}"
+    try:
+        client = (
+            await connect_local(server.address)
+            if server.is_embedded
+            else await connect(server.address)
+        )
+        with _interruptible():
+            agents = AgentClient.from_temporal(client, task_queue=queue)
+            yield Session(
+                server, agents, {**settings, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "2"}
+            )
+    finally:
+        await server.stop()
+
+
+async def ask(arguments: argparse.Namespace, settings: Mapping[str, str], *, state: Path) -> int:
+    """Ask, show the steps, print the answer. Returns the exit code.
+
+    Raises:
+        PerdureError: There is no answer.
+    """
+    if not arguments.json:
+        introduce(arguments.folder, settings["PERDURE_ASK_MODEL"], sys.stderr)
+    async with session(settings, state=state, address=arguments.address) as here:
+        if not arguments.json:
+            introduce_server(here.server, sys.stderr)
+        worker = await here.worker()
+        try:
+            turn, telling = (
+                await here.client.start(AGENT, arguments.question, live=arguments.stream),
+                follower(arguments, answers=True),
+            )
+            async with cancelled_if_interrupted(turn):
+                await first_of(telling.follow(turn, here.client.get), gives_up(worker))
+                code = await conclude(turn, telling)
+        finally:
+            await worker.stop(signal.SIGTERM)
+        if not arguments.json:
+            say_where(turn.id, here.server, sys.stderr)
+    return code
+
+
+async def gives_up(worker: Child) -> None:
+    """Wait for the end of a worker that should go on.
+
+    Raises:
+        ConfigurationError: Always, with the worker's last words.
+    """
+    await worker.process.wait()
+    words = worker.last_words().rpartition("perdure: ")[2]
+    raise errors.ConfigurationError(f"the worker ended: {words or 'without a word'}")
+
+
+async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Wait for the first to end, or raise what it raises; the others are cancelled."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def cancelled_if_interrupted(turn: Turn) -> AsyncIterator[None]:
+    """Cancel the turn when this command is interrupted or its worker gives up.
+
+    Nobody would take it up again.
+    """
+    try:
+        yield
+    except (asyncio.CancelledError, errors.ConfigurationError):
+        note(f"turn {word(turn.id)} is cancelled: nobody would serve it any more")
+        with contextlib.suppress(errors.PerdureError, TimeoutError):
+            await turn.cancel("the command that asked was interrupted")
+            await asyncio.wait_for(turn.result(), _GOODBYE_S)
+        raise
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+def introduce(folder: Path, model: str, out: TextIO) -> None:
+    """Say what is about to happen."""
+    say = Paint(out)
+    put(
+        f"{say('bold', 'documents')}  {harmless(str(folder))}\n{say('bold', 'model')}     "
+        f" {harmless(model)}",
+        out,
+    )
+    if model.startswith("offline:"):
+        indented = f"{' ' * _INDENT}{NOT_A_LANGUAGE_MODEL}"
+        put(say("dim", wrapped(indented, columns_of(out) or len(indented), _INDENT)), out)
+    out.flush()
+
+
+def introduce_server(server: Server, out: TextIO) -> None:
+    """Say which server is used, when it is there."""
+    say = Paint(out)
+    put(f"{say('bold', 'server')}     {harmless(str(server.binary or server.address))}\n", out)
+
+
+def say_where(turn_id: str, server: Server, out: TextIO) -> None:
+    """Say where the turn can be looked at."""
+    say = Paint(out)
+    if server.ui:
+        put(
+            say("dim", f"turn {word(turn_id)}: {address_in_ui(server.ui, 'default', turn_id)}"), out
+        )
+        if server.child is not None:
+            put(
+                say(
+                    "dim",
+                    "The server stops now; `perdure dev` in this folder serves the turn again.",
+                ),
+                out,
+            )

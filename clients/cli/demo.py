@@ -1,0 +1,137 @@
+"""`perdure demo`: the main job, with its worker killed in the middle.
+
+The judge is the journal, a file outside of Temporal in which every model call and tool call leaves
+a line before it begins. What Temporal had recorded must stand in it once; what was cut off by the
+kill is visible as another attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+
+from perdure.clients.cli.ask import (
+    AGENT,
+    Session,
+    cancelled_if_interrupted,
+    first_of,
+    gives_up,
+    introduce,
+    introduce_server,
+    say_where,
+    session,
+)
+from perdure.clients.cli.processes import Child
+from perdure.clients.cli.progress import Progress, figures
+from perdure.clients.cli.screen import Paint, put, shown
+from perdure.clients.turn import Turn
+from perdure.turn.facts import Key, ModelAnswered, ToolReturned
+from perdure.values.reports import AgentReport
+
+_KILL_IN_STEP = "step-2"
+_POLL_S = 0.02
+
+
+async def demo(
+    question: str, folder: Path, settings: Mapping[str, str], *, state: Path, address: str | None
+) -> int:
+    """Ask, kill the worker in the middle, start another, and check that nothing was done twice.
+
+    Returns 0 only if all of that is so.
+    """
+    introduce(folder, settings["PERDURE_ASK_MODEL"], sys.stdout)
+    with tempfile.TemporaryDirectory(prefix="perdure-demo-") as scratch:
+        journal = Path(scratch) / "journal"
+        journal.touch()
+        async with session(
+            {**settings, "PERDURE_ASK_JOURNAL": str(journal)}, state=state, address=address
+        ) as here:
+            introduce_server(here.server, sys.stdout)
+            turn = await here.client.start(AGENT, question)
+            recorded = await _follow_through_a_kill(here, turn, journal)
+            report = await turn.result()
+            put(f"\n{shown(report.output, sys.stdout)}\n\n{Paint()('dim', figures(report))}")
+            say_where(report.turn_id, here.server, sys.stdout)
+        return _verdict(report, recorded, Counter(_lines(journal)))
+
+
+async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> list[Key]:
+    """Show the turn to its end while its worker is killed.
+
+    Returns what Temporal has recorded as done.
+    """
+    workers, recorded = [await here.worker()], list[Key]()
+    try:
+        async with cancelled_if_interrupted(turn):
+            await first_of(_show(turn, recorded), _kill_in_the_middle(here, workers, journal))
+    finally:
+        for worker in workers:
+            await worker.stop(SIGTERM)
+    return recorded
+
+
+async def _show(turn: Turn, recorded: list[Key]) -> None:
+    progress = Progress()
+    async for event in turn.events():
+        progress.show(event)
+        recorded += [event.fact.key] if isinstance(event.fact, ModelAnswered | ToolReturned) else []
+
+
+async def _kill_in_the_middle(here: Session, workers: list[Child], journal: Path) -> None:
+    say, first = Paint(), workers[0]
+    while _KILL_IN_STEP not in _lines(journal):
+        if first.process.returncode is not None:
+            await gives_up(first)
+        await asyncio.sleep(_POLL_S)
+    first.process.send_signal(SIGKILL)
+    await first.process.wait()
+    put(
+        say(
+            "red",
+            f"          ✗ the worker (process {first.pid}) was killed in the middle of"
+            f" {_KILL_IN_STEP}: kill -9",
+        )
+    )
+    another = await here.worker()
+    workers.append(another)
+    put(say("green", f"          ✓ another worker (process {another.pid}) was started"))
+    await gives_up(another)
+
+
+def _lines(journal: Path) -> list[str]:
+    return journal.read_text(encoding="utf-8").split()
+
+
+def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) -> int:
+    say = Paint()
+    cut_off = journal[_KILL_IN_STEP] == 1 and _KILL_IN_STEP not in map(str, recorded)
+    checks = {
+        "the turn completed after its worker was killed": report.outcome == "completed" and cut_off,
+        f"each of the {len(recorded)} recorded calls ran exactly once": all(
+            journal[str(key)] == 1 for key in recorded
+        ),
+        f"only {_KILL_IN_STEP}, which the kill cut off, was tried again": (
+            sum(journal.values()) == len(recorded) + 1
+        ),
+        "the answer names a file that was read as its source": any(
+            path in report.output for path in _files_read(report)
+        ),
+    }
+    put()
+    for what, holds in checks.items():
+        put(f"{say('green', '✓') if holds else say('red', '✗')} {what}")
+    return 0 if all(checks.values()) else 1
+
+
+def _files_read(report: AgentReport) -> Iterator[str]:
+    """The paths of the files that the agent has read."""
+    for step in report.steps:
+        for call, result in zip(step.message.calls, step.results, strict=True):
+            if call.name == "read_file" and not result.is_error:
+                yield str(json.loads(call.arguments)["path"])

@@ -1,0 +1,59 @@
+"""Exit codes: one number for each way that a turn can end, so that a script can tell them apart, and few for what is no end of a turn."""
+
+from __future__ import annotations
+
+from perdure import errors
+from perdure.errors import PerdureError
+from perdure.values.reports import AgentReport, Outcome
+
+DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED, NO_READER = 0, 1, 2, 20, 130, 141
+
+OUTCOMES = {
+    Outcome.COMPLETED: DONE,
+    Outcome.FAILED: FAILED,
+    Outcome.TRUNCATED: 3,
+    Outcome.BUDGET_EXHAUSTED: 4,
+    Outcome.MAX_ITERATIONS: 5,
+    Outcome.BOUNDARY: 6,
+    Outcome.LOOP: 7,
+    Outcome.CANCELLED: 8,
+    Outcome.TIMED_OUT: 9,
+    Outcome.TERMINATED: 10,
+}
+
+MEANINGS = {
+    DONE: "the turn completed; any other command did what it says",
+    FAILED: "the turn failed: an error, a refusal, a guardrail",
+    USAGE: (
+        "nothing was done: a mistake in the command or the set-up, no such turn, or one that cannot"
+        " be decoded"
+    ),
+    3: "truncated: there is an answer, and it is cut off",
+    4: "the budget is spent; a turn that finishes has a last answer",
+    5: "the agent used all of its iterations",
+    6: "the model asked for what the agent may not do",
+    7: "the model repeats itself",
+    8: "the turn was cancelled",
+    9: "the turn took longer than it may",
+    10: "the turn was terminated from outside",
+    UNREACHABLE: "Temporal does not answer, or no worker does that is needed",
+    INTERRUPTED: "Ctrl-C; a turn that was followed goes on",
+    NO_READER: "nobody reads the output any more, as in `perdure list | head -1`",
+}
+
+
+def of_report(report: AgentReport) -> int:
+    """How a turn ended that has an answer."""
+    return OUTCOMES[report.outcome]
+
+
+def of_error(error: PerdureError) -> int:
+    """How a turn ended that has none, or why nothing was done."""
+    if error.report is not None:
+        return of_report(error.report) or FAILED
+    return UNREACHABLE if isinstance(error, errors.ServerUnreachableError) else USAGE
+
+
+def in_words() -> str:
+    """All of them, for the help."""
+    return "\n".join(f"  {code:<4} {meaning}" for code, meaning in MEANINGS.items())

@@ -1,0 +1,142 @@
+"""The server and the worker as processes of their own, for commands that bring everything they need.
+
+They end with this process, however it ends: each of them holds its standard input, which nobody
+writes to, and stops when it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from perdure import errors
+from perdure.text import clip
+
+_PATIENCE_S = 30.0
+_LAST_WORDS_BYTES = 2_000
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that this command started, and what it wrote to its standard error."""
+
+    process: asyncio.subprocess.Process
+    log: IO[bytes]
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.process.pid
+
+    def last_words(self) -> str:
+        """The end of what it wrote."""
+        self.log.seek(0)
+        return clip(
+            self.log.read().decode(errors="replace").strip()[-_LAST_WORDS_BYTES:], _LAST_WORDS_BYTES
+        )
+
+    async def stop(self, how: signal.Signals) -> None:
+        """Send a signal and wait; after a while, SIGKILL."""
+        if self.process.returncode is None:
+            self.process.send_signal(how)
+            try:
+                await asyncio.wait_for(self.process.wait(), _PATIENCE_S)
+            except TimeoutError:
+                self.process.kill()
+                await self.process.wait()
+        self.log.close()
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a Temporal server is.
+
+    It is embedded or the user's own; `child` where this command started it; `binary` is its
+    program.
+    """
+
+    address: str
+    ui: str | None = None
+    is_embedded: bool = False
+    child: Child | None = None
+    binary: str = ""
+
+    async def stop(self) -> None:
+        """Stop it, if this command started it."""
+        if self.child is not None:
+            await self.child.stop(signal.SIGINT)
+
+
+async def embedded_server(state: Path) -> Server:
+    """The server on this state folder: the one that runs already, or a new one.
+
+    Raises:
+        ServerUnreachableError: It did not start.
+    """
+    child = await _spawn(
+        "dev",
+        "--json",
+        "--state",
+        str(state),
+        environment=_without_temporal({}),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert child.process.stdout is not None
+    try:
+        found = json.loads(await asyncio.wait_for(child.process.stdout.readline(), _PATIENCE_S))
+        address, ui, started, binary = (
+            found["address"],
+            found["ui"],
+            found["started"],
+            found["server"],
+        )
+    except (TimeoutError, ValueError, KeyError):  # a line that has none of them says why
+        words = child.last_words()
+        await child.stop(signal.SIGINT)
+        raise errors.ServerUnreachableError(
+            f"the embedded Temporal server did not start: {words or '`perdure dev` shows why'}"
+        ) from None
+    return Server(address, ui, is_embedded=True, child=child if started else None, binary=binary)
+
+
+async def worker(app: str, server: Server, settings: Mapping[str, str]) -> Child:
+    """A worker process for `module:name`.
+
+    For an embedded server, what the environment says of another Temporal is left out.
+    """
+    environment = _without_temporal(settings) if server.is_embedded else {**os.environ, **settings}
+    return await _spawn("worker", app, "--address", server.address, environment=environment)
+
+
+def _without_temporal(settings: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")},
+        **settings,
+    }
+
+
+async def _spawn(
+    *arguments: str, environment: Mapping[str, str], stdout: int = asyncio.subprocess.DEVNULL
+) -> Child:
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when the child is stopped
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "perdure",
+        *arguments,
+        "--attached",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=stdout,
+        stderr=log,
+        env=environment,
+        start_new_session=True,
+    )
+    return Child(process, log)

@@ -1,0 +1,184 @@
+"""A tree of agents.
+
+Each turn as its own history tells, those that were delegated to below those that delegated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Protocol
+
+from perdure import errors
+from perdure.clients.cli.widths import width
+from perdure.clients.events import Event
+from perdure.clients.node import Node
+from perdure.text import harmless, word
+from perdure.turn.facts import ChildScheduled
+from perdure.turn.ledger import in_words
+from perdure.turn.state import Child, TurnState
+from perdure.values.tasks import headline
+
+_NUMBERS = 2
+"""The columns from this one on are numbers."""
+_NOT_YET_S = 0.2
+_GIVEN_UP_S = 5.0
+"""A child is in its parent's history a moment before it can be read, or never, if it could not be started."""
+
+
+class Followed(Protocol):
+    """A turn, as far as it is followed here."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    def events(self) -> AsyncIterator[Event]:
+        """Its events, to its end."""
+
+
+Reach = Callable[[str], Any]
+
+
+class Tree:
+    """Follows a turn and all below it.
+
+    `changed` is called after each event, with the node that it belongs to.
+    """
+
+    def __init__(
+        self, turn: Followed, reach: Reach, changed: Callable[[Node, Event], None]
+    ) -> None:
+        self.root = Node(turn.id)
+        self._turn = turn
+        self._reach = reach
+        self._changed = changed
+        self._below: list[asyncio.Task[None]] = []
+
+    async def follow(self) -> None:
+        """Until the turn is over, and all below it."""
+        try:
+            await self._follow(self.root, self._turn)
+            while any(not task.done() for task in self._below):
+                await asyncio.gather(*self._below)
+        finally:
+            for task in self._below:
+                task.cancel()
+
+    async def _follow(self, node: Node, turn: Followed) -> None:
+        async for event in turn.events():
+            node.see(event)
+            if isinstance(event.fact, ChildScheduled):
+                below = Node(event.fact.turn_id, agent=event.fact.request.agent, began=event.at)
+                node.children.append(below)
+                self._below.append(asyncio.create_task(self._follow_child(below)))
+            self._changed(node, event)
+
+    async def _follow_child(self, node: Node) -> None:
+        with contextlib.suppress(errors.TurnNotFoundError, TimeoutError):
+            await self._follow(node, await self._child(node.turn_id))
+
+    async def _child(self, turn_id: str) -> Followed:
+        async with asyncio.timeout(_GIVEN_UP_S):
+            while True:
+                try:
+                    found: Followed = await self._reach(turn_id)
+                except errors.TurnNotFoundError:
+                    await asyncio.sleep(_NOT_YET_S)
+                else:
+                    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a drawn tree."""
+
+    branch: str
+    agent: str
+    status: str
+    steps: int
+    cost: Decimal | None
+    time: timedelta
+    task: str
+
+
+def rows(root: Node, now: datetime | None = None) -> list[Row]:
+    """A line for each turn, depth first, in the order they were started."""
+    return list(_rows(root, None, "", "", now or datetime.now(UTC)))
+
+
+def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetime) -> Iterator[Row]:
+    state = node.state
+    request = state.request or (known.request if known else None)
+    yield Row(
+        branch=branch,
+        agent=node.turn_id.rpartition("/")[2] if known else node.agent,
+        status=_status(state, known),
+        steps=len(state.steps),
+        cost=node.spent.usd if state.is_priced_so_far else None,
+        time=((node.ended or now) - node.began) if node.began else timedelta(),
+        task=headline(request.task) if request else "",
+    )
+    for place, child in enumerate(node.children, 1):
+        is_last = place == len(node.children)
+        known = next((one for one in state.children if one.turn_id == child.turn_id), None)
+        yield from _rows(
+            child,
+            known,
+            below + ("└─ " if is_last else "├─ "),
+            below + ("   " if is_last else "│  "),
+            now,
+        )
+
+
+def _status(state: TurnState, known: Child | None) -> str:
+    if state.ended is not None:
+        return state.ended.outcome.value
+    if known is not None and known.ended:
+        return (known.report.outcome or "ended") if known.summary else "terminated"
+    if state.waiting is not None and state.waiting.is_told:
+        return f"waits for {state.waiting.kind}"
+    return "running" if state.request else "starting"
+
+
+def lines(drawn: list[Row]) -> list[str]:
+    """The tree as text: agent, state, steps, cost, time, task."""
+    cells = [_cells(row) for row in drawn]
+    widths = [max(width(line[column]) for line in cells) for column in range(5)]
+    return [
+        "  ".join(
+            [*(_fitted(line[column], widths[column], column) for column in range(5)), line[5]]
+        ).rstrip()
+        for line in cells
+    ]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    agent = word(row.agent) if row.agent else ""
+    steps = f"{row.steps} step{'s' * (row.steps != 1)}"
+    return (
+        row.branch + agent,
+        harmless(row.status),
+        steps,
+        _cost(row.cost),
+        _time(row.time),
+        row.task,
+    )
+
+
+def _fitted(cell: str, columns: int, column: int) -> str:
+    """Names to the left, numbers to the right."""
+    space = " " * (columns - width(cell))
+    return cell + space if column < _NUMBERS else space + cell
+
+
+def _cost(cost: Decimal | None) -> str:
+    return "–" if cost is None else in_words("usd", cost)
+
+
+def _time(time: timedelta) -> str:
+    return f"{max(time.total_seconds(), 0):.1f} s"

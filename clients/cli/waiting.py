@@ -1,0 +1,114 @@
+"""The calls that wait for a person, by the names that people give them.
+
+A call's id alone names the same call, with the same arguments, as long as the turn has had one run.
+After a restart or a reset it may name another one. Then the token has to be given as well, as
+`CALL:TOKEN`: it is made from the run, the call and its arguments, so it names what was looked at.
+So it does where a deploy has changed the tool of a call that was let run: a person is asked again,
+and an approval that was given before must not count a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure import errors
+from perdure.clients.entries import TurnEntry
+from perdure.clients.feed import unreadable
+from perdure.clients.turn import Turn, calls_that_wait
+from perdure.values.approvals import PendingApproval
+
+
+def full(one: PendingApproval) -> str:
+    """The name that holds in any run."""
+    return f"{one.call_id}:{one.token}"
+
+
+async def named(
+    client: Client, turn: Turn, calls: Sequence[str], *, to_run: bool
+) -> list[PendingApproval]:
+    """What waits under these names: all of it, before anything is decided.
+
+    Args:
+        client: Temporal's client.
+        turn: Whose calls.
+        calls: Ids of calls, or `CALL:TOKEN`.
+        to_run: Whether they are to be approved. To deny a call, its id does in any case.
+
+    Raises:
+        ApprovalConflictError: A call does not wait, is not the one of its token, or has no token
+            and needs one.
+        ServerUnreachableError: Temporal does not answer.
+    """
+    pending = await turn.pending_approvals()
+    waiting = {name: one for one in pending for name in (one.call_id, full(one))}
+    missing = next((call for call in calls if call not in waiting), None)
+    if missing is not None:
+        raise _unknown(turn, missing, pending)
+    found = {call: waiting[call] for call in calls}
+    plain = next((one for call, one in found.items() if call != full(one)), None)
+    changed = next((one for call, one in found.items() if call != full(one) and one.reason), None)
+    if to_run and changed is not None:
+        raise errors.ApprovalConflictError(
+            f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so a person is"
+            " asked about the call because of that: look at the call and approve it with its"
+            " token; nothing was decided"
+        )
+    if to_run and plain is not None and not await is_only_run(client, turn):
+        raise errors.ApprovalConflictError(
+            f"turn {turn.id!r} was started again or reset, so {plain.call_id!r} alone does not say"
+            " which call was looked at: look at the call and approve it with its token; nothing"
+            " was decided"
+        )
+    return list({full(one): one for one in found.values()}.values())
+
+
+async def of_all(
+    client: Client, entries: AsyncIterable[TurnEntry]
+) -> AsyncIterator[tuple[TurnEntry, PendingApproval | errors.PayloadDecodeError]]:
+    """The calls of several turns that wait for a person.
+
+    Of a turn that cannot be decoded, the error.
+    """
+    async for entry in entries:
+        try:
+            found = await calls_that_wait(client, entry.id, entry.run_id)
+        except errors.PayloadDecodeError as error:
+            yield entry, error
+        else:
+            for one in found:
+                yield entry, one
+
+
+async def is_only_run(client: Client, turn: Turn) -> bool:
+    """Whether no other run has had the turn's id, as far as Temporal still knows.
+
+    Raises:
+        ServerUnreachableError: Temporal does not answer.
+    """
+    written = turn.id.replace("\\", "\\\\").replace("'", "\\'")
+    try:
+        async for run in client.list_workflows(f"WorkflowId = '{written}'"):
+            if (run.id, run.run_id) != (turn.id, turn.run_id) and run.id == turn.id:
+                return False
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:  # an id that no query can hold
+            return False
+        raise unreadable(turn.id, error) from error
+    return True
+
+
+def _unknown(
+    turn: Turn, call: str, pending: tuple[PendingApproval, ...]
+) -> errors.ApprovalConflictError:
+    if any(call.startswith(f"{one.call_id}:") for one in pending):
+        what = (
+            f"the token of {call!r} is not that of the call which waits in turn {turn.id!r}:"
+            " its arguments are others, or the turn was started again; look at it once more"
+        )
+    else:
+        names = ", ".join(one.call_id for one in pending) or "none"
+        what = f"no call {call!r} of turn {turn.id!r} waits for approval (waiting: {names})"
+    return errors.ApprovalConflictError(f"{what}; nothing was decided")

@@ -1,0 +1,135 @@
+"""A turn as a person watches it.
+
+A line for what has happened, and at the end of the screen what happens now, for how long, and what
+it costs.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from perdure.clients.aloud import Aloud
+from perdure.clients.cli.amounts import time_in_words
+from perdure.clients.cli.doing import Commands, doing, spent
+from perdure.clients.cli.progress import Progress, figures
+from perdure.clients.cli.screen import Live, Paint, columns_of, put, shown
+from perdure.clients.cli.tree import Followed, Reach, Tree, lines, rows
+from perdure.clients.cli.widths import width
+from perdure.clients.events import Event
+from perdure.clients.node import Node
+from perdure.clients.speech import Said
+from perdure.clients.tool_progress import ToolProgress
+from perdure.clients.turn import Turn
+from perdure.text import word
+from perdure.turn.state import PEOPLE
+from perdure.values.reports import AgentReport
+
+
+class Watch:
+    """Shows one turn, and the tree below it, on a terminal or in a pipe.
+
+    Lines go to `out`; the answer goes to standard output, and notes to standard error.
+    """
+
+    def __init__(
+        self, out: TextIO, commands: Commands, *, streams: bool = False, full: bool = False
+    ) -> None:
+        self._out = out
+        self._commands = commands
+        self._streams = streams
+        self._live = Live(out)
+        self._progress = Progress(out, full=full)
+        self._root: Node | None = None
+        self._told: set[tuple[str, datetime | None]] = set()
+
+    def start(self, turn: Turn[Any]) -> None:
+        """Say which turn it is."""
+        note(f"turn {word(turn.id)}")
+
+    async def follow(self, turn: Turn[Any], reach: Reach) -> None:
+        """Show it to its end."""
+        followed: Followed = Aloud(turn, self._say) if self._streams else turn
+        tree = Tree(followed, reach, self._changed)
+        self._root = tree.root
+        async with self._live.ticking(self._tick):
+            await tree.follow()
+        if tree.root.children:
+            self._live.last(["", *lines(rows(tree.root))])
+
+    async def result(self, turn: Turn[Any]) -> AgentReport[Any]:
+        """The answer as the model wrote it."""
+        return await turn.typed(str).result()
+
+    def close(self, report: AgentReport[Any]) -> None:
+        """The answer, if it was not said already where it belongs, and the figures."""
+        is_apart = self._out is not sys.stdout
+        was_said = report.output == self._progress.said and not (
+            is_apart and not (self._out.isatty() and sys.stdout.isatty())
+        )
+        is_alone = is_apart and not sys.stdout.isatty()
+        answer = shown(str(report.output), sys.stdout)
+        put(answer if is_alone else "" if was_said else f"\n{answer}\n")
+        self.fail(report)
+
+    def fail(self, report: AgentReport[Any]) -> None:
+        """The figures."""
+        note(Paint(sys.stderr)("dim", figures(report)))
+
+    def _changed(self, node: Node, event: Event) -> None:
+        if node is self._root:
+            self._live.erase()
+            self._progress.show(event)
+
+    def _say(self, said: Said | ToolProgress) -> None:
+        if isinstance(
+            said, ToolProgress
+        ):  # a line for each would push everything else off the screen
+            return
+        self._live.erase()
+        self._progress.say(said)
+
+    def _tick(self) -> None:
+        """Draw what happens now, unless a line is being written; say once what a person can do."""
+        root = self._root
+        if root is None or root.ended or self._progress.is_speaking:
+            return
+        for node in root.all():
+            self._help(node)
+        self._live.draw(
+            [*(lines(rows(root)) if root.children else ()), *self._now(root, datetime.now(UTC))]
+        )
+
+    def _help(self, node: Node) -> None:
+        wait = (node.turn_id, node.since)
+        if (
+            node.state.waiting is None
+            or node.state.waiting.kind not in PEOPLE
+            or wait in self._told
+        ):
+            return
+        self._told.add(wait)
+        self._live.erase()
+        note(f"          {self._commands.that_help(node.turn_id, node.state)}")
+
+    def _now(self, root: Node, now: datetime) -> list[str]:
+        """One line, or two where one is too narrow."""
+        since = time_in_words(now - root.since) if root.since else ""
+        what = self._progress.now(
+            now, f"{doing(root.state)}, {since}" if since else doing(root.state)
+        )
+        money = spent(root.state, root.spent, root.elapsed(now))
+        if not money:
+            return [what]
+        together = f"{what}{Paint(self._out)('dim', f'  {money}')}"
+        return (
+            [together]
+            if self._live.is_one_line or width(together) <= (columns_of(self._out) or 0)
+            else [what, Paint(self._out)("dim", f"          {money}")]
+        )
+
+
+def note(text: str) -> None:
+    """A line beside the result."""
+    put(text, sys.stderr)

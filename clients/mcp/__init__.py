@@ -1,0 +1,1 @@
+"""`perdure mcp`: agents as tools of an MCP server."""

@@ -1,0 +1,145 @@
+"""The turns that an MCP server offers, and how they are looked at for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from perdure import errors
+from perdure.clients.agent_client import AgentClient
+from perdure.clients.feed import state_of
+from perdure.clients.mcp.turn_view import TurnView, view
+from perdure.clients.status import in_words, needs_person
+from perdure.clients.turn import Turn
+from perdure.temporal.history import first_request
+from perdure.text import one_line, word
+from perdure.turn.fold import apply
+from perdure.turn.state import TurnState
+from perdure.values.approvals import PendingApproval
+
+Tell = Callable[[float, float, str], Awaitable[None]]
+"""Called with the seconds that have passed, those that there are, and what happens."""
+
+_TICK_S = 0.5
+_SILENCE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """The turns of a client, or of some agents alone. `agents` is empty for all."""
+
+    client: AgentClient
+    agents: frozenset[str] = frozenset()
+
+    def offers(self, agent: str) -> bool:
+        """Whether turns of this agent are served."""
+        return not self.agents or agent in self.agents
+
+    def check(self, agent: str) -> None:
+        """Whether a turn of this agent may be started.
+
+        Raises:
+            UnknownAgentError: It may not.
+        """
+        if not self.offers(agent):
+            raise errors.UnknownAgentError(
+                f"this server offers {self._names}, and no agent {agent!r}"
+            )
+
+    async def turn(self, turn_id: str) -> tuple[Turn[Any], TurnView]:
+        """A turn, and how far it is.
+
+        Raises:
+            TurnNotFoundError: There is none, or it is of an agent that is not served.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        turn = await self.client.get(turn_id)
+        return turn, await self.look(turn)
+
+    async def look(self, turn: Turn[Any]) -> TurnView:
+        """How far a turn is.
+
+        Raises:
+            TurnNotFoundError: It is of an agent that is not served.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        if self.agents and not self.offers(await self._root_agent(turn)):
+            raise errors.TurnNotFoundError(
+                f"turn {turn.id!r} is of no agent that this server offers: {self._names}"
+            )
+        return view(await turn.status())
+
+    async def waiting(self, turn_id: str, call: str, digest: str) -> PendingApproval:
+        """A call that waits for a person, with the arguments that were looked at.
+
+        Raises:
+            ApprovalConflictError: It does not wait, or has other arguments.
+            PerdureError: As `turn` does.
+        """
+        turn, _ = await self.turn(turn_id)
+        pending = {one.call_id: one for one in await turn.pending_approvals()}
+        found = pending.get(call)
+        if found is None:
+            raise errors.ApprovalConflictError(
+                f"no call {call!r} of turn {turn_id!r} waits for approval (waiting:"
+                f" {', '.join(map(word, pending)) or 'none'})"
+            )
+        if found.token != digest:
+            raise errors.ApprovalConflictError(
+                f"call {call!r} is not the one with digest {digest!r}: it has other arguments, or"
+                " the turn was started again; look at the turn again"
+            )
+        return found
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(sorted(self.agents))
+
+    async def _root_agent(self, turn: Turn[Any]) -> str:
+        """The agent of a turn, or of the one at the root of its tree."""
+        request = await first_request(self.client.temporal, turn.id, turn.run_id)
+        if request.lineage is None:
+            return request.agent
+        root = await self.client.get(request.lineage.ancestors[0].turn_id)
+        return (await first_request(self.client.temporal, root.id, root.run_id)).agent
+
+
+class Watch:
+    """Follows a turn until it is over or somebody is needed, and tells the client meanwhile what happens: many give up on a call that is silent."""
+
+    def __init__(self, served: Served, turn: Turn[Any]) -> None:
+        self._served = served
+        self._turn = turn
+        self._state = TurnState()
+
+    async def wait(self, seconds: float, tell: Tell) -> None:
+        """At most so long."""
+        began, told, told_at = time.monotonic(), "", 0.0
+        task = asyncio.create_task(self._follow())
+        try:
+            while not task.done() and (waited := time.monotonic() - began) < seconds:
+                words = one_line(
+                    f"{len(self._state.steps)} steps done; {in_words(self._state)}", 200
+                )
+                if words != told or waited - told_at >= _SILENCE_S:
+                    await tell(round(waited, 1), seconds, words)
+                    told, told_at = words, waited
+                await asyncio.wait({task}, timeout=min(_TICK_S, seconds - waited))
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+
+    async def _follow(self) -> None:
+        async for event in self._turn.events():
+            self._state = apply(self._state, event.fact)
+            if needs_person(self._state) and needs_person(
+                await self._now()
+            ):  # a wait of long ago is in its history, too
+                return
+
+    async def _now(self) -> TurnState:
+        return await state_of(self._served.client.temporal, self._turn.id, self._turn.run_id)

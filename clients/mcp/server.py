@@ -1,0 +1,264 @@
+"""`perdure mcp`: turns as tools of an MCP server, so that an editor or an assistant can start agents that go on without it, and look after them.
+
+What only a person may say is asked of the client's user (`mcp_questions.py`). Nothing is written to
+standard output but the protocol. A client that goes away changes nothing in a turn.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+from mcp.server.mcpserver import MCPServer
+from mcp_types import ToolAnnotations
+from pydantic import Field
+
+from perdure.clients.agent_client import AgentClient
+from perdure.clients.entries import TurnEntry
+from perdure.clients.mcp.questions import (
+    Amounts,
+    Ctx,
+    LetsResume,
+    LetsRun,
+    LetsSpend,
+    as_tool_errors,
+    client_of,
+    require,
+    served_by,
+)
+from perdure.clients.mcp.served import Served, Watch
+from perdure.clients.mcp.turn_view import TurnView
+from perdure.temporal.search_attributes import State
+
+DEFAULT_WAIT_S = 45
+"""Clients commonly give a call up after a minute."""
+
+_LONGEST_WAIT_S = 600
+_LONGEST_LIST = 100
+_LOOKS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+_STARTS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
+)
+_STOPS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+_DECIDES = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
+)
+
+
+TurnId = Annotated[str, Field(description="The turn's id, as start_turn and list_turns say it.")]
+CallId = Annotated[str, Field(description="The call's id, as the turn's waiting_calls say it.")]
+Digest = Annotated[
+    str,
+    Field(
+        description=(
+            "The call's digest, as waiting_calls say it: it binds the decision to the arguments"
+            " that were looked at."
+        )
+    ),
+]
+
+
+def serve(
+    client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = True
+) -> MCPServer[Served]:
+    """An MCP server for the turns of a client.
+
+    Args:
+        client: Whose turns.
+        agents: The names of the agents that may be started and looked after; all of them without
+            it.
+        approvals: Whether it offers what only a person may say: to approve and deny calls, to add
+            to budgets, and to resume turns.
+    """
+    served = Served(client, frozenset(agents))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: MCPServer[Served]) -> AsyncIterator[Served]:
+        yield served
+
+    server = MCPServer[Served](
+        "perdure",
+        version=version("perdure"),
+        instructions=_instructions(agents, approvals),
+        lifespan=lifespan,
+        log_level="WARNING",
+    )
+    server.tool(annotations=_STARTS)(start_turn)
+    server.tool(annotations=_LOOKS)(turn_status)
+    server.tool(annotations=_LOOKS)(turn_result)
+    server.tool(annotations=_LOOKS)(list_turns)
+    server.tool(annotations=_STOPS)(cancel_turn)
+    if approvals:
+        server.tool(annotations=_DECIDES)(add_budget)
+        server.tool(annotations=_DECIDES)(resume_turn)
+        server.tool(annotations=_DECIDES)(approve_call)
+        server.tool(annotations=_DECIDES)(deny_call)
+    return server
+
+
+def _instructions(agents: Sequence[str], approvals: bool) -> str:
+    known = (
+        f"The agents are {', '.join(agents)}."
+        if agents
+        else "The name of the agent is needed; the user knows which there are."
+    )
+    words = (
+        "Runs durable agents: a turn is one run of an agent on one task. It goes on in the"
+        " background, for hours if need be, whatever becomes of this connection. Start one with"
+        f" start_turn, wait for it with turn_result, look after it with turn_status. {known}"
+    )
+    to_decide = (
+        " A turn that is waiting has waiting_calls that a person decides about: show the user the"
+        " tool and its arguments first."
+    )
+    return words + to_decide if approvals else words
+
+
+async def start_turn(
+    agent: Annotated[str, Field(description="The agent's name.")],
+    task: Annotated[
+        str,
+        Field(description="What is asked of it. It sees nothing else, so say all it has to know."),
+    ],
+    ctx: Ctx,
+    id: Annotated[  # noqa: A002 - what callers know it as
+        str | None,
+        Field(
+            description=(
+                "An id of your choice; starting the same id again finds the same turn. Without it"
+                " one is made up."
+            )
+        ),
+    ] = None,
+    budget: Annotated[
+        Amounts | None, Field(description="What it may spend; without it, what its agent may.")
+    ] = None,
+) -> TurnView:
+    """Start a turn and return at once; it runs in the background.
+
+    Ask turn_result for its answer.
+    """
+    served = served_by(ctx)
+    with as_tool_errors():
+        served.check(agent)
+        turn = await served.client.start(
+            agent, task, id=id, budget=budget.budget if budget else None
+        )
+        return await served.look(turn)
+
+
+async def turn_status(turn: TurnId, ctx: Ctx) -> TurnView:
+    """How far a turn is, what it does or waits for, and when it is over its answer."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        return (await served.turn(turn))[1]
+
+
+async def turn_result(
+    turn: TurnId,
+    ctx: Ctx,
+    wait_s: Annotated[
+        int, Field(description="Seconds to wait at most.", ge=0, le=_LONGEST_WAIT_S)
+    ] = DEFAULT_WAIT_S,
+) -> TurnView:
+    """Wait for the end of a turn, or until it waits for a person.
+
+    When the time is up it says how far it is, and may be asked again.
+    """
+    served = served_by(ctx)
+    with as_tool_errors():
+        found, _ = await served.turn(turn)
+        await Watch(served, found).wait(wait_s, ctx.report_progress)
+        return await served.look(found)
+
+
+async def list_turns(
+    ctx: Ctx,
+    agent: Annotated[str | None, Field(description="Only turns of this agent.")] = None,
+    state: Annotated[State | None, Field(description="Only turns in this state.")] = None,
+    limit: Annotated[int, Field(ge=1, le=_LONGEST_LIST)] = 20,
+) -> list[TurnEntry]:
+    """The turns there are: first those that are not over, then the last that ended."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        if agent is not None:
+            served.check(agent)
+        found: list[TurnEntry] = []
+        async for entry in served.client.list(agent, state=state):
+            if served.offers(entry.agent):
+                found.append(entry)
+            if len(found) == limit:
+                break
+        return found
+
+
+async def cancel_turn(
+    turn: TurnId,
+    ctx: Ctx,
+    reason: Annotated[str, Field(description="Why; its report says it.")] = "",
+) -> TurnView:
+    """Ask a turn to stop. It keeps what it has done, and ends within seconds."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        found, _ = await served.turn(turn)
+        await found.cancel(reason)
+        return await served.look(found)
+
+
+async def add_budget(turn: TurnId, more: Amounts, consent: LetsSpend, ctx: Ctx) -> TurnView:
+    """Add to the budget of a turn; one that is paused goes on. Only after the user has said yes."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        require(consent, "the user did not agree; nothing was added")
+        found, _ = await served.turn(turn)
+        await found.add_budget(more.budget, by=client_of(ctx))
+        return await served.look(found)
+
+
+async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
+    """Have a turn ask its model again that waits for a provider, or is paused because one stayed away. Only after the user has said yes."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        require(consent, "the user did not agree; the turn waits on")
+        found, _ = await served.turn(turn)
+        await found.resume()
+        return await served.look(found)
+
+
+async def approve_call(
+    turn: TurnId,
+    call: CallId,
+    digest: Digest,
+    consent: LetsRun,
+    ctx: Ctx,
+    reason: Annotated[str, Field(description="Why; the turn's record says it.")] = "",
+) -> TurnView:
+    """Let a waiting call run.
+
+    Only after the user has seen its tool and arguments and has said yes.
+    """
+    served = served_by(ctx)
+    with as_tool_errors():
+        require(consent, "the user did not approve it; the call waits on. deny_call refuses it")
+        found, _ = await served.turn(turn)
+        await found.approve(
+            await served.waiting(turn, call, digest), reason=reason, by=client_of(ctx)
+        )
+        return await served.look(found)
+
+
+async def deny_call(
+    turn: TurnId,
+    call: CallId,
+    digest: Digest,
+    ctx: Ctx,
+    reason: Annotated[str, Field(description="Why; the agent is told.")] = "",
+) -> TurnView:
+    """Refuse a waiting call. The agent is told why and goes on without it."""
+    served = served_by(ctx)
+    with as_tool_errors():
+        found, _ = await served.turn(turn)
+        await found.deny(await served.waiting(turn, call, digest), reason, by=client_of(ctx))
+        return await served.look(found)

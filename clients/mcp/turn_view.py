@@ -1,0 +1,92 @@
+"""The status of a turn as an MCP client is told of it, in few fields."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from perdure.base import Value
+from perdure.clients.status import TurnStatus
+from perdure.temporal.search_attributes import State
+from perdure.turn.state import PEOPLE
+from perdure.values.reports import Outcome
+
+
+class WaitingCall(Value):
+    """A tool call that waits for a person.
+
+    An approval is bound to `digest`, which names the run, the call and its arguments. `arguments`
+    is JSON text, whole. `reason` is set where a person is asked because a deploy has changed the
+    tool since the call was let run, and says what changed.
+    """
+
+    call: str
+    tool: str
+    arguments: str
+    digest: str
+    expires_at: datetime
+    reason: str = ""
+
+
+class TurnView(Value):
+    """How far a turn is.
+
+    Attributes:
+        turn: Its id.
+        agent: The agent's name.
+        task: What was asked, in one line.
+        state: `running`; `waiting` for a person or a provider; `paused` until somebody adds to its
+            budget or resumes it; `ended`.
+        doing: What happens in it, in words.
+        steps: Completed steps.
+        cost_usd: What it was charged with so far; none where nobody knows the price.
+        waiting_calls: The calls that wait for a person.
+        waiting_delegates: The ids of turns below it that wait for somebody.
+        outcome: How it ended; none before.
+        output: Its answer, or the last words of a turn that failed, unless a guardrail refused
+            them; none before.
+        error: Why it failed: code and message; empty otherwise.
+    """
+
+    turn: str
+    agent: str
+    task: str
+    state: State
+    doing: str
+    steps: int
+    cost_usd: Decimal | None = None
+    waiting_calls: tuple[WaitingCall, ...] = ()
+    waiting_delegates: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    output: str | None = None
+    error: str = ""
+
+
+def view(status: TurnStatus) -> TurnView:
+    """What others are told of the status of a turn."""
+    calls = [one.call for one in status.waits if one.call and one.turn_id == status.id]
+    below = (one.turn_id for one in status.waits if one.turn_id != status.id and one.kind in PEOPLE)
+    return TurnView(
+        turn=status.id,
+        agent=status.agent,
+        task=status.task,
+        state=status.state,
+        doing=status.doing,
+        steps=status.steps,
+        cost_usd=status.spent.usd,
+        waiting_calls=tuple(
+            WaitingCall(
+                call=one.call_id,
+                tool=one.tool,
+                arguments=one.arguments,
+                digest=one.token,
+                expires_at=one.expires_at,
+                reason=one.reason,
+            )
+            for one in calls
+        ),
+        waiting_delegates=tuple(dict.fromkeys(below)),
+        outcome=status.outcome,
+        output=status.last_text if status.outcome else None,
+        error=f"{status.error.code}: {status.error.message}" if status.error else "",
+    )

@@ -1,0 +1,63 @@
+"""What a client gives the turns that it starts to be found by.
+
+A namespace without the search attributes refuses a start that has one. Then turns run unmarked, and
+the client says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from temporalio.client import Client
+from temporalio.common import TypedSearchAttributes
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.temporal import search_attributes
+from perdure.temporal.namespace_check import Findings, Index
+from perdure.turn.wire import TurnRequest
+
+logger = logging.getLogger("perdure")
+
+
+class Marks:
+    """The marks of turns in a client's namespace."""
+
+    def __init__(self, client: Client) -> None:
+        self.index = Index()
+        self._client = client
+        self._has_warned = False
+
+    async def of(self, request: TurnRequest) -> TypedSearchAttributes | None:
+        """Of a turn that is about to be started; None where the namespace has no place for them."""
+        found = await self.index.found(self._client)
+        if found is None:
+            return None
+        if found.is_ready:
+            return search_attributes.at_start(request.agent, request.labels)
+        self._warn(found)
+        return None
+
+    def were_refused(self, error: RPCError) -> bool:
+        """Whether a start failed for them.
+
+        They were removed, or registered so lately that not every server knows.
+        """
+        if (
+            error.status != RPCStatusCode.INVALID_ARGUMENT
+            or "search attribute" not in error.message.lower()
+        ):
+            return False
+        self.index.forget()
+        return True
+
+    def _warn(self, found: Findings) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        logger.warning(
+            "turns run, but cannot be listed by agent, state, outcome or label: namespace %r lacks"
+            " search attributes (%s); run `perdure setup --namespace %s` once",
+            self._client.namespace,
+            found,
+            self._client.namespace,
+        )

@@ -1,0 +1,293 @@
+"""Agents: what people declare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, Literal
+
+from perdure import errors, limits, validation
+from perdure.agents.delegates import NAMES as DELEGATION_TOOLS
+from perdure.agents.delegates import Delegate
+from perdure.agents.mcp_servers import MCPServer
+from perdure.agents.middleware import Middleware
+from perdure.agents.observers import Observer
+from perdure.agents.policy import Policy
+from perdure.agents.skills import LOAD_SKILL, Skill, among, loader, refuse_same_names
+from perdure.agents.tools import NAME, Tool, Toolbox, ToolResolver, as_tools
+from perdure.base import T_co
+from perdure.schemas import output_type
+from perdure.validation import Kind
+from perdure.values.budgets import Budget
+from perdure.values.model_retry import ModelRetryPolicy
+from perdure.values.options import NO_OPTIONS, RequestOptions
+
+_COUNT = validation.whole(1)
+_KINDS = {
+    "description": validation.TEXT,
+    "instructions": validation.TEXT,
+    "model": validation.of("a text, or a list of texts", str, Iterable),
+    "resolver": (
+        Kind(
+            "an object with a method resolve(name)",
+            lambda value: not isinstance(value, type) and callable(getattr(value, "resolve", None)),
+        ).optional()
+    ),
+    "max_iterations": Kind(
+        f"{_COUNT.words}, or 'unlimited'", lambda value: value == "unlimited" or _COUNT.fits(value)
+    ),
+    "budget": validation.of("a Budget, such as Budget(usd='0.50')", Budget).optional(),
+    "options": validation.of(
+        "RequestOptions, such as RequestOptions(temperature=0)", RequestOptions
+    ),
+    "model_retry": (
+        validation.of(
+            "a ModelRetryPolicy, such as ModelRetryPolicy(on_exhausted='pause')", ModelRetryPolicy
+        ).optional()
+    ),
+    "policy": validation.FUNCTION.optional(),
+    "parallel_tools": validation.FLAG,
+    "max_depth": validation.whole(0),
+    "max_children": _COUNT,
+    "max_descendants": _COUNT,
+    "children_at_once": _COUNT,
+    "on_exhausted": validation.choice("fail", "finish", "pause"),
+    "on_loop": validation.choice("fail", "warn", "ignore"),
+    "approval": validation.choice("marked", "changes", "all"),
+    "protocol": validation.choice("native", "react_text", "json"),
+    "unmarked": validation.choice("answer", "correct"),
+    "on_child_error": validation.choice("cancel", "collect"),
+}
+_LISTS = {
+    "toolboxes": validation.of("a Toolbox or an MCPServer", Toolbox, MCPServer),
+    "skills": validation.of("a Skill, or the Path of a folder", Skill, Path),
+    "middleware": validation.of("an instance of Middleware", Middleware),
+    "observers": validation.of("an instance of Observer", Observer),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent(Generic[T_co]):
+    """A declarative value.
+
+    Who the agent is, which model it asks, which tools it has, how far it may go.
+
+    Attributes:
+        name: 1 to 64 of A-Z, a-z, 0-9, _ and -.
+        model: `provider:model`, or an alias that the worker resolves; or several of them, a chain:
+            the next is asked when the one before fails.
+        description: What it is for, in a line.
+        instructions: The system prompt.
+        tools: Tools or plain functions, offered in this order.
+        toolboxes: Named sets of tools, and MCP servers, offered after `tools`. A server is asked
+            for its tools when a turn begins.
+        skills: Instructions with tools, joined to the prompt in this order: values, or folders that
+            are a skill or hold skills. Folders are read when a turn begins.
+        resolver: Finds tools that a turn allows by name and the agent was not given.
+        max_iterations: Model calls of one turn, at least 1; `"unlimited"` only when asked for by
+            name.
+        budget: What a turn may spend; what a turn is started with goes before it, limit by limit.
+        on_exhausted: When the budget is spent: `fail` with the report, `finish` with a last answer
+            that is paid from a reserve kept for it, or `pause` until somebody adds to the budget.
+        output: The type of the answer: whatever pydantic knows and a model can be held to; text
+            without it.
+        options: Temperature, output limit and the like, for every request; those of a turn go
+            before them.
+        model_retry: How long a turn goes on asking a provider that is away; without it, as the
+            worker says.
+        parallel_tools: Run the calls of one answer at once; their results keep the order of the
+            calls.
+        approval: Which calls wait for a person: those of `marked` tools, of all that are not
+            read-only (`changes`), or `all`.
+        policy: A function of yours that allows, denies or demands approval for each call, in the
+            worker.
+        middleware: Checks, timeouts and lines in the log around the turn; the first is the
+            outermost.
+        delegates: Agents that it may give work to, by name, as `Delegate` or as agents; `"all"` for
+            every other agent of the worker. They have to be registered where it is.
+        max_depth: How deep the tree of agents below it may be: 1 for delegates that may not
+            delegate, 0 for none.
+        max_children: How many turns of delegates one turn may start.
+        children_at_once: How many of them one call may start.
+        max_descendants: How many turns of delegates the whole tree below it may have.
+        on_child_error: When one of several delegates fails: `cancel` the others, or `collect` what
+            all of them have to say.
+        observers: Objects of yours that see every step, every wait and the end, in the worker.
+        on_loop: When the model repeats itself: `fail`, `warn` it, or `ignore` that.
+        protocol: How a model asks for tools: by `native` calls, or, for models without them, in
+            words (`react_text`) or in `json`.
+        unmarked: In the other two, what a text is that neither asks for a tool nor is marked as the
+            answer: the `answer`, or a mistake that the model is told to `correct`.
+
+    Raises:
+        ConfigurationError: A value that cannot work, said when the agent is built.
+    """
+
+    name: str
+    model: str | Sequence[str]
+    description: str = ""
+    instructions: str = ""
+    tools: Sequence[Tool | Callable[..., Any]] = ()
+    toolboxes: Sequence[Toolbox | MCPServer] = ()
+    skills: Sequence[Skill | Path] = ()
+    resolver: ToolResolver | None = None
+    max_iterations: int | Literal["unlimited"] = limits.MAX_ITERATIONS
+    budget: Budget | None = None
+    on_exhausted: Literal["fail", "finish", "pause"] = "fail"
+    output: type[T_co] | None = None
+    options: RequestOptions = NO_OPTIONS
+    model_retry: ModelRetryPolicy | None = None
+    on_loop: Literal["fail", "warn", "ignore"] = "fail"
+    protocol: Literal["native", "react_text", "json"] = "native"
+    unmarked: Literal["answer", "correct"] = "correct"
+    parallel_tools: bool = False
+    approval: Literal["marked", "changes", "all"] = "marked"
+    policy: Policy | None = None
+    middleware: Sequence[Middleware] = ()
+    observers: Sequence[Observer] = ()
+    delegates: Sequence[str | Delegate | Agent[Any]] | Literal["all"] = ()
+    max_depth: int = limits.DEPTH
+    max_children: int = limits.CHILDREN
+    children_at_once: int = limits.CHILDREN_AT_ONCE
+    max_descendants: int = limits.DESCENDANTS
+    on_child_error: Literal["cancel", "collect"] = "cancel"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise errors.ConfigurationError(
+                f"agent name {self.name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -"
+            )
+        who = f"agent {self.name}"
+        validation.check(who, vars(self), _KINDS)
+        output_type.schema_of(self.output, f"{who}: ")
+        object.__setattr__(self, "model", _as_models(who, self.model))
+        object.__setattr__(
+            self,
+            "delegates",
+            "all" if self.delegates == "all" else _as_delegates(who, self.delegates),
+        )
+        object.__setattr__(self, "tools", as_tools(self.tools, who))
+        for field, kind in _LISTS.items():
+            object.__setattr__(
+                self, field, validation.listed(who, field, getattr(self, field), kind)
+            )
+        _refuse_same_servers(who, self.servers)
+        refuse_same_names(
+            self.name,
+            (
+                (f"skills[{place}]", item)
+                for place, item in enumerate(self.skills)
+                if isinstance(item, Skill)
+            ),
+        )
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models or aliases, in the order in which they are asked."""
+        return (self.model,) if isinstance(self.model, str) else tuple(self.model)
+
+    def with_toolboxes(self, *toolboxes: Toolbox | MCPServer) -> Agent[T_co]:
+        """The same agent with more toolboxes.
+
+        Registered again with `replace=True`, the next turn has them; a running one does not.
+        """
+        return replace(self, toolboxes=(*self.toolboxes, *toolboxes))
+
+    def with_skills(self, *skills: Skill | Path) -> Agent[T_co]:
+        """The same agent with more skills.
+
+        Registered again with `replace=True`, the next turn has them; a running one does not.
+        """
+        return replace(self, skills=(*self.skills, *skills))
+
+    def toolset(self) -> dict[str, Tool]:
+        """Every tool by name, in the order offered, without those of MCP servers, which are not known here.
+
+        The last is `load_skill`, if there are skills on demand, or folders, which may hold some.
+
+        Raises:
+            DuplicateToolError: Two tools of one name; the message names both sources.
+        """
+        found: dict[str, Tool] = {}
+        sources = dict.fromkeys((LOAD_SKILL, *DELEGATION_TOOLS), "Perdure itself")
+        for source, item in self._sources():
+            if item.name in sources:
+                raise errors.DuplicateToolError(
+                    f"agent {self.name}: the tool {item.name!r} comes from {sources[item.name]} and"
+                    f" from {source}; rename one with @tool(name=…), or take toolbox.prefixed(…)",
+                    context={
+                        "agent": self.name,
+                        "tool": item.name,
+                        "sources": [sources[item.name], source],
+                    },
+                )
+            found[item.name], sources[item.name] = item, source
+        values = [skill for skill in self.skills if isinstance(skill, Skill)]
+        if len(values) < len(self.skills) or any(skill.on_demand for skill in values):
+            found[LOAD_SKILL] = loader(among(values))
+        return found
+
+    @property
+    def servers(self) -> tuple[MCPServer, ...]:
+        """Its MCP servers."""
+        return tuple(box for box in self.toolboxes if isinstance(box, MCPServer))
+
+    def _sources(self) -> Iterator[tuple[str, Tool]]:
+        yield from (("the agent's tools", item) for item in as_tools(self.tools))
+        for box in self.toolboxes:
+            if isinstance(box, Toolbox):
+                yield from ((f"toolbox {box.name!r}", item) for item in as_tools(box.tools))
+        for skill in self.skills:
+            if isinstance(skill, Skill):
+                yield from ((f"skill {skill.name!r}", item) for item in as_tools(skill.tools))
+
+
+def _as_models(who: str, given: str | Sequence[str]) -> str | tuple[str, ...]:
+    models = (
+        (given,)
+        if isinstance(given, str)
+        else validation.listed(who, "model", given, validation.TEXT)
+    )
+    if not models or not all(model.strip() for model in models):
+        raise errors.ConfigurationError(f"{who}: name a model, such as model='openai:gpt-5-mini'")
+    if len(models) > limits.CHAIN:
+        raise errors.ConfigurationError(
+            f"{who}: a chain has at most {limits.CHAIN} models, not {len(models)}"
+        )
+    return given if isinstance(given, str) else models
+
+
+def _refuse_same_servers(who: str, servers: Sequence[MCPServer]) -> None:
+    names = [server.name for server in servers]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise errors.ConfigurationError(
+            f"{who}: two of its MCP servers are called {twice!r}; rename one"
+        )
+
+
+def _as_delegates(who: str, given: Sequence[str | Delegate | Agent[Any]]) -> tuple[Delegate, ...]:
+    if isinstance(given, str):
+        raise errors.ConfigurationError(
+            f"{who}: delegates is a list of names, or 'all', not {given!r}"
+        )
+    items = validation.listed(
+        who,
+        "delegates",
+        given,
+        validation.of("a name, a Delegate or an Agent", str, Delegate, Agent),
+    )
+    found = tuple(
+        (
+            item
+            if isinstance(item, Delegate)
+            else Delegate(item.name if isinstance(item, Agent) else item)
+        )
+        for item in items
+    )
+    names = [item.name for item in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise errors.ConfigurationError(f"{who}: it delegates to {twice!r} twice")
+    return found

@@ -1,0 +1,335 @@
+"""Definitions: what a running turn is pinned to. A later deploy changes nothing of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from perdure import errors, limits
+from perdure.agents.agent import Agent
+from perdure.agents.delegates import LIST_AGENTS, InheritedTool, PinnedDelegate
+from perdure.agents.delegates import NAMES as DELEGATION_TOOLS
+from perdure.agents.delegates import tools as delegation_tools
+from perdure.agents.middleware import Logger, Middleware, Timeout
+from perdure.agents.skills import LOAD_SKILL, Skill, joined
+from perdure.agents.tools import Tool
+from perdure.agents.tracebacks import raised
+from perdure.base import Wire
+from perdure.schemas import output_type
+from perdure.schemas.strict_schema import Schema
+from perdure.values.budgets import Budget
+from perdure.values.model_retry import ModelRetryPolicy, PinnedRetry, pinned
+from perdure.values.options import NO_OPTIONS, RequestOptions
+from perdure.values.prices import Price
+
+
+class ToolDefinition(Wire):
+    """A tool as a turn is pinned to it.
+
+    `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` tells
+    whether the schema of the deployed tool is still the same. `is_read_only` says that it changes
+    nothing; `needs_approval`, that each call waits for somebody. `owner` is the agent that an
+    inherited tool is from, empty for one of the agent's own; `policies` are the agents above whose
+    policies are asked about an inherited tool, and `has_policy` says that there are some;
+    `has_context`, that the tool takes a `ToolContext`. The tools of delegation have no activity:
+    the turn runs them itself.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+    activity: str
+    is_idempotent: bool
+    timeout_s: float
+    schema_digest: str
+    is_read_only: bool = False
+    needs_approval: bool = False
+    owner: str = ""
+    has_policy: bool = False
+    has_context: bool = True
+    policies: tuple[str, ...] = ()
+
+    @property
+    def timeout(self) -> timedelta:
+        """After this a call is stopped."""
+        return timedelta(seconds=self.timeout_s)
+
+
+RULES = 1
+"""The rules of turns that begin now."""
+
+
+class Stage(Wire):
+    """One middleware as a turn is pinned to it.
+
+    `timeout_s` and `log_level` are set for the two that the turn interprets itself.
+    """
+
+    name: str
+    has_before: bool = False
+    has_after: bool = False
+    timeout_s: float | None = None
+    log_level: int | None = None
+
+
+class PinnedSkill(Wire):
+    """A skill as a turn is pinned to it, by the digest of its content.
+
+    What is not on demand stands in the instructions.
+    """
+
+    name: str
+    digest: str
+    on_demand: bool = False
+
+
+class Target(Wire):
+    """A model that a turn may ask, as `provider:model`.
+
+    `price` is None where nobody knows it, and so are `window`, tokens of input and output together,
+    and `media`, the most bytes of an image or a file by its MIME type. `queue` is the task queue of
+    its calls, empty for that of the turn.
+    """
+
+    model: str
+    price: Price | None = None
+    window: int | None = None
+    media: dict[str, int] | None = None
+    queue: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the provider calls it."""
+        return self.model.partition(":")[2]
+
+
+class AgentDefinition(Wire):
+    """An agent as a turn is pinned to it: a later deploy changes nothing of a running turn.
+
+    `max_iterations` is None for no limit.
+
+    `targets` are the models, in the order in which they are asked. `model` and `price` are those of
+    the first; a definition of an earlier release has nothing else. `tier` is the alias by which the
+    agent names its model, empty where it names the model itself. `allowed` is None where every tool
+    is. `output_schema` is that of the answer, None for text. `max_descendants` is None in a
+    definition of an earlier release, which limits nothing. `rules` is the version of the rules that
+    the turn is decided by, so that a turn goes on as it began when a release changes them. 1: what
+    a resolver raises when its tool is called ends the turn, and a loop is equal steps with equal
+    results instead of equal calls. `model_retry` is None in a definition of an earlier release:
+    then a model that fails is asked once more. `indexed` says that the namespace has Perdure's
+    search attributes. A turn may not find that out itself, nor set them where they are missing.
+    """
+
+    name: str
+    instructions: str
+    model: str
+    targets: tuple[Target, ...] = ()
+    tools: tuple[ToolDefinition, ...] = ()
+    max_iterations: int | None = limits.MAX_ITERATIONS
+    budget: Budget | None = None
+    on_exhausted: Literal["fail", "finish", "pause"] = "fail"
+    output_schema: Schema | None = None
+    options: RequestOptions = NO_OPTIONS
+    on_loop: Literal["fail", "warn", "ignore"] = "ignore"
+    protocol: Literal["native", "react_text", "json"] = "native"
+    unmarked: Literal["answer", "correct"] = "correct"
+    price: Price | None = None
+    tier: str = ""
+    allowed: tuple[str, ...] | None = None
+    parallel_tools: bool = False
+    approval: Literal["marked", "changes", "all"] = "marked"
+    has_policy: bool = False
+    middleware: tuple[Stage, ...] = ()
+    observes: bool = False
+    indexed: bool = False
+    rules: int = 0
+    skills: tuple[PinnedSkill, ...] = ()
+    delegates: tuple[PinnedDelegate, ...] = ()
+    max_depth: int = limits.DEPTH
+    max_children: int = limits.CHILDREN
+    children_at_once: int = limits.CHILDREN_AT_ONCE
+    max_descendants: int | None = None
+    on_child_error: Literal["cancel", "collect"] = "cancel"
+    model_retry: PinnedRetry | None = None
+
+    @property
+    def chain(self) -> tuple[Target, ...]:
+        """The models, in the order in which they are asked."""
+        return self.targets or (Target(model=self.model, price=self.price),)
+
+    def target(self, model: str) -> Target:
+        """The model of this name; the first for an empty one."""
+        chain = self.chain
+        return next((target for target in chain if target.model == model), chain[0])
+
+    def tool(self, name: str) -> ToolDefinition | None:
+        """The tool of this name, if it was offered."""
+        return next((item for item in self.tools if item.name == name), None)
+
+
+def define(
+    agent: Agent[Any],
+    *,
+    chain: Sequence[Target],
+    activity_of: Callable[[Tool], str],
+    allowed: Sequence[str] | None = None,
+    delegates: Sequence[PinnedDelegate] = (),
+    inherited: Sequence[tuple[InheritedTool, Tool]] = (),
+    model_retry: ModelRetryPolicy | None = None,
+) -> AgentDefinition:
+    """The definition of `agent` with its models resolved and priced.
+
+    `activity_of` says which activity type runs a tool.
+
+    Of the agent's skills those that are values count; folders are read before this. `allowed` names
+    the tools that a turn may call: others are not offered, and those that the agent lacks are
+    looked for by its resolver. `inherited` are the tools of the turns above it; its own come first,
+    and where two have one name, its own is the one. `model_retry` is that of the worker, for an
+    agent without one.
+
+    Raises:
+        DuplicateToolError: Two tools of one name.
+        ToolResolverError: The resolver failed.
+        ConfigurationError: A tool whose signature cannot be described.
+    """
+    own = tuple(define_tool(item, activity_of(item)) for item in offered(agent, allowed))
+    tools = (
+        *own,
+        *_delegation(agent, delegates, allowed),
+        *_inherited(inherited, activity_of, allowed, {tool.name for tool in own}),
+    )
+    skills = [item for item in agent.skills if isinstance(item, Skill)]
+    return AgentDefinition(
+        name=agent.name,
+        instructions=joined(
+            agent.instructions, skills, can_load=any(tool.name == LOAD_SKILL for tool in tools)
+        ),
+        model=chain[0].model,
+        targets=tuple(chain),
+        tools=tools,
+        skills=tuple(
+            PinnedSkill(name=skill.name, digest=skill.digest, on_demand=skill.on_demand)
+            for skill in skills
+        ),
+        allowed=None if allowed is None else tuple(allowed),
+        max_iterations=None if agent.max_iterations == "unlimited" else agent.max_iterations,
+        budget=agent.budget,
+        on_exhausted=agent.on_exhausted,
+        output_schema=output_type.schema_of(agent.output),
+        options=agent.options,
+        on_loop=agent.on_loop,
+        rules=RULES,
+        protocol=agent.protocol,
+        unmarked=agent.unmarked,
+        parallel_tools=agent.parallel_tools,
+        approval=agent.approval,
+        has_policy=agent.policy is not None,
+        middleware=tuple(map(_stage, agent.middleware)),
+        observes=bool(agent.observers),
+        delegates=tuple(delegates),
+        max_depth=agent.max_depth,
+        max_children=agent.max_children,
+        children_at_once=agent.children_at_once,
+        max_descendants=agent.max_descendants,
+        on_child_error=agent.on_child_error,
+        model_retry=pinned(agent.model_retry or model_retry or ModelRetryPolicy(), limits.OUTAGE),
+        price=chain[0].price,
+        tier="" if len(agent.models) > 1 or ":" in agent.models[0] else agent.models[0],
+    )
+
+
+def _stage(item: Middleware) -> Stage:
+    kind = type(item)
+    return Stage(
+        name=kind.__name__,
+        has_before=kind.before is not Middleware.before,
+        has_after=kind.after is not Middleware.after,
+        timeout_s=item.limit.total_seconds() if isinstance(item, Timeout) else None,
+        log_level=item.level if isinstance(item, Logger) else None,
+    )
+
+
+def _delegation(
+    agent: Agent[Any], delegates: Sequence[PinnedDelegate], allowed: Sequence[str] | None
+) -> Iterator[ToolDefinition]:
+    """The tools of an agent that has delegates."""
+    if not agent.delegates:
+        return
+    for name, description, parameters in delegation_tools(delegates, agent.children_at_once):
+        if allowed is None or name in allowed:
+            yield ToolDefinition(
+                name=name,
+                description=description,
+                parameters=parameters,
+                activity="",
+                is_idempotent=True,
+                timeout_s=0,
+                schema_digest="",
+                is_read_only=name == LIST_AGENTS,
+            )
+
+
+def _inherited(
+    items: Sequence[tuple[InheritedTool, Tool]],
+    activity_of: Callable[[Tool], str],
+    allowed: Sequence[str] | None,
+    own: set[str],
+) -> Iterator[ToolDefinition]:
+    """The tools of the turns above, nearest first, as far as they are allowed and the agent has none of the same name."""
+    for item, found in items:
+        if item.name not in own and (allowed is None or item.name in allowed):
+            tool = define_tool(found, activity_of(found))
+            needs = tool.needs_approval or item.needs_approval
+            asked = {"has_policy": item.has_policy, "policies": item.policies}
+            yield tool.model_copy(update={"owner": item.owner, "needs_approval": needs, **asked})
+
+
+def offered(agent: Agent[Any], allowed: Sequence[str] | None) -> Iterator[Tool]:
+    """The tools of a turn, in the order offered."""
+    tools = agent.toolset()
+    yield from (item for name, item in tools.items() if allowed is None or name in allowed)
+    for name in dict.fromkeys(allowed or ()):
+        item = None if name in tools else resolved(agent, name)
+        if item is not None:
+            yield item
+
+
+def resolved(agent: Agent[Any], name: str) -> Tool | None:
+    """What the agent's resolver finds under a name.
+
+    Raises:
+        ToolResolverError: It raised, or found something else.
+    """
+    if agent.resolver is None or name in (LOAD_SKILL, *DELEGATION_TOOLS):
+        return None
+    try:
+        found = agent.resolver.resolve(name)
+    except Exception as error:
+        raise errors.ToolResolverError(
+            f"agent {agent.name}: the resolver failed for {name!r}: {raised(error)}"
+        ) from error
+    if found is not None and (not isinstance(found, Tool) or found.name != name):
+        raise errors.ToolResolverError(
+            f"agent {agent.name}: the resolver gave {found!r} for the tool {name!r}; return a tool"
+            " of that name, or None"
+        )
+    return found
+
+
+def define_tool(item: Tool, activity: str) -> ToolDefinition:
+    """The definition of one tool."""
+    return ToolDefinition(
+        name=item.name,
+        description=item.description,
+        parameters=item.arguments.schema,
+        activity=activity,
+        is_idempotent=item.idempotent,
+        timeout_s=item.timeout.total_seconds(),
+        schema_digest=item.digest,
+        is_read_only=item.read_only,
+        needs_approval=item.requires_approval,
+        has_context=item.context_parameter is not None,
+    )

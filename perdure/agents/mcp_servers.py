@@ -1,0 +1,430 @@
+"""MCP servers as toolboxes.
+
+What people declare, and what a turn is pinned to of what a server offers.
+
+A server describes its tools itself, so its words are a stranger's. A turn is pinned to them: name,
+description and schema of each tool stand in its definition with a digest, and a tool that says
+something else later is not called in that turn. Hints that a tool may be repeated count only where
+the server is trusted. Secrets are named by their environment variables and are read where the
+connection is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from perdure import errors, limits, validation
+from perdure.agents.tools import NAME, Tool, Toolbox, ToolContext
+from perdure.schemas import tool_arguments
+from perdure.schemas.strict_schema import check_size
+from perdure.text import stripped, word
+
+BETWEEN = "__"
+"""Between the name of a server and that of its tool."""
+
+_SERVER = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
+_SERVER_CHARACTERS = 32
+_ADDRESS = re.compile(r"https?://[^\s/@]+(/\S*)?")
+_HASH_CHARACTERS = 8
+_WORDS = ("title", "description", "$comment")
+_DATA = ("enum", "const", "default", "examples", "required", "pattern")
+
+_KINDS = {
+    **dict.fromkeys(("cwd", "url"), validation.TEXT),
+    **dict.fromkeys(("timeout", "start_timeout"), validation.TIME),
+    "env": validation.Kind(
+        "a list of texts, or a mapping of texts",
+        lambda env: not isinstance(env, Mapping) or validation.TEXTS.fits(env),
+    ),
+    "headers_env": validation.TEXTS,
+    "trusted": validation.FLAG,
+    "digest": validation.TEXT.optional(),
+}
+
+Call = Callable[[ToolContext[Any], Mapping[str, JsonValue]], Awaitable[object]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCPServer:
+    """A server of the Model Context Protocol, as a toolbox of agents.
+
+    Make one with `MCPServer.stdio` or `MCPServer.http`.
+
+    Attributes:
+        name: 1 to 32 of A-Z, a-z, 0-9, - and single _ within. Tools are called `name__tool`.
+        command: The program and its arguments, for a server that the worker starts.
+        cwd: Where it is started; empty for the worker's own folder.
+        url: The address of one that runs elsewhere.
+        env: Environment variables of the server, each with the variable of the worker that holds
+            its value. Others it does not get, but for `PATH`, `HOME`, `LANG` and the like.
+        headers_env: HTTP headers, each with the variable of the worker that holds its value. An
+            `authorization` of a single word is sent as `Bearer` and the word.
+        allowed: Which tools are offered, by the server's own names; None for all.
+        requires_approval: Whether each call waits for somebody; or the tools of which it does, by
+            the server's own names.
+        trusted: Believe its hints that a tool is read-only or idempotent, so that lost calls of it
+            are repeated.
+        timeout: After this a call is stopped and the model told.
+        start_timeout: So long it may take to start, and to tell its tools; at most 45 seconds.
+        digest: What its tools and their believed hints have to be. A turn that finds others does
+            not begin; the error names the digest it found.
+
+    Raises:
+        ConfigurationError: A value that cannot work.
+    """
+
+    name: str
+    command: Sequence[str] = ()
+    cwd: str = ""
+    url: str = ""
+    env: Collection[str] | Mapping[str, str] = ()
+    headers_env: Mapping[str, str] = field(default_factory=dict)
+    allowed: Collection[str] | None = None
+    requires_approval: bool | Collection[str] = False
+    trusted: bool = False
+    timeout: timedelta = limits.TOOL_CALL
+    start_timeout: timedelta = limits.MCP_START
+    digest: str | None = None
+
+    def __post_init__(self) -> None:
+        validation.check("MCP server", vars(self), {"name": validation.TEXT})
+        if not _SERVER.fullmatch(self.name) or len(self.name) > _SERVER_CHARACTERS:
+            raise errors.ConfigurationError(
+                f"MCP server {self.name!r}: use 1 to {_SERVER_CHARACTERS} of A-Z, a-z, 0-9, - and"
+                " single _ within; its tools are called name__tool"
+            )
+        who = f"MCP server {self.name}"
+        validation.check(who, vars(self), _KINDS)
+        for what in ("command", "env", "allowed", "requires_approval"):
+            given = getattr(self, what)
+            if given is not None and not isinstance(given, bool | Mapping):
+                object.__setattr__(self, what, validation.listed(who, what, given, validation.TEXT))
+        if bool(self.command) == bool(self.url):
+            raise errors.ConfigurationError(
+                f"MCP server {self.name}: give either a command or a url"
+            )
+        if self.url and not _ADDRESS.fullmatch(self.url):
+            raise errors.ConfigurationError(
+                f"MCP server {self.name}: the url begins with http:// or https:// and holds no user"
+                " name and no space; keys belong into headers_env"
+            )
+        if self.start_timeout > limits.MCP_LONGEST_START:
+            longest = f"{limits.MCP_LONGEST_START.total_seconds():g}"
+            raise errors.ConfigurationError(
+                f"MCP server {self.name}: start_timeout is at most {longest} s, not"
+                f" {self.start_timeout}"
+            )
+        object.__setattr__(
+            self,
+            "env",
+            (
+                dict(self.env)
+                if isinstance(self.env, Mapping)
+                else {variable: variable for variable in self.env}
+            ),
+        )
+        object.__setattr__(self, "headers_env", dict(self.headers_env))
+
+    @classmethod
+    def stdio(
+        cls,
+        name: str,
+        command: Sequence[str],
+        *,
+        env: Collection[str] | Mapping[str, str] = (),
+        cwd: str = "",
+        allowed: Collection[str] | None = None,
+        requires_approval: bool | Collection[str] = False,
+        trusted: bool = False,
+        timeout: timedelta = limits.TOOL_CALL,
+        start_timeout: timedelta = limits.MCP_START,
+        digest: str | None = None,
+    ) -> MCPServer:
+        """A server that each worker starts as a process of its own and ends with itself.
+
+        Raises:
+            ConfigurationError: A value that cannot work.
+        """
+        return cls(
+            name=name,
+            command=command,
+            env=env,
+            cwd=cwd,
+            allowed=allowed,
+            requires_approval=requires_approval,
+            trusted=trusted,
+            timeout=timeout,
+            start_timeout=start_timeout,
+            digest=digest,
+        )
+
+    @classmethod
+    def http(
+        cls,
+        name: str,
+        url: str,
+        *,
+        headers_env: Mapping[str, str] | None = None,
+        allowed: Collection[str] | None = None,
+        requires_approval: bool | Collection[str] = False,
+        trusted: bool = False,
+        timeout: timedelta = limits.TOOL_CALL,
+        start_timeout: timedelta = limits.MCP_START,
+        digest: str | None = None,
+    ) -> MCPServer:
+        """A server that runs elsewhere, by streamable HTTP.
+
+        Raises:
+            ConfigurationError: A value that cannot work.
+        """
+        return cls(
+            name=name,
+            url=url,
+            headers_env=headers_env or {},
+            allowed=allowed,
+            requires_approval=requires_approval,
+            trusted=trusted,
+            timeout=timeout,
+            start_timeout=start_timeout,
+            digest=digest,
+        )
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of the server, each with that of the worker."""
+        assert isinstance(self.env, dict)
+        return self.env
+
+    @property
+    def connection(self) -> tuple[object, ...]:
+        """Servers that agree in this share one connection in a worker."""
+        how = (
+            self.name,
+            self.command,
+            self.cwd,
+            self.url,
+            tuple(sorted(self.variables.items())),
+            tuple(sorted(self.headers_env.items())),
+        )
+        return (*how, self.timeout, self.start_timeout)
+
+    @property
+    def in_process(self) -> object:
+        """A server object of the package `mcp` that is connected to instead, as tests do.
+
+        None for none.
+        """
+        return None
+
+    def offers(self, tool: str) -> bool:
+        """Whether a tool of this name would be one of its."""
+        return tool.startswith(self.name + BETWEEN)
+
+    def needs_approval(self, own: str) -> bool:
+        """Whether each call of a tool waits for somebody."""
+        return (
+            self.requires_approval
+            if isinstance(self.requires_approval, bool)
+            else own in self.requires_approval
+        )
+
+
+@dataclass(frozen=True)
+class ListedTool:
+    """A tool as its server describes it; `own` is what the server calls it."""
+
+    own: str
+    description: str
+    parameters: dict[str, JsonValue] = field(hash=False)
+    read_only: bool = False
+    idempotent: bool = False
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, over all that a model reads of it.
+
+        A short one could be met on purpose.
+        """
+        return hashlib.sha256(to_json([self.own, self.description, self.parameters])).hexdigest()
+
+
+class MCPTool(Tool):
+    """A tool of a server. Its schema is the server's, and so is the check of arguments against it.
+
+    `digest` is what its turn is pinned to. `function` takes `context` and `arguments`, a JSON
+    object.
+    """
+
+    def __init__(
+        self,
+        server: MCPServer,
+        name: str,
+        call: Call,
+        digest: str,
+        listed: ListedTool | None = None,
+    ) -> None:
+        async def function(context: ToolContext[Any], arguments: Mapping[str, JsonValue]) -> object:
+            return await call(context, arguments)
+
+        super().__init__(
+            function,
+            name=name,
+            description=stripped(listed.description) if listed else "",
+            timeout=server.timeout,
+            read_only=server.trusted and listed is not None and listed.read_only,
+            idempotent=server.trusted and listed is not None and listed.idempotent,
+            requires_approval=(
+                _asks(server, name) if listed is None else server.needs_approval(listed.own)
+            ),
+        )
+        self._digest = digest
+        self._parameters = readable(listed.parameters) if listed else {}
+
+    @property
+    def digest(self) -> str:
+        """What its turn is pinned to.
+
+        Changes with the server's name for it, its description or its schema.
+        """
+        return self._digest
+
+    @functools.cached_property
+    def context_parameter(self) -> str | None:
+        """Progress that the server tells is a heartbeat, so the call needs its context."""
+        return "context"
+
+    @functools.cached_property
+    def arguments(self) -> tool_arguments.Arguments:
+        """The server's own schema."""
+        return tool_arguments.GivenArguments(self._parameters)
+
+
+def readable(parameters: Any) -> Any:
+    """A schema whose words for people and models hold no invisible characters.
+
+    What a value has to be, such as an `enum`, stays as it is.
+    """
+    if isinstance(parameters, list):
+        return [readable(one) for one in parameters]
+    if not isinstance(parameters, dict):
+        return parameters
+    return {
+        name: (
+            stripped(value)
+            if name in _WORDS and isinstance(value, str)
+            else value
+            if _is_data(name, value)
+            else readable(value)
+        )
+        for name, value in parameters.items()
+    }
+
+
+def _is_data(name: str, value: Any) -> bool:
+    """Whether these are values and not schemas.
+
+    A property may have one of the names, and is a schema then.
+    """
+    return name in _DATA and not isinstance(value, dict)
+
+
+def name_of(server: str, own: str) -> str:
+    """What a model calls a tool: `server__tool`.
+
+    What a name may not hold becomes `_`, and what is too long is cut; eight digits of a hash keep
+    two such names apart.
+    """
+    name = server + BETWEEN + own
+    if NAME.fullmatch(name):
+        return name
+    mark = "_" + hashlib.sha256(own.encode("utf-8", "replace")).hexdigest()[:_HASH_CHARACTERS]
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return plain[: limits.NAME_CHARACTERS - len(mark)] + mark
+
+
+def toolbox(
+    server: MCPServer, listed: Iterable[ListedTool], call_of: Callable[[str, str], Call]
+) -> Toolbox:
+    """The tools that a turn is offered of a server.
+
+    `call_of` makes the function of a tool from its name and its digest.
+
+    Raises:
+        ConfigurationError: The server has not all that are allowed, or not those of the digest that
+            the agent names.
+    """
+    items = {item.own: item for item in listed}
+    missing = sorted({*(server.allowed or ()), *_named(server.requires_approval)} - set(items))
+    if missing:
+        raise errors.ConfigurationError(
+            f"the MCP server {server.name!r} has no tool named {missing[0]!r}; it has"
+            f" {', '.join(map(word, items)) or 'none'}"
+        )
+    wanted = [
+        item for own, item in items.items() if server.allowed is None or own in server.allowed
+    ]
+    odd = next((item.own for item in wanted if item.parameters.get("type") != "object"), None)
+    if odd is not None:
+        raise errors.ConfigurationError(
+            f"the tool {odd!r} of the MCP server {server.name!r} takes no object, and models give"
+            " nothing else; leave it out with allowed="
+        )
+    for item in wanted:
+        try:
+            check_size(item.parameters)
+        except ValueError as error:
+            raise errors.ConfigurationError(
+                f"the schema of the tool {item.own!r} of the MCP server {server.name!r}: {error};"
+                " or leave the tool out with allowed="
+            ) from None
+    found = digest_of(wanted, trusted=server.trusted)
+    if server.digest is not None and server.digest != found:
+        raise errors.ConfigurationError(
+            f"the tools of the MCP server {server.name!r} have the digest {found}, and the agent"
+            f" accepts {server.digest}: names, descriptions, schemas or believed hints are others;"
+            " read them, and if they are well, put the new digest into MCPServer(digest=…)",
+            context={"server": server.name, "found": found, "accepted": server.digest},
+        )
+    names = [name_of(server.name, item.own) for item in wanted]
+    return Toolbox(
+        server.name,
+        [
+            MCPTool(server, name, call_of(name, item.digest), item.digest, item)
+            for name, item in zip(names, wanted, strict=True)
+        ],
+    )
+
+
+def digest_of(items: Iterable[ListedTool], *, trusted: bool = False) -> str:
+    """SHA-256, in hex, over tools in any order; over their hints as well where these count."""
+    return hashlib.sha256(to_json(sorted(_accepted(item, trusted) for item in items))).hexdigest()
+
+
+def _accepted(item: ListedTool, trusted: bool) -> str:
+    """What is accepted of a tool. One without hints is the same whether they count or not."""
+    hints = {"read_only": item.read_only, "idempotent": item.idempotent}
+    told = [name for name, is_told in hints.items() if is_told and trusted]
+    return " ".join([item.digest, *told])
+
+
+def _asks(server: MCPServer, name: str) -> bool:
+    """Whether each call of the tool that models know as `name` waits for somebody."""
+    wanted = server.requires_approval
+    return (
+        wanted
+        if isinstance(wanted, bool)
+        else any(name_of(server.name, own) == name for own in wanted)
+    )
+
+
+def _named(names: bool | Collection[str]) -> Collection[str]:
+    return () if isinstance(names, bool) else names

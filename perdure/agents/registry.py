@@ -1,0 +1,123 @@
+"""The agents that a worker can run."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from perdure import errors, validation
+from perdure.agents.agent import Agent
+from perdure.agents.tracebacks import raised
+from perdure.values.tasks import TurnInfo
+
+Factory = Callable[[TurnInfo], Agent[Any]]
+Entry = Agent[Any] | Factory
+
+_ENTRY = validation.Kind(
+    "an Agent, or a function that makes one",
+    lambda value: isinstance(value, Agent) or callable(value),
+)
+
+
+def described_in(entry: Entry) -> str:
+    """What an agent is for.
+
+    Its description, or the first paragraph of its factory's docstring, in one line.
+    """
+    if isinstance(entry, Agent):
+        return entry.description
+    return " ".join((inspect.getdoc(entry) or "").partition("\n\n")[0].split())
+
+
+class Registry:
+    """Agents by name. Safe to use from threads; what is added is there for the next turn."""
+
+    def __init__(self, agents: Iterable[Entry] = ()) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._lock = threading.Lock()
+        for agent in validation.listed("the registry", "agents", agents, _ENTRY):
+            self.add(agent)
+
+    def add(self, entry: Entry, *, replace: bool = False) -> None:
+        """Add an agent, or a factory that is called once a turn.
+
+        A factory's agents carry the name of the factory function. Agents that delegate are told the
+        first paragraph of its docstring.
+
+        Raises:
+            ConfigurationError: The name is taken and `replace` is not set, or a factory has no
+                name.
+        """
+        name = entry.name if isinstance(entry, Agent) else getattr(entry, "__name__", None)
+        if name is None:
+            raise errors.ConfigurationError(
+                f"{entry!r} has no name to be registered under; use a function that is called as"
+                " its agents are"
+            )
+        with self._lock:
+            if name in self._entries and not replace:
+                raise errors.ConfigurationError(
+                    f"an agent named {name!r} is registered already; pass replace=True to"
+                    " replace it"
+                )
+            self._entries[name] = entry
+
+    def list(self) -> tuple[str, ...]:
+        """The names, sorted."""
+        with self._lock:
+            return tuple(sorted(self._entries))
+
+    def entry(self, name: str) -> Entry:
+        """The agent or factory of this name.
+
+        Raises:
+            UnknownAgentError: There is none; the message names those there are.
+        """
+        with self._lock:
+            found = self._entries.get(name)
+        if found is None:
+            known = ", ".join(self.list()) or "none at all"
+            raise errors.UnknownAgentError(
+                f"no agent named {name!r}; this worker knows {known}", context={"agent": name}
+            )
+        return found
+
+    @property
+    def has_factories(self) -> bool:
+        """Whether some agents are made for each turn."""
+        with self._lock:
+            return any(not isinstance(entry, Agent) for entry in self._entries.values())
+
+    def agents(self) -> tuple[Agent[Any], ...]:
+        """The agents that are values, sorted by name.
+
+        What factories make is not known before a turn asks.
+        """
+        with self._lock:
+            return tuple(
+                entry for _, entry in sorted(self._entries.items()) if isinstance(entry, Agent)
+            )
+
+    def make(self, info: TurnInfo) -> Agent[Any]:
+        """The agent for a turn.
+
+        Raises:
+            UnknownAgentError: There is none of this name.
+            ConfigurationError: A factory failed, or made an agent of another name.
+        """
+        found = self.entry(info.agent)
+        if isinstance(found, Agent):
+            return found
+        try:
+            agent = found(info)
+        except Exception as error:
+            raise errors.ConfigurationError(
+                f"the factory of agent {info.agent!r} failed: {raised(error)}"
+            ) from error
+        if not isinstance(agent, Agent) or agent.name != info.agent:
+            raise errors.ConfigurationError(
+                f"the factory {info.agent!r} must return an Agent of that name, not {agent!r}"
+            )
+        return agent

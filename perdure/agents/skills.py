@@ -1,0 +1,207 @@
+"""Skills: instructions that agents share, with the tools and files they speak of.
+
+An inlined skill stands in the system prompt. Of a skill on demand only the name and the description
+do, and the model reads the rest with `load_skill`. A turn is pinned to the digest of what it may
+read. Folders with a SKILL.md are read by `perdure.activities.skill_folders`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from pydantic_core import to_json
+
+from perdure import errors, limits, validation
+from perdure.agents.tools import Tool, as_tools, tool
+from perdure.text import clean, one_line
+
+LOAD_SKILL = "load_skill"
+"""The tool that reads skills. No other tool of an agent may be called so."""
+
+FILE = "SKILL.md"
+
+_NAMED = 20
+
+_KINDS = {
+    "instructions": validation.TEXT,
+    "description": validation.TEXT,
+    "on_demand": validation.FLAG,
+    "files": validation.TEXTS,
+}
+
+Find = Callable[[str], Awaitable["Skill"]]
+
+
+@dataclass(frozen=True)
+class Skill:
+    """Instructions for a kind of work, with the tools they speak of.
+
+    Attributes:
+        name: 1 to 64 printable characters. The model asks for a skill on demand by it.
+        instructions: What the model is to know.
+        description: What the skill is for, in a line: all that the prompt holds of one on demand.
+        tools: Tools or plain functions, offered after those of the agent's toolboxes.
+        on_demand: Leave the instructions out of the prompt; the model reads them with `load_skill`.
+        files: Texts that `load_skill` reads too, by path, as in `{"forms/letter.md": "…"}`; only
+            for a skill on demand.
+
+    Raises:
+        ConfigurationError: The name or another value is not valid, or there are files that nobody
+            could read.
+    """
+
+    name: str
+    instructions: str
+    description: str = ""
+    tools: Sequence[Tool | Callable[..., Any]] = ()
+    on_demand: bool = False
+    files: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _is_name(self.name):
+            raise errors.ConfigurationError(
+                f"skill name {self.name!r}: use 1 to {limits.NAME_CHARACTERS} printable characters"
+            )
+        who = f"skill {self.name!r}"
+        validation.check(who, vars(self), _KINDS)
+        if self.files and not self.on_demand:
+            raise errors.ConfigurationError(
+                f"skill {self.name!r}: its files can only be read if it is on demand; pass"
+                " on_demand=True"
+            )
+        object.__setattr__(self, "tools", as_tools(self.tools, who))
+        object.__setattr__(self, "files", {_plain(path): text for path, text in self.files.items()})
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, over what can be read, and under which name."""
+        files = sorted((clean(path), clean(text)) for path, text in self.files.items())
+        return hashlib.sha256(to_json([self.name, clean(self.instructions), files])).hexdigest()
+
+    def read(self, path: str | None = None) -> str:
+        """The instructions and which files there are; or one file.
+
+        Or, for a folder, the paths below it.
+
+        Nothing else can be read, whatever the path: it is looked up among the skill's own.
+
+        Raises:
+            ValueError: There is no such path; the message is written for the model.
+        """
+        if not path or _plain(path) == FILE:
+            return (
+                self.instructions
+                if not self.files
+                else "\n\n".join((self.instructions, f"[files of this skill: {_some(self.files)}]"))
+            )
+        wanted = _plain(path)
+        if wanted in self.files:
+            return self.files[wanted]
+        below = [one for one in sorted(self.files) if wanted == "." or one.startswith(f"{wanted}/")]
+        if not below:
+            raise ValueError(
+                f"the skill {self.name!r} has no file {one_line(path, 200)!r}; it has"
+                f" {_some(self.files)}"
+            )
+        return "\n".join(below)
+
+
+def joined(base: str, skills: Sequence[Skill], *, can_load: bool) -> str:
+    """The system prompt: `base`, then the skills in their order, blank lines between.
+
+    Those on demand are named if the turn can load them.
+    """
+    parts = [base]
+    for on_demand, group in itertools.groupby(skills, key=lambda skill: skill.on_demand):
+        if not on_demand:
+            parts += [skill.instructions for skill in group]
+        elif can_load:
+            parts.append(
+                "\n".join(
+                    [
+                        f"Read a skill with {LOAD_SKILL} before you do what it is about:",
+                        *map(_line, group),
+                    ]
+                )
+            )
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) if skills else base
+
+
+def loader(find: Find) -> Tool:
+    """The tool `load_skill`.
+
+    `find` looks a skill up by name, and raises ValueError for a name it does not know.
+
+    Its schema names no skill, so that it stays the same when others are added.
+    """
+
+    @tool(name=LOAD_SKILL, read_only=True)
+    async def load_skill(name: str, path: str | None = None) -> str:
+        """Read the instructions of a skill, or a file that belongs to it.
+
+        Args:
+            name: The skill, by the name that the system prompt gives it.
+            path: One of the skill's files; "." lists them. Without it, the instructions are read.
+        """
+        return (await find(name)).read(path)
+
+    return load_skill
+
+
+def among(skills: Iterable[Skill]) -> Find:
+    """A look-up among `skills` on demand."""
+    by_name = {skill.name: skill for skill in skills if skill.on_demand}
+
+    async def find(name: str) -> Skill:
+        if name not in by_name:
+            raise unknown(name, by_name)
+        return by_name[name]
+
+    return find
+
+
+def unknown(name: str, known: Iterable[str]) -> ValueError:
+    """That there is no skill of this name to be read, for the model."""
+    return ValueError(
+        f"there is no skill {one_line(name, 200)!r} to be read; there is {_some(known)}"
+    )
+
+
+def refuse_same_names(agent: str, sourced: Iterable[tuple[str, Skill]]) -> None:
+    """Check the skills of an agent, each with where it comes from.
+
+    Raises:
+        ConfigurationError: Two of one name; the message says where both come from.
+    """
+    sources: dict[str, str] = {}
+    for source, skill in sourced:
+        if skill.name in sources:
+            raise errors.ConfigurationError(
+                f"agent {agent}: the skill {skill.name!r} comes from {sources[skill.name]} and from"
+                f" {source}; rename one, in a folder with name: in the frontmatter"
+            )
+        sources[skill.name] = source
+
+
+def _is_name(name: str) -> bool:
+    return name.isprintable() and name == name.strip() and 0 < len(name) <= limits.NAME_CHARACTERS
+
+
+def _line(skill: Skill) -> str:
+    description = " ".join(skill.description.split())
+    return f"- {skill.name}: {description}" if description else f"- {skill.name}"
+
+
+def _plain(path: str) -> str:
+    return str(PurePosixPath(path))
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join([*listed[:_NAMED], *(["…"] if len(listed) > _NAMED else [])]) or "none"

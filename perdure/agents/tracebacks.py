@@ -1,0 +1,111 @@
+"""Where an exception was raised.
+
+Its place in the user's code, and its traceback without Perdure's own frames.
+
+A place names a file without its folder, because places are part of errors that are stored in
+history.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from pathlib import PurePath
+from types import FrameType
+
+from perdure.text import described
+
+_STDLIB = sysconfig.get_path("stdlib")
+_INSTALLED = ("site-packages", "dist-packages")
+_TRACEBACK_CHARACTERS = 16_000
+
+Frames = Iterable[tuple[FrameType, int]]
+
+
+def raised(error: BaseException) -> str:
+    """The class and the words of an exception with its place.
+
+    `KeyError: 'key' (tools.py:41 in refund)`.
+    """
+    place = place_of(error)
+    return f"{described(error)} ({place})" if place else described(error)
+
+
+def place_of(error: BaseException) -> str:
+    """The innermost line of the user's code in an exception's traceback; empty without one."""
+    return _innermost(traceback.walk_tb(error.__traceback__))
+
+
+def place_in(frame: FrameType) -> str:
+    """The innermost line of the user's code in a stack that runs."""
+    return _innermost(reversed(list(traceback.walk_stack(frame))))
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback as Python writes it, from the first frame that is neither Perdure's nor the standard library's.
+
+    Of one that is too long, the beginning and the end.
+    """
+    begin = error.__traceback__
+    while begin is not None and (_is_ours(begin.tb_frame) or _is_stdlib(begin.tb_frame)):
+        begin = begin.tb_next
+    told = traceback.TracebackException(
+        type(error), error, begin or error.__traceback__, compact=True
+    )
+    return _clipped("".join(told.format()))
+
+
+def stack_of(frame: FrameType) -> str:
+    """The same of a stack that runs."""
+    frames = itertools.dropwhile(
+        lambda item: _is_ours(item[0]) or _is_stdlib(item[0]),
+        reversed(list(traceback.walk_stack(frame))),
+    )
+    return _clipped(
+        "Stack (most recent call last):\n"
+        + "".join(traceback.StackSummary.extract(frames).format())
+    )
+
+
+def _innermost(frames: Frames) -> str:
+    """The place of the user's innermost frame.
+
+    Code of the user's that is installed is not told from a library's by its folder: then it is the
+    frame that Perdure called.
+    """
+    others = [
+        (frame, line) for frame, line in frames if not _is_ours(frame) and not _is_stdlib(frame)
+    ]
+    theirs = [
+        item
+        for item in others
+        if not any(part in _INSTALLED for part in PurePath(item[0].f_code.co_filename).parts)
+    ]
+    chosen = theirs[-1:] or others[:1]
+    return _place(*chosen[0]) if chosen else ""
+
+
+def _place(frame: FrameType, line: int) -> str:
+    code = frame.f_code
+    within = "" if code.co_name == "<module>" else f" in {code.co_name}"
+    return f"{PurePath(code.co_filename).name}:{line}{within}"
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "perdure"
+
+
+def _is_stdlib(frame: FrameType) -> bool:
+    path = frame.f_code.co_filename
+    return path.startswith("<frozen ") or (
+        path.startswith(_STDLIB) and not any(part in _INSTALLED for part in PurePath(path).parts)
+    )
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= _TRACEBACK_CHARACTERS:
+        return text
+    half = _TRACEBACK_CHARACTERS // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"

@@ -1,0 +1,37 @@
+"""Bases for frozen values.
+
+A `Value` refuses fields that it does not know. A `Given` is one that people build, and refuses what
+cannot work as `Agent` does. Only our own code makes a `Wire` value. All are read from
+Temporal with unknown fields ignored (see `perdure.temporal.payloads`), so old and new workers can
+share a queue during a deploy.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Value(BaseModel):
+    """A frozen value that refuses unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Wire(BaseModel):
+    """A frozen value that crosses Temporal. Every field added after a release has a default."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as Defaulting
+
+    T = Defaulting("T", default=str)
+    T_co = Defaulting("T_co", default=str, covariant=True)
+    R = Defaulting("R", default=Any)
+else:  # with a default, pydantic takes an `AgentReport` without a parameter for one of text, whatever its output is
+    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
+    R = TypeVar(
+        "R"
+    )  # what comes of a name alone is text or JSON values, and no type checker can know which

@@ -1,0 +1,1 @@
+"""JSON schemas: of a function's arguments, of an output type, and as vendors accept them."""

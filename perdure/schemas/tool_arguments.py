@@ -1,0 +1,351 @@
+"""The JSON schema of a function's arguments, and the check of arguments against it.
+
+A function's parameters become one pydantic model. Its fields are called `p0`, `p1`, … and carry the
+parameter's name as alias, because a parameter may be called `schema` or `_x`, which pydantic keeps
+for itself. Descriptions come from the docstring (Google, NumPy, reST, Epydoc).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
+from typing import Any
+
+import docstring_parser
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import ErrorDetails, from_json, to_json
+
+from perdure import errors
+from perdure.text import one_line
+
+_REFUSED = {
+    inspect.Parameter.VAR_POSITIONAL: "*{}",
+    inspect.Parameter.VAR_KEYWORD: "**{}",
+    inspect.Parameter.POSITIONAL_ONLY: "{} (positional-only)",
+}
+
+_CAUSE_CHARACTERS = 300
+
+_EXACT = 10**15
+"""Decimals below this are written as numbers; larger ones may have digits without end."""
+
+
+class Arguments:
+    """What a function accepts: a JSON schema for the model, and a parser for what the model sends."""
+
+    def __init__(self, model: type[BaseModel], names: Mapping[str, str]) -> None:
+        self._model = model
+        self._names = names
+        self.schema: dict[str, JsonValue] = without_titles(model.model_json_schema)
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """Keyword arguments from JSON text.
+
+        Raises:
+            ValueError: The text is not JSON or breaks the schema; the message is written for the
+                model.
+        """
+        try:
+            parsed = self._model.model_validate_json(text.strip() or "{}")
+        except ValidationError as error:
+            raise ValueError(
+                _explain(error.errors(include_url=False, include_context=False))
+            ) from None
+        return {name: getattr(parsed, field) for field, name in self._names.items()}
+
+    def values(self, text: str) -> dict[str, Any]:
+        """What the function gets for JSON text, by parameter.
+
+        Raises:
+            ValueError: As `parse` does.
+        """
+        return self.parse(text)
+
+    def normal(self, text: str) -> str:
+        """`text` with its values as the function gets them.
+
+        `{"count": "5"}` is `{"count": 5}` for an `int`.
+
+        What was left out stays so. Text that says the same already is returned as it is, and so is
+        text of which the values cannot be written as JSON and read again.
+        """
+        try:
+            parsed = self._model.model_validate_json(text.strip() or "{}")
+            set_ = parsed.model_dump(by_alias=True, exclude_unset=True, warnings=False)
+            written = to_json(_numbers(set_), inf_nan_mode="null").decode()
+            if _same(from_json(written), from_json(text.strip() or "{}")):
+                return text
+            return written if self._model.model_validate_json(written) == parsed else text
+        except Exception:  # noqa: BLE001 - somebody's type: whatever it raises, the text stays
+            return text
+
+    def keeps(self, text: str) -> bool:
+        """Whether the function gets what `text` says, as JSON.
+
+        `1` is kept for a float, and not for a bool.
+        """
+        return _says(*(from_json(one.strip() or "{}") for one in (self.normal(text), text)))
+
+
+class GivenArguments(Arguments):
+    """Arguments by a schema that somebody else gave, and checks.
+
+    All of them are one argument here: `arguments`, a JSON object.
+    """
+
+    def __init__(self, schema: Mapping[str, JsonValue]) -> None:
+        self.schema = dict(schema)
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """The arguments from JSON text.
+
+        Raises:
+            ValueError: The text is no JSON object; the message is written for the model.
+        """
+        try:
+            found = from_json(text.strip() or "{}", allow_inf_nan=False)
+        except ValueError as error:
+            raise ValueError(f"arguments: Invalid JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise ValueError("arguments: Input should be an object")
+        return {"arguments": found}
+
+    def values(self, text: str) -> dict[str, Any]:
+        """The JSON values."""
+        found: dict[str, Any] = self.parse(text)["arguments"]
+        return found
+
+    def normal(self, text: str) -> str:
+        """`text` itself: nothing is converted."""
+        return text
+
+
+class StatedArguments(Arguments):
+    """Arguments by a schema that the author of a tool has written.
+
+    They are checked where the tool is called.
+    """
+
+    def __init__(self, schema: Mapping[str, JsonValue]) -> None:
+        self.schema = dict(schema)
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """Keyword arguments from JSON text, each a JSON value.
+
+        Raises:
+            ValueError: The text is no JSON object; the message is written for the model.
+        """
+        found: dict[str, Any] = GivenArguments(self.schema).parse(text)["arguments"]
+        return found
+
+
+def stated(who: str, parameters: Mapping[str, Any]) -> StatedArguments:
+    """The arguments that a schema describes.
+
+    Raises:
+        ConfigurationError: It is not JSON, not a schema, or not one of an object; the message
+            begins with `who`.
+    """
+    import jsonschema  # type: ignore[import-untyped]  # here, because it takes 0.2 s, and few agents need it
+
+    try:
+        plain = from_json(to_json(parameters), allow_inf_nan=False)
+        jsonschema.Draft202012Validator.check_schema(plain)
+    except (ValueError, RecursionError) as error:
+        raise errors.ConfigurationError(f"{who}: parameters is not JSON: {error}") from None
+    except jsonschema.SchemaError as error:
+        raise errors.ConfigurationError(
+            f"{who}: parameters is not a JSON schema: {error.message}"
+        ) from None
+    if not isinstance(plain, dict) or plain.get("type") != "object":
+        raise errors.ConfigurationError(
+            f'{who}: parameters is the schema of an object, {{"type": "object", "properties": …}}'
+        )
+    return StatedArguments(plain)
+
+
+def arguments_of(function: Callable[..., object], hidden: Collection[str] = ()) -> Arguments:
+    """The arguments of `function`, without the `hidden` ones and without `self`.
+
+    Raises:
+        ConfigurationError: A parameter that cannot be described to a model.
+    """
+    described = {
+        p.arg_name: p.description
+        for p in docstring_parser.parse(inspect.getdoc(function) or "").params
+    }
+    hints = hints_of(function)
+    fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in hidden:
+            continue
+        if parameter.kind in _REFUSED:
+            what = _REFUSED[parameter.kind].format(name)
+            raise errors.ConfigurationError(
+                f"tool {function.__qualname__}: a model cannot fill the parameter {what}; name each"
+                " argument"
+            )
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        field = f"p{len(fields)}"
+        fields[field] = (hints.get(name, Any), _field(name, default, described.get(name)))
+        names[field] = name
+    return Arguments(_model(function, fields), names)
+
+
+def description_of(function: Callable[..., object]) -> str:
+    """What the docstring says before its sections."""
+    parsed = docstring_parser.parse(inspect.getdoc(function) or "")
+    return "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
+
+
+def hints_of(function: Callable[..., object]) -> dict[str, Any]:
+    """The annotations of `function`, names resolved.
+
+    Raises:
+        ConfigurationError: An annotation names something that is not there.
+    """
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise errors.ConfigurationError(
+            f"tool {function.__qualname__}: an annotation cannot be resolved ({error}); the type"
+            " must be defined at module level"
+        ) from error
+
+
+def hints_that_resolve(function: Callable[..., object]) -> dict[str, Any]:
+    """The annotations of any callable; names that cannot be resolved here stay names."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        return hints_of(function)
+    except (TypeError, errors.ConfigurationError):
+        return dict(getattr(function, "__annotations__", {}))
+
+
+def _field(name: str, default: Any, description: str | None) -> Any:
+    """The field of a parameter.
+
+    What it says of itself with pydantic's `Field` stays, unless the docstring describes it.
+    """
+    said: dict[str, Any] = {"description": description} if description else {}
+    if isinstance(default, FieldInfo):
+        return FieldInfo.merge_field_infos(default, Field(alias=name, **said))
+    return Field(default, alias=name, **said)
+
+
+def _model(function: Callable[..., object], fields: dict[str, Any]) -> type[BaseModel]:
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        return create_model(f"{function.__name__}_arguments", __config__=config, **fields)
+    except PydanticUserError as error:
+        unfit = [
+            f"parameter {field.alias}: {_name(kind)}"
+            for kind, field in fields.values()
+            if not _is_known(kind)
+        ]
+        what = (
+            f"{' and '.join(unfit)} cannot be read from JSON"
+            if unfit
+            else one_line(error.message, _CAUSE_CHARACTERS)
+        )
+        raise errors.ConfigurationError(
+            f"tool {function.__qualname__}: {what}; a model can only send JSON"
+        ) from error
+
+
+def _name(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}" if inspect.isclass(kind) else str(kind)
+
+
+def _is_known(kind: Any) -> bool:
+    """Whether pydantic can read a type."""
+    try:
+        TypeAdapter(kind)
+    except PydanticUserError:
+        return False
+    return True
+
+
+class _Plain(GenerateJsonSchema):
+    """A schema without titles: they repeat the names and cost tokens."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: Any) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        made.pop("title", None)
+        return made
+
+
+def without_titles(make: Callable[..., dict[str, Any]]) -> dict[str, JsonValue]:
+    """The schema that a method of pydantic makes, without titles."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # a default that is not JSON is left out of the schema, which is what the warning says
+        made = make(by_alias=True, schema_generator=_Plain)
+    for definition in made.get("$defs", {}).values():
+        definition.pop("title", None)
+    return made
+
+
+def _numbers(value: Any) -> Any:
+    """`value` with decimals as numbers: in JSON, pydantic writes them as text."""
+    if isinstance(value, Decimal) and abs(value) < _EXACT:
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    return [_numbers(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _same(given: Any, said: Any) -> bool:
+    """Whether a JSON value `said` needs no conversion to the one that is given to the function.
+
+    An integer does for a float, as in Python's own types; otherwise `1`, `1.0` and `true` are told
+    apart.
+    """
+    if type(given) is not type(said) and (type(given), type(said)) != (float, int):
+        return False
+    if isinstance(given, dict):
+        return given.keys() == said.keys() and all(_same(given[key], said[key]) for key in given)
+    if isinstance(given, list):
+        return len(given) == len(said) and all(map(_same, given, said))
+    return bool(given == said)
+
+
+def _says(given: Any, said: Any) -> bool:
+    """Whether two JSON values say the same.
+
+    Numbers by their value, whether they are written as `5` or as `5.0`.
+    """
+    if isinstance(given, dict) and isinstance(said, dict):
+        return given.keys() == said.keys() and all(_says(given[key], said[key]) for key in given)
+    if isinstance(given, list) and isinstance(said, list):
+        return len(given) == len(said) and all(map(_says, given, said))
+    return isinstance(given, bool) == isinstance(said, bool) and bool(given == said)
+
+
+def _explain(problems: list[ErrorDetails]) -> str:
+    lines = [
+        f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem['msg']}"
+        for problem in problems[:5]
+    ]
+    return "; ".join(lines)

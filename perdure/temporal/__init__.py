@@ -1,0 +1,1 @@
+"""What all rooms share of Temporal: names, payloads, failures, history, connections."""

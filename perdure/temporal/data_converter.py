@@ -1,0 +1,142 @@
+"""The data converter of Perdure's connections.
+
+Encryption, external storage, and what makes them work with Perdure's payloads.
+
+`PERDURE_DATA_CONVERTER=module:name` names one for workers, callers, every command and tests; an
+argument in code overrides it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+)
+
+from perdure import errors, validation
+from perdure.errors import PerdureError
+from perdure.text import one_line
+
+VARIABLE = "PERDURE_DATA_CONVERTER"
+
+KIND = validation.of("a temporalio.converter.DataConverter", DataConverter).optional()
+
+_OURS = Payload(metadata={"encoding": b"json/plain"}, data=b'{"a":1}')
+_MEMO = {"a": 1}
+_WORDS = 300
+
+
+def chosen(given: DataConverter | None = None) -> DataConverter:
+    """The converter of a new connection.
+
+    `given`, else that of the environment, else Temporal's own.
+
+    With a codec, failures are encoded too: their messages quote what tools and guardrails said.
+
+    Raises:
+        ConfigurationError: It cannot be loaded, is not a data converter, or cannot carry Perdure's
+            payloads.
+    """
+    validation.check("the connection", {"data_converter": given}, {"data_converter": KIND})
+    target = os.environ.get(VARIABLE, "")
+    converter = given or (_loaded(target) if target else DataConverter.default)
+    check(converter)
+    if (
+        converter.payload_codec is not None
+        and converter.failure_converter_class is DefaultFailureConverter
+    ):
+        return replace(
+            converter, failure_converter_class=DefaultFailureConverterWithEncodedAttributes
+        )
+    return converter
+
+
+def check(converter: DataConverter) -> None:
+    """Refuse a converter whose payload converter changes what Perdure writes, which is JSON already.
+
+    Raises:
+        ConfigurationError: It does, or it cannot take such payloads at all.
+    """
+    payloads = converter.payload_converter
+    try:
+        carries = (
+            payloads.to_payloads([RawValue(_OURS)]) == [_OURS]
+            and payloads.from_payloads([_OURS], [RawValue])[0].payload == _OURS
+        )
+        carries = carries and payloads.from_payloads(payloads.to_payloads([_MEMO])) == [_MEMO]
+    except Exception:  # noqa: BLE001 - of the user's class; any failure means the same
+        carries = False
+    if not carries:
+        raise errors.ConfigurationError(
+            f"the payload converter {converter.payload_converter_class.__name__} cannot carry"
+            " Perdure's payloads, which are JSON and given as RawValue; use Temporal's default"
+            " payload converter or its pydantic one, and encrypt or compress in a payload_codec"
+        )
+
+
+def _loaded(target: str) -> DataConverter:
+    module, _, name = target.partition(":")
+    if not (module and name):
+        raise errors.ConfigurationError(
+            f"{VARIABLE}={target!r} is not module:name; for a converter called `converter` in"
+            " codec.py it is codec:converter"
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    imported = _tried(
+        f"the module {module!r} of {VARIABLE} cannot be imported",
+        lambda: importlib.import_module(module),
+    )
+    if not hasattr(imported, name):
+        raise errors.ConfigurationError(
+            f"{VARIABLE}={target}: the module {module!r} has no attribute {name!r}"
+        )
+    found = getattr(imported, name)
+    if not isinstance(found, DataConverter) and callable(found):
+        found = _tried(f"{target}() of {VARIABLE} failed", found)
+    if not isinstance(found, DataConverter):
+        raise errors.ConfigurationError(
+            f"{VARIABLE}={target} is a {type(found).__name__}; it must be a"
+            " temporalio.converter.DataConverter, or a function that returns one"
+        )
+    return found
+
+
+def _tried(what: str, load: Callable[[], object]) -> object:
+    """What `load` returns.
+
+    The module may quote a key in what it raises, so only the class and the place are told, and the
+    error has no cause.
+
+    Raises:
+        ConfigurationError: It raised something.
+    """
+    try:
+        return load()
+    except PerdureError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of the user's module
+        said = _without_words(error)
+    raise errors.ConfigurationError(f"{what}: {said}")
+
+
+def _without_words(error: Exception) -> str:
+    if isinstance(error, ImportError):  # it names a module
+        return one_line(f"{type(error).__name__}: {error}", _WORDS)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"{type(error).__name__} in {last.filename}, line {last.lineno}; its message may quote a"
+        " key, so it is not shown"
+    )

@@ -1,0 +1,334 @@
+"""From Temporal's history to facts, event by event.
+
+Works without a worker and after the end of a turn. An activity's end names the event that scheduled
+it, so a reader keeps the keys of the activities it has seen; a reader that begins in the middle
+finds no key for those scheduled before, and makes no fact of their end.
+
+An update that a reset delivers again is recorded twice: `ADMITTED` has its input, and `ACCEPTED`,
+where the workflow took it in, has only its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Input
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.converter import DataConverter
+from temporalio.exceptions import (
+    CancelledError,
+    TerminatedError,
+    TimeoutError,  # noqa: A004 - Temporal's
+    WorkflowAlreadyStartedError,
+)
+
+from perdure import errors
+from perdure.errors import PerdureError
+from perdure.temporal import failures, outcomes
+from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, TURN
+from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
+from perdure.turn.facts import (
+    CancelRequested,
+    ChildScheduled,
+    Decided,
+    Fact,
+    Key,
+    Resumed,
+    Scheduled,
+    TurnEnded,
+    TurnStarted,
+    WaitBegan,
+    WaitEnded,
+)
+from perdure.turn.wire import ModelCall, Summary, TurnRequest
+from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.reports import Outcome
+
+_ENDS = {
+    EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "activity_task_failed_event_attributes",
+    EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT: "activity_task_timed_out_event_attributes",
+    EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED: "activity_task_canceled_event_attributes",
+}
+
+
+_CHILD_ENDS = {
+    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED: (
+        "start_child_workflow_execution_failed_event_attributes"
+    ),
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED: (
+        "child_workflow_execution_completed_event_attributes"
+    ),
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED: (
+        "child_workflow_execution_failed_event_attributes"
+    ),
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED: (
+        "child_workflow_execution_canceled_event_attributes"
+    ),
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED: (
+        "child_workflow_execution_terminated_event_attributes"
+    ),
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT: (
+        "child_workflow_execution_timed_out_event_attributes"
+    ),
+}
+_OF_CHILDREN = (
+    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
+    *_CHILD_ENDS,
+)
+
+
+class HistoryReader:
+    """Makes facts of one run's events, given in their order.
+
+    `is_worker` says that this process runs the turn, so it has the turn's codec. A payload that is
+    left encoded is then one that an operator gave an activity for its result, and a fact, as it is
+    for the turn itself. Anywhere else it is a `PayloadDecodeError`.
+    """
+
+    def __init__(self, converter: DataConverter, *, is_worker: bool = False) -> None:
+        self._converter = converter
+        self._is_worker = is_worker
+        self._keys: dict[int, Key] = {}
+        self._admitted: dict[str, Input] = {}
+
+    async def fact(self, event: HistoryEvent) -> Fact | None:
+        """The fact of an event; None where it holds none."""
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                return await self._started(
+                    event.workflow_execution_started_event_attributes.input.payloads
+                )
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                return await self._scheduled(event)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+                done = event.activity_task_completed_event_attributes
+                key = self._keys.get(done.scheduled_event_id)
+                return (
+                    outcomes.completed(key, await self._raw(done.result.payloads)) if key else None
+                )
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+                return CancelRequested(
+                    event.workflow_execution_cancel_requested_event_attributes.cause
+                )
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
+                given = event.workflow_execution_update_admitted_event_attributes.request
+                self._admitted[given.meta.update_id] = given.input
+                return None
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                accepted = event.workflow_execution_update_accepted_event_attributes
+                return await self._updated(
+                    self._admitted.pop(
+                        accepted.protocol_instance_id, accepted.accepted_request.input
+                    )
+                )
+            case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+                return await self._waits(
+                    event.workflow_properties_modified_event_attributes.upserted_memo.fields
+                )
+            case kind if kind in _ENDS:
+                return await self._ended_badly(event)
+            case kind if kind in _OF_CHILDREN:
+                return await self._of_child(event)
+            case _:
+                return await self._closed(event)
+
+    async def _of_child(self, event: HistoryEvent) -> Fact | None:
+        """A delegate's turn began, said something, or ended."""
+        match event.event_type:
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+                return await self._child_scheduled(event)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                signalled = event.workflow_execution_signaled_event_attributes
+                payloads = signalled.input.payloads if signalled.signal_name == CHILD_NEWS else []
+                return outcomes.news_in([await self._raw([payload]) for payload in payloads])
+            case _:
+                return await self._child_ended(event)
+
+    async def _scheduled(self, event: HistoryEvent) -> Fact | None:
+        key = key_of(event)
+        if key is None:
+            return None
+        self._keys[event.event_id] = key
+        if not key.is_model_call:
+            return Scheduled(key)
+        given = await self._raw(event.activity_task_scheduled_event_attributes.input.payloads)
+        return Scheduled(key, unpack(given, ModelCall))
+
+    async def _started(self, payloads: Sequence[Payload]) -> Fact | None:
+        request = await self._request(payloads)
+        return TurnStarted(request) if request else None
+
+    async def _request(self, payloads: Sequence[Payload]) -> TurnRequest | None:
+        """The input of a turn, if it is one."""
+        if len(payloads) != 1:
+            return None
+        raw = await self._raw(payloads)
+        try:
+            return unpack(raw, TurnRequest)
+        except PerdureError:
+            return None
+
+    async def _updated(self, update: Input) -> Fact | None:
+        if update.name == ADD_BUDGET:
+            return outcomes.added(await self._raw(update.args.payloads))
+        if update.name == DECIDE:
+            return Decided(unpack(await self._raw(update.args.payloads), Decision))
+        return Resumed() if update.name == RESUME else None
+
+    async def _waits(self, memo: Mapping[str, Payload]) -> Fact | None:
+        if MEMO_WAIT not in memo:
+            return None
+        [waits_for] = await decoded(self._converter, [memo[MEMO_WAIT]])
+        if not isinstance(waits_for, dict):
+            return WaitEnded()
+        if "kind" not in waits_for:
+            return WaitEnded(tuple(waits_for["expired"]))
+        pending = tuple(PendingApproval.model_validate(one) for one in waits_for.get("pending", ()))
+        since, until = (
+            datetime.fromisoformat(waits_for[name]) if waits_for.get(name) else None
+            for name in ("since", "until")
+        )
+        return WaitBegan(
+            str(waits_for["kind"]),
+            str(waits_for["reason"]),
+            pending,
+            since,
+            until,
+            waits_for.get("attempt", 0),
+        )
+
+    async def _child_scheduled(self, event: HistoryEvent) -> Fact | None:
+        begun = event.start_child_workflow_execution_initiated_event_attributes
+        request = await self._request(begun.input.payloads)
+        key = Key.parse(request.lineage.ancestors[-1].key) if request and request.lineage else None
+        if key is None or request is None:
+            return None
+        self._keys[event.event_id] = key
+        return ChildScheduled(key, begun.workflow_id, request)
+
+    async def _child_ended(self, event: HistoryEvent) -> Fact | None:
+        attributes = getattr(event, _CHILD_ENDS[event.event_type])
+        key = self._keys.get(attributes.initiated_event_id)
+        match event.event_type:
+            case _ if key is None:
+                return None
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED:
+                return outcomes.child_failed(
+                    key, WorkflowAlreadyStartedError(attributes.workflow_id, TURN)
+                )
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
+                return outcomes.child_completed(key, await self._raw(attributes.result.payloads))
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
+                return outcomes.child_failed(key, await self._failure(attributes.failure))
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED:
+                return outcomes.child_failed(key, CancelledError())
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED:
+                return outcomes.child_failed(key, TerminatedError(""))
+            case _:
+                return outcomes.child_failed(
+                    key, TimeoutError("", type=None, last_heartbeat_details=[])
+                )
+
+    async def _ended_badly(self, event: HistoryEvent) -> Fact | None:
+        attributes = getattr(event, _ENDS[event.event_type])
+        key = self._keys.get(attributes.scheduled_event_id)
+        if key is None:
+            return None
+        failure = attributes.failure if hasattr(attributes, "failure") else _cancelled()
+        return outcomes.failed(key, await self._failure(failure))
+
+    async def _closed(self, event: HistoryEvent) -> Fact | None:
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+                raw = await self._raw(
+                    event.workflow_execution_completed_event_attributes.result.payloads
+                )
+                summary = unpack(raw, Summary)
+                return TurnEnded(summary.outcome, summary)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+                failure = await self._failure(
+                    event.workflow_execution_failed_event_attributes.failure
+                )
+                found = failures.summary_in(failure)
+                return TurnEnded(
+                    found.outcome if found else Outcome.FAILED, found, reason=str(failure)
+                )
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
+                return TurnEnded(Outcome.CANCELLED)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+                return TurnEnded(
+                    Outcome.TERMINATED,
+                    reason=event.workflow_execution_terminated_event_attributes.reason,
+                )
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
+                return TurnEnded(
+                    Outcome.TIMED_OUT, reason="the server's timeout for the workflow is over"
+                )
+            case _:
+                return None
+
+    async def _failure(self, failure: Failure) -> BaseException:
+        """A failure as the exception that it was.
+
+        Raises:
+            PayloadDecodeError: Its message or its details are encoded by a codec that this process
+                does not have. Temporal's own converter takes "Encoded failure" for the message
+                then.
+        """
+        try:
+            found = await self._converter.decode_failure(failure)
+        except Exception as error:
+            raise undecodable(error, failure.application_failure_info.details.payloads) from error
+        if (
+            failure.HasField("encoded_attributes")
+            and is_foreign(failure.encoded_attributes)
+            and not self._is_worker
+        ):
+            raise undecodable(None, [failure.encoded_attributes])
+        return found
+
+    async def _raw(self, payloads: Iterable[Payload]) -> RawValue:
+        given = list(payloads)
+        if not given:
+            return NOTHING
+        [raw] = await decoded(self._converter, given[:1], [RawValue])
+        assert isinstance(raw, RawValue)
+        if is_foreign(raw.payload) and not self._is_worker:
+            raise undecodable(None, [raw.payload])
+        return raw
+
+
+def key_of(event: HistoryEvent) -> Key | None:
+    """The key of an activity that this event schedules."""
+    if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+        return None
+    return Key.parse(event.activity_task_scheduled_event_attributes.activity_id)
+
+
+async def first_request(client: Client, turn_id: str, run_id: str) -> TurnRequest:
+    """What a run was started with.
+
+    Raises:
+        InvalidRequestError: Its input is not that of a turn.
+    """
+    async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
+        page_size=1
+    ):
+        fact = await HistoryReader(client.data_converter).fact(event)
+        if isinstance(fact, TurnStarted):
+            return fact.request
+        break
+    raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")
+
+
+def _cancelled() -> Failure:
+    failure = Failure(message="cancelled")
+    failure.canceled_failure_info.SetInParent()
+    return failure

@@ -1,0 +1,212 @@
+"""What became of an activity, as a fact.
+
+The workflow and the readers of history share this, so both make the same fact of one end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from temporalio import exceptions
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, CancelledError, TimeoutType
+
+from perdure import errors, limits
+from perdure.agents.definitions import AgentDefinition
+from perdure.errors import PerdureError
+from perdure.temporal import failures
+from perdure.temporal.payloads import unpack
+from perdure.turn.approvals import Ruling
+from perdure.turn.facts import (
+    AgentResolved,
+    ApprovalNeeded,
+    BudgetAdded,
+    CallFailed,
+    ChildEnded,
+    ChildRead,
+    ChildTold,
+    Fact,
+    HookEnded,
+    Key,
+    Loss,
+    ModelAnswered,
+    PolicyAnswered,
+    ToolLost,
+    ToolReturned,
+)
+from perdure.turn.wire import ChildNews, Summary, ToolOutput, TurnRead
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import Budget, BudgetUpdate
+
+
+def added(given: RawValue) -> BudgetAdded:
+    """The fact of an update that adds to the budget.
+
+    Raises:
+        InvalidRequestError: It is not a budget.
+    """
+    return BudgetAdded(unpack(given, Budget), unpack(given, BudgetUpdate).by)
+
+
+def completed(key: Key, result: RawValue) -> Fact:
+    """The fact of an activity that returned."""
+    if key.hook:
+        return HookEnded(key)
+    if key.is_read:
+        return _read(key, result)
+    try:
+        if key.is_policy:
+            return PolicyAnswered(key, unpack(result, Ruling))
+        if key.call:
+            return returned(key, unpack(result, ToolOutput))
+        if key.step:
+            return ModelAnswered(key, unpack(result, ModelAnswer))
+        return AgentResolved(key, unpack(result, AgentDefinition))
+    except PerdureError as error:
+        if key.is_tool_call:
+            return ToolLost(key, Loss.BY_OPERATOR, error.message)
+        return CallFailed(
+            key,
+            errors.PerdureError(
+                f"{key} was completed by an operator in Temporal, with a result of no use:"
+                f" {error.message}"
+            ).info(),
+        )
+
+
+def returned(key: Key, output: ToolOutput) -> ToolReturned | ApprovalNeeded:
+    """The fact of a tool's activity that returned."""
+    return (
+        ToolReturned(key, output)
+        if output.asks is None
+        else ApprovalNeeded(key, output.asks.reason, output.asks.schema_digest)
+    )
+
+
+def failed(key: Key, failure: BaseException) -> Fact:
+    """The fact of an activity that did not return.
+
+    `failure` is the cause of Temporal's `ActivityError`.
+    """
+    if key.hook:
+        ended = _call_failed(key, failure)
+        return HookEnded(key, ended.error, ended.lost)
+    if key.is_read:
+        return ChildRead(key)
+    return _tool_lost(key, failure) if key.is_tool_call else _call_failed(key, failure)
+
+
+def _read(key: Key, result: RawValue) -> ChildRead:
+    try:
+        read = unpack(result, TurnRead)
+    except PerdureError:
+        return ChildRead(key)
+    return ChildRead(key, read.summary, read.is_over)
+
+
+def _tool_lost(key: Key, failure: BaseException) -> ToolLost:
+    if _worker_lost(failure):
+        return ToolLost(key, Loss.WORKER_LOST)
+    if isinstance(failure, exceptions.TimeoutError):
+        return ToolLost(key, Loss.TIMED_OUT)
+    if isinstance(failure, (CancelledError, asyncio.CancelledError)):
+        return ToolLost(key, Loss.CANCELLED)
+    if isinstance(failure, ApplicationError) and failure.type == failures.NOT_REGISTERED:
+        return ToolLost(key, Loss.FAILED, "the deployed worker does not have this tool")
+    if failures.is_by_operator(failure):
+        return ToolLost(key, Loss.BY_OPERATOR, str(failure))
+    error = failures.error_in(failure)
+    return ToolLost(
+        key,
+        Loss.FAILED,
+        error.message,
+        error if error.code == errors.ToolResolverError.code else None,
+    )
+
+
+def _call_failed(key: Key, failure: BaseException) -> CallFailed:
+    if _worker_lost(failure):
+        error: PerdureError = errors.PerdureError(
+            f"the worker was lost {limits.LOST_ATTEMPTS} times while it ran {key}"
+        )
+        return CallFailed(key, error.info(), lost=True)
+    if isinstance(failure, exceptions.TimeoutError) and (key.hook or key.is_policy):
+        return CallFailed(
+            key,
+            errors.PerdureError(
+                f"{key} did not end within {limits.TOOL_CALL.total_seconds():g} s"
+            ).info(),
+        )
+    if isinstance(failure, exceptions.TimeoutError) and key.step == 0:
+        return CallFailed(
+            key,
+            errors.PerdureError(
+                f"the agent could not be looked up within {limits.TOOL_CALL.total_seconds():g} s"
+            ).info(),
+        )
+    if isinstance(failure, exceptions.TimeoutError):
+        return CallFailed(
+            key,
+            errors.LLMTimeoutError(
+                f"no answer within {limits.MODEL_CALL.total_seconds():g} s"
+            ).info(),
+        )
+    if isinstance(failure, (CancelledError, asyncio.CancelledError)):
+        return CallFailed(key, errors.TurnCancelledError().info())
+    if failures.is_by_operator(failure):
+        return CallFailed(
+            key,
+            errors.PerdureError(
+                f"{key} was ended by an operator in"
+                f" Temporal{f': {failure}' if str(failure) else ''}"
+            ).info(),
+        )
+    return CallFailed(key, failures.error_in(failure))
+
+
+def _worker_lost(failure: BaseException) -> bool:
+    if isinstance(failure, exceptions.TimeoutError):
+        return failure.type is TimeoutType.HEARTBEAT
+    return isinstance(failure, ApplicationError) and failure.type == failures.WORKER_SHUTDOWN
+
+
+def child_failed(key: Key, failure: BaseException) -> ChildEnded:
+    """The fact of a delegate's turn that did not return.
+
+    `failure` is the cause of Temporal's `ChildWorkflowError`.
+    """
+    summary = failures.summary_in(failure)
+    if summary is not None:
+        return ChildEnded(key, summary)
+    if isinstance(failure, exceptions.TerminatedError):
+        return ChildEnded(key, reason="it was terminated")
+    if isinstance(failure, exceptions.WorkflowAlreadyStartedError):
+        return ChildEnded(
+            key, reason="it could not be started: a turn of its id is running", began=False
+        )
+    if isinstance(failure, (CancelledError, asyncio.CancelledError)):
+        return ChildEnded(key, reason="it was cancelled")
+    if isinstance(failure, exceptions.TimeoutError):
+        return ChildEnded(key, reason="the server's timeout for its workflow is over")
+    return ChildEnded(key, reason=failures.error_in(failure).message)
+
+
+def child_completed(key: Key, result: RawValue) -> ChildEnded:
+    """The fact of a delegate's turn that returned."""
+    try:
+        return ChildEnded(key, unpack(result, Summary))
+    except PerdureError as error:
+        return ChildEnded(key, reason=error.message)
+
+
+def news_in(given: Sequence[RawValue]) -> ChildTold | None:
+    """What a signal says; None for one that no turn of ours sent."""
+    if len(given) != 1:
+        return None
+    try:
+        news = unpack(given[0], ChildNews)
+    except PerdureError:
+        return None
+    key = Key.parse(news.key)
+    return ChildTold(key, news) if key else None

@@ -1,0 +1,128 @@
+"""Secrets from the worker's environment: read in, and cut out of what comes back.
+
+A value that could not be a header is refused before any library can quote it in an exception. A
+server that was sent a secret may quote it, as it is or encoded; `without` is applied to its words
+before they become an error, a result or a log line.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from perdure import errors
+
+_HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
+_WORDS = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
+_LEAST_CHARACTERS = 4
+_ENCODED_CHARACTERS = 8
+_SOUNDS_SECRET = re.compile(r"key|token|secret|passw|credential|dsn|_url$", re.IGNORECASE)
+_read: set[str] = set()
+"""The variables that were read as secrets in this process."""
+
+
+def read(name: str) -> str:
+    """The environment variable `name`.
+
+    Raises:
+        ConfigurationError: It is not set, empty, or holds white space, a line break or a character
+            outside ASCII. The value is never shown.
+    """
+    return _matching(name, _HEADER_SAFE, "a space, a line break or a character outside ASCII")
+
+
+def read_words(name: str) -> str:
+    """The same for a value that may be of several words, a space between.
+
+    Raises:
+        ConfigurationError: It is not set, empty, or holds other white space, a line break or a
+            character outside ASCII. The value is never shown.
+    """
+    return _matching(name, _WORDS, "a space too many, a line break or a character outside ASCII")
+
+
+def _matching(name: str, pattern: re.Pattern[str], otherwise: str) -> str:
+    value = os.environ.get(name, "")
+    if not value:
+        raise errors.ConfigurationError(
+            f"the environment variable {name} is not set; the worker needs it",
+            context={"variable": name},
+        )
+    if not pattern.fullmatch(value):
+        raise errors.ConfigurationError(
+            f"the environment variable {name} holds {otherwise}; set it again without (a file read"
+            " with $(cat …) often ends with a line break)",
+            context={"variable": name},
+        )
+    _read.add(name)
+    return value
+
+
+def known() -> dict[str, str]:
+    """The secrets of this process by their variables, the longest first, to be kept out of its log.
+
+    They are the variables that were read here, and those whose names sound like a secret. Values
+    that are so short that they may be ordinary words are left out.
+    """
+    found = {name: value for name, value in os.environ.items() if len(value) >= _shortest(name)}
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def _shortest(name: str) -> float:
+    """The number of characters from which the value of a variable is taken for a secret."""
+    if name in _read:
+        return _LEAST_CHARACTERS
+    return _ENCODED_CHARACTERS if _SOUNDS_SECRET.search(name) else math.inf
+
+
+def without(text: str, named: Mapping[str, str]) -> str:
+    """`text` with the name in brackets, such as `[key]`, in place of each secret.
+
+    A secret is found as it is, percent-encoded, escaped as in JSON or HTML, in hexadecimal digits
+    and in base64. One of a few characters is found only as it is, because its encodings are too
+    short to be told from other text.
+    """
+    for name, secret in named.items():
+        text = text.replace(secret, f"[{name}]") if secret else text
+        if len(secret) >= _ENCODED_CHARACTERS:
+            text = _pattern(secret).sub(f"[{name}]", text)
+    return text
+
+
+@functools.lru_cache(maxsize=64)
+def _pattern(secret: str) -> re.Pattern[str]:
+    data = secret.encode("utf-8", "replace")
+    hexadecimal = "".join(f"(?i:{digit})" if digit.isalpha() else digit for digit in data.hex())
+    return re.compile("|".join([_spelled(secret), hexadecimal, *map(_spelled, _in_base64(data))]))
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """The characters of base64 that are sure to be there, whatever is before and after the data.
+
+    They depend on where the data begins.
+    """
+    for offset, first in enumerate((0, 2, 3)):
+        yield base64.b64encode(bytes(offset) + data).decode().rstrip("=")[first:-1]
+
+
+def _spelled(letters: str) -> str:
+    """A pattern for these characters, each of them as it is or escaped.
+
+    Every repetition has a bound, so that reading stays linear.
+    """
+    return "".join(map(_spellings, letters))
+
+
+def _spellings(letter: str) -> str:
+    alike = {"+": "+-", "/": "/_", " ": " +"}.get(letter, letter)
+    codes = "|".join(f"{ord(one):02x}" for one in alike)
+    digits = "|".join(str(ord(one)) for one in alike)
+    plain, html = (
+        rf"\\{{0,4}}[{re.escape(alike)}]",
+        rf"&\#(?:0{{0,4}}(?:{digits})|[xX]0{{0,4}}(?i:{codes}));",
+    )
+    return rf"(?:{plain}|(?i:%(?:25){{0,2}}(?:{codes})|\\{{1,4}}(?:u00|x)(?:{codes}))|{html})"

@@ -1,0 +1,200 @@
+"""Which trace a turn belongs to.
+
+Workflow and activities work it out apart from each other, in any process and after any crash, and
+agree.
+
+The ids are derived: SHA-256 over the turn's workflow id and the run that it began with, so nobody
+needs to be asked for the parent of a span. A child turn shares the trace of its root. Where the
+caller had a span when it started the turn, its W3C traceparent stands in the memo, and the turn
+goes on in that trace. Temporal's root of a child is the root's *latest* run, so whoever starts a
+child says where it belongs by the memo.
+
+An activity is told neither the first run nor the memo, so it reads the first event of its history,
+once a turn and process. That costs a few milliseconds; headers would cost every step of every
+history.
+
+OpenTelemetry is not imported here, unless the caller has done so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import sys
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from temporalio import activity
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.converter import WorkflowSerializationContext
+
+from perdure.base import Wire
+from perdure.temporal.payloads import unpack
+
+logger = logging.getLogger("perdure")
+
+MEMO_TRACE = "perdure_trace"
+"""Where the memo says which span started the turn."""
+
+TURN_ENDED = "perdure.turn_ended"
+"""The function that a worker gives its workflows to tell of the end of a turn.
+
+`(state, summary, error)`. It returns what is to be written.
+"""
+
+WAIT_BEGAN = "perdure.wait_began"
+"""The function that a worker gives its workflows to count a wait: `(state, kind)`.
+
+It returns what is to be written.
+"""
+
+WRITE = "perdure.write"
+"""The function that a worker gives its turns to have something written once the server has taken their task: it is given a function."""
+
+_TRACEPARENT = re.compile(
+    r"00-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})?"
+)
+_KEPT = 1000
+_READ_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSpan:
+    """The span of a turn.
+
+    Its ids, those of its parent (0 for none), and whether its trace is sampled (None: the sampler
+    decides).
+    """
+
+    trace_id: int
+    span_id: int
+    parent_id: int = 0
+    sampled: bool | None = None
+
+    def traceparent(self) -> str:
+        """What a child turn is given as `MEMO_TRACE`.
+
+        The flags are left out where the sampler decides, so that it does so there too.
+        """
+        flags = "" if self.sampled is None else f"{self.sampled:02x}"
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{flags}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a turn comes from: its agent, as it was asked for, and its span."""
+
+    agent: str
+    span: TurnSpan
+
+
+def span_of_turn(
+    turn_id: str, first_run: str, *, root: tuple[str, str] | None = None, traceparent: object = ""
+) -> TurnSpan:
+    """The span of a turn.
+
+    `root` is the workflow id and the run of the root where the turn is not its own; a malformed
+    traceparent is ignored.
+    """
+    span_id = _derived(8, "span", turn_id, first_run)
+    caller = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
+    if caller is None or not int(caller["trace"], 16) or not int(caller["span"], 16):
+        return TurnSpan(_derived(16, "trace", *(root or (turn_id, first_run))), span_id)
+    sampled = None if caller["flags"] is None else bool(int(caller["flags"], 16) & 1)
+    return TurnSpan(int(caller["trace"], 16), span_id, int(caller["span"], 16), sampled)
+
+
+def memo_of_caller() -> dict[str, str]:
+    """What a client adds to the memo of the turns it starts.
+
+    The span that is current, if any can be.
+    """
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    from opentelemetry import trace
+
+    span = trace.get_current_span().get_span_context()
+    return (
+        {MEMO_TRACE: f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags & 1:02x}"}
+        if span.is_valid
+        else {}
+    )
+
+
+class Origins:
+    """Finds the origins of the turns whose activities run in this process.
+
+    Used on the worker's loop only.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: OrderedDict[str, Origin] = OrderedDict()
+
+    async def of(self, info: activity.Info) -> Origin:
+        """The origin of an activity's turn.
+
+        If history cannot be read, what is known without it, which is right for most turns.
+        """
+        assert info.workflow_id is not None
+        assert info.workflow_run_id is not None
+        known = self._known.get(info.workflow_run_id)
+        if known is not None:
+            return known
+        try:
+            origin = await asyncio.wait_for(
+                self._read(info.workflow_id, info.workflow_run_id), _READ_S
+            )
+        except Exception as error:  # noqa: BLE001 - telemetry changes nothing of a turn
+            logger.warning(
+                "the first event of %s cannot be read, so its trace may be in parts: %s",
+                info.workflow_id,
+                error,
+            )
+            return Origin("", span_of_turn(info.workflow_id, info.workflow_run_id))
+        self._known[info.workflow_run_id] = origin
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return origin
+
+    async def _read(self, turn_id: str, run_id: str) -> Origin:
+        handle = self._client.get_workflow_handle(turn_id, run_id=run_id)
+        async for event in handle.fetch_history_events(page_size=1):
+            return await self._origin(turn_id, event.workflow_execution_started_event_attributes)
+        raise LookupError("history is empty")
+
+    async def _origin(
+        self, turn_id: str, started: WorkflowExecutionStartedEventAttributes
+    ) -> Origin:
+        converter = self._client.data_converter
+        with_context = converter.with_context(
+            WorkflowSerializationContext(namespace=self._client.namespace, workflow_id=turn_id)
+        )
+        [raw] = await converter.decode(list(started.input.payloads), [RawValue])
+        memo = [started.memo.fields[MEMO_TRACE]] if MEMO_TRACE in started.memo.fields else []
+        [traceparent] = await with_context.decode(memo) if memo else [""]
+        root = started.root_workflow_execution
+        span = span_of_turn(
+            turn_id,
+            started.first_execution_run_id,
+            root=(root.workflow_id, root.run_id) if root.workflow_id else None,
+            traceparent=traceparent,
+        )
+        return Origin(unpack(raw, _Asked).agent, span)
+
+
+class _Asked(Wire):
+    """What of a turn's input is needed here."""
+
+    agent: str = ""
+
+
+def _derived(size: int, *parts: str) -> int:
+    """An id of `size` bytes, never 0, which would be no id."""
+    digest = hashlib.sha256(json.dumps(["perdure", *parts]).encode()).digest()
+    return int.from_bytes(digest[:size], "big") or 1

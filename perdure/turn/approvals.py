@@ -1,0 +1,206 @@
+"""Approvals: which calls wait for a person, and what becomes of a call.
+
+An approval is bound to one call and to its arguments by a digest. The first answer counts, is used
+once, and without an answer the call does not run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from perdure import errors, validation
+from perdure.agents.policy import Allow, RequireApproval, Verdict, policies_of
+from perdure.base import Value, Wire
+from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.messages import ToolCall
+from perdure.values.tasks import Task
+
+if TYPE_CHECKING:
+    from perdure.agents.definitions import AgentDefinition, ToolDefinition
+
+
+class PolicyCall(Wire):
+    """Input of asking the policies about a call.
+
+    `policies` are the agents whose policies are asked; an earlier release names one, as `agent`.
+    `owner` is the agent whose tool it is and `schema_digest` what the turn is pinned to of it; both
+    are empty where an earlier release asks, and for the tools of delegation.
+    """
+
+    turn_id: str
+    agent: str
+    tool: str
+    call_id: str
+    arguments: str
+    read_only: bool = False
+    labels: dict[str, str] = {}
+    policies: tuple[str, ...] = ()
+    owner: str = ""
+    schema_digest: str = ""
+
+
+class Ruling(Wire):
+    """What the policies said, on its way through history."""
+
+    verdict: Verdict
+
+
+def decision_about(call_id: str, decisions: Sequence[Decision]) -> Decision | None:
+    """The decision about a call that holds.
+
+    The last one, because a person may be asked again after a deploy.
+    """
+    return next((one for one in reversed(decisions) if one.call_id == call_id), None)
+
+
+NOT_RUN = "This call was not run:"
+"""How the result of a call begins that a person or a policy did not let run.
+
+It is no failure of a tool.
+"""
+
+
+class Gate(Value):
+    """Where a call stands: `open`, or before a policy (`policy`) or a person (`asked`).
+
+    `arguments` is set where a person changed them.
+
+    `approved` says that a person let it run. Where a deploy has changed its tool and a person is
+    asked because of that, `reason` says why, and the digest is that of the tool's schema now.
+    """
+
+    status: Literal["open", "policy", "asked"] = "open"
+    expires: timedelta | None = None
+    arguments: str | None = None
+    approved: bool = False
+    reason: str = ""
+    schema_digest: str = ""
+
+    def edited(self, call: ToolCall) -> ToolCall:
+        """The call, with the arguments that a person gave it."""
+        return (
+            call
+            if self.arguments is None
+            else call.model_copy(update={"arguments": self.arguments})
+        )
+
+
+OPEN = Gate()
+
+
+def digest_of(call: ToolCall, reason: str = "") -> str:
+    """What an approval is bound to: 16 hexadecimal digits over tool and arguments, and why it is asked for once more."""
+    said = f"{call.name}\n{call.arguments}" + (f"\n{reason}" if reason else "")
+    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def gate_of(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
+    """Where a new call stands."""
+    if policies_of(agent, agent.tool(call.name)):
+        return Gate(status="policy")
+    return _asked(agent, task, call)
+
+
+def after_policy(
+    agent: AgentDefinition, task: Task, call: ToolCall, verdict: Allow | RequireApproval
+) -> Gate:
+    """Where a call stands when the policy does not deny it.
+
+    A policy cannot lift what tool, agent or task want.
+    """
+    if isinstance(verdict, RequireApproval):
+        return Gate(status="asked", expires=verdict.expires)
+    return _asked(agent, task, call)
+
+
+def consent_of(
+    agent: AgentDefinition, task: Task | None, tool: ToolDefinition, gate: Gate
+) -> tuple[str, bool]:
+    """What lets a call run.
+
+    The digest of the schema by which a person approved it, empty where nobody was asked; and
+    whether it runs by rules for tools that change nothing.
+    """
+    approved = (gate.schema_digest or tool.schema_digest) if gate.approved else ""
+    depends = (
+        agent.approval == "changes"
+        or (task is not None and task.requires_human_approval)
+        or bool(policies_of(agent, tool))
+    )
+    return approved, tool.is_read_only and not gate.schema_digest and (gate.approved or depends)
+
+
+def denied(reason: str) -> str:
+    """What the model is told."""
+    return f"{NOT_RUN} it was denied" + (f": {reason}" if reason else ".")
+
+
+def expired(after: timedelta) -> str:
+    """What the model is told when nobody answered."""
+    return f"{NOT_RUN} nobody approved it within {after}."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The calls that a turn waits for, with their gates."""
+
+    calls: tuple[tuple[ToolCall, Gate], ...]
+
+    def pending(self, now: datetime, default: timedelta) -> tuple[PendingApproval, ...]:
+        """As people see them."""
+        return tuple(
+            PendingApproval(
+                call_id=call.id,
+                tool=call.name,
+                arguments=call.arguments,
+                digest=digest_of(call, gate.reason),
+                reason=gate.reason,
+                expires_at=now + (default if gate.expires is None else gate.expires),
+            )
+            for call, gate in self.calls
+        )
+
+
+def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetime) -> None:
+    """Refuse an answer that comes too late, twice, or for other arguments.
+
+    Raises:
+        ApprovalConflictError: The message says which.
+        InvalidRequestError: `by` is not one line of visible characters, or is too long.
+    """
+    validation.check(
+        "the decision", {"by": decision.by}, {"by": validation.BY}, errors.InvalidRequestError
+    )
+    found = next((one for one in pending if one.call_id == decision.call_id), None)
+    if found is None:
+        raise errors.ApprovalConflictError(
+            f"no approval is pending for the call {decision.call_id!r}: it was answered already, or"
+            " never asked"
+        )
+    if found.digest != decision.digest:
+        raise errors.ApprovalConflictError(
+            f"the approval names the arguments {decision.digest!r}, but the call"
+            f" {decision.call_id!r} of {found.tool} has {found.digest!r}"
+        )
+    if now >= found.expires_at:
+        raise errors.ApprovalConflictError(
+            f"the approval of {decision.call_id!r} expired at"
+            f" {found.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+
+def _asked(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
+    tool = agent.tool(call.name)
+    if tool is None:
+        return OPEN
+    changes = not tool.is_read_only
+    wanted = (
+        tool.needs_approval
+        or agent.approval == "all"
+        or (changes and (agent.approval == "changes" or task.requires_human_approval))
+    )
+    return Gate(status="asked") if wanted else OPEN

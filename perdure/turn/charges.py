@@ -1,0 +1,105 @@
+"""What a model call is charged with when it is over. Pure.
+
+Usage that is missing, negative or contradicts the answer never counts as zero: the call is then
+charged at its reservation. So is an attempt whose outcome nobody knows. An error that a provider
+told, with a status, costs nothing but the call itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from pydantic import ValidationError
+
+from perdure import errors
+from perdure.errors import ErrorInfo
+from perdure.turn.facts import CallFailed, Key
+from perdure.turn.ledger import Ledger
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import NOTHING, Spending, usd
+from perdure.values.prices import Price
+from perdure.values.reports import Usage
+
+MOST_USD = Decimal(10**9)
+"""A call that cost more made it up."""
+
+_NOT_SENT = (errors.ConfigurationError, errors.TranscriptMismatchError)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What an answer is charged with.
+
+    `is_told`: the provider said what it used; `overrun`: it is more than was reserved.
+    """
+
+    amount: Spending
+    cost: Decimal | None
+    is_told: bool
+    overrun: bool = False
+
+
+def of_answer(ledger: Ledger, key: Key, answer: ModelAnswer, price: Price | None) -> Bill:
+    """The bill of an answer of a model with this price.
+
+    A cost that the worker could not tell is the upper bound.
+    """
+    reserved = ledger.held.get(str(key), NOTHING)
+    if not _is_told(answer):
+        return Bill(reserved, cost=reserved.usd if price else None, is_told=False)
+    known = (
+        answer.cost if answer.cost is not None and Decimal(0) <= answer.cost < MOST_USD else None
+    )
+    cost = reserved.usd if known is None else usd(known)
+    amount = Spending(
+        usd=cost, tokens=answer.usage.input_tokens + answer.usage.output_tokens, model_calls=1
+    )
+    overrun = str(key) in ledger.held and ledger.settle(str(key), amount).overrun
+    return Bill(
+        amount, cost=cost if price or known is not None else None, is_told=True, overrun=overrun
+    )
+
+
+def settle_failure(ledger: Ledger, fact: CallFailed, price: Price | None) -> Ledger:
+    """The ledger after a model call that failed, of a model with this price."""
+    key = str(fact.key)
+    told = _told_in(fact.error, price)
+    if told is not None:
+        return ledger.settle(key, told)
+    if _may_be_billed(fact):
+        return ledger.charge(key)
+    return ledger.settle(key, Spending(model_calls=1))
+
+
+def _is_told(answer: ModelAnswer) -> bool:
+    said_something = bool(answer.message.parts)
+    return answer.usage.input_tokens > 0 and answer.usage.output_tokens >= said_something
+
+
+def _may_be_billed(fact: CallFailed) -> bool:
+    """Whether the provider may have billed an attempt that has no answer."""
+    error = errors.from_info(fact.error)
+    if fact.lost or fact.error.context.get("charged"):
+        return True
+    if isinstance(error, errors.LLMTimeoutError):
+        return "status" not in fact.error.context and fact.error.context.get("charged") is not False
+    return not isinstance(error, (errors.LLMError, *_NOT_SENT))
+
+
+def _told_in(error: ErrorInfo, price: Price | None) -> Spending | None:
+    """What an error says that was used; None where it says nothing, or not what it cost."""
+    is_free = price is None or price.is_free
+    try:
+        usage = Usage.model_validate(error.context.get("usage"), extra="ignore")
+        cost = Decimal(str(error.context.get("cost", 0 if is_free else "unknown")))
+    except (ValidationError, InvalidOperation):
+        return None
+    if (
+        usage.input_tokens <= 0
+        or usage.output_tokens < 0
+        or not cost.is_finite()
+        or not Decimal(0) <= cost < MOST_USD
+    ):
+        return None
+    return Spending(usd=usd(cost), tokens=usage.input_tokens + usage.output_tokens, model_calls=1)

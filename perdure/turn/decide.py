@@ -1,0 +1,352 @@
+"""What a turn does next. Pure: the same state, the same move."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from pydantic_core import to_json
+
+from perdure import errors, limits
+from perdure.agents.definitions import AgentDefinition
+from perdure.turn import (
+    boundary,
+    delegation_plan,
+    fallback,
+    gates,
+    leases,
+    loops,
+    outages,
+    reservations,
+)
+from perdure.turn.approvals import Asked
+from perdure.turn.delegation_plan import Errand
+from perdure.turn.facts import Key
+from perdure.turn.fallback import Choice
+from perdure.turn.fold import asks_again, ready_for, runs_tools
+from perdure.turn.outages import NO_OUTAGE, Outage
+from perdure.turn.retries import retry_delay
+from perdure.turn.state import TurnState
+from perdure.values.answers import ModelAnswer
+from perdure.values.budgets import ONE_TOOL_CALL
+from perdure.values.messages import ToolCall
+from perdure.values.reports import Outcome, StopReason
+
+_ESCAPED = 6
+"""So many bytes of JSON a byte of text may take, as `\\u0000`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Call a model, after a pause where an attempt failed.
+
+    The key says whether it is asked for a last answer; `choice`, which model.
+    """
+
+    key: Key
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Run one tool call."""
+
+    key: Key
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """Start the turns of delegates for a call."""
+
+    key: Key
+    call: ToolCall
+    errands: tuple[Errand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Consult:
+    """Ask the agent's policy about a call, after a pause where an attempt failed."""
+
+    key: Key
+    call: ToolCall
+    delay: timedelta = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitApproval:
+    """Wait until people have decided about these calls."""
+
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitResume:
+    """Wait until a person has the model asked again: it was asked as long as the agent lets it."""
+
+    reason: str
+
+
+Move = Ask | Act | Delegate | Consult | AwaitApproval | AwaitResume
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """End with an output."""
+
+    outcome: Outcome
+    output: str
+    risk: str | None = None
+
+
+def next_move(
+    state: TurnState,
+    agent: AgentDefinition,
+    time_left: timedelta | None = None,
+    benched: Collection[str] = (),
+    outage: Outage = NO_OUTAGE,
+) -> Move | Done:
+    """The next move of a turn whose agent is resolved.
+
+    `time_left` is what is left of its time; None where that has no limit.
+
+    `benched` are the models that this turn leaves alone for now. `outage` says how long the calls
+    of the open step have been failing.
+
+    Raises:
+        ToolResolverError: The agent's resolver failed when its tool was called.
+        AutonomyBoundaryError: The model called what this turn does not allow.
+        MaxIterationsError: The agent may not call the model again.
+        LoopDetectedError: The model repeats itself.
+        TurnBudgetExceededError: What the next call may cost is not left.
+        OutputInvalidError: The answer is not what was asked for, again and again.
+        UnknownPriceError: Nobody knows what the model costs, and money is limited.
+        LLMError: The last attempt failed and is not repeated, or the answer is none.
+    """
+    if state.broken is not None:
+        raise errors.from_info(state.broken)
+    is_last_word = (
+        state.answer is not None
+        and not state.results
+        and (state.finishing or not runs_tools(state.answer))
+    )
+    if state.answer is not None and is_last_word and not asks_again(state):
+        return _done(state, state.answer, agent)
+    try:
+        return _call(state, agent, time_left, benched, outage)
+    except errors.LLMError as error:
+        if (
+            agent.model_retry is None
+            or not agent.model_retry.pauses
+            or outages.ATTEMPTS not in error.context
+        ):
+            raise
+        return AwaitResume(error.message)
+    except errors.TurnBudgetExceededError:
+        if (
+            agent.on_exhausted != "finish"
+            or state.finishing
+            or not _may_finish(state, agent, time_left)
+        ):
+            raise
+        key = Key(len(state.steps) + (2 if state.results else 1), is_last=True)
+        choice = fallback.choose(
+            ready_for(state, key), agent, {*benched, *(failure.model for failure in state.failures)}
+        )
+        reservations.check(ready_for(state, key), agent, choice.target, choice.cut)
+        return Ask(key, choice)
+
+
+def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
+    """What an agent that finishes keeps of its time for its last answer."""
+    limit = state.time_limit
+    if limit is None or agent.on_exhausted != "finish" or state.finishing:
+        return timedelta()
+    return min(limits.LAST_CALL, limit / 10)
+
+
+def may_pause(agent: AgentDefinition, error: errors.TurnBudgetExceededError) -> bool:
+    """Whether a turn waits for budget instead of ending with this error."""
+    if (
+        agent.on_exhausted == "fail"
+        and agent.model_retry is not None
+        and outages.ATTEMPTS in error.context
+    ):
+        return agent.model_retry.pauses
+    return agent.on_exhausted == "pause"
+
+
+def _call(
+    state: TurnState,
+    agent: AgentDefinition,
+    time_left: timedelta | None,
+    benched: Collection[str],
+    outage: Outage,
+) -> Move:
+    """The next call, if it is paid for."""
+    if time_left is not None and time_left <= time_kept(state, agent):
+        raise errors.TurnBudgetExceededError(
+            f"the time of the turn is up, which is {state.time_limit}; raise the budget, or"
+            " continue from the report's messages",
+            context={"dimension": "time", "limit": str(state.time_limit)},
+        )
+    index = state.next_call
+    if index is not None:
+        boundary.check(agent, state.calls)
+        return _gate(state) or _acts(state, agent, [index])[0]
+    if not state.finishing:
+        _check_iterations(state, agent)
+        loops.check(state, agent)
+    try:
+        left = None if time_left is None else time_left - time_kept(state, agent)
+        choice = fallback.choose(state, agent, benched, replace(outage, time_left=left))
+    except errors.LLMBudgetExceededError as error:
+        raise errors.TurnBudgetExceededError(error.message, context=error.context) from error
+    reservations.check(state, agent, choice.target, choice.cut)
+    return Ask(replace(_next_attempt(state), is_last=state.finishing), choice)
+
+
+def _gate(state: TurnState) -> Consult | AwaitApproval | None:
+    """What has to be said before any call of this step runs: by the policy, then by people."""
+    for place, (result, gate) in enumerate(zip(state.results, state.gates, strict=True), 1):
+        if result is None and gate.status == "policy":
+            key = replace(_next_attempt(state, call=place), is_policy=True)
+            return Consult(key, state.calls[place - 1], retry_delay(state))
+    return AwaitApproval(state.asked) if state.asked.calls else None
+
+
+def _acts(
+    state: TurnState, agent: AgentDefinition, places: list[int]
+) -> tuple[Act | Delegate, ...]:
+    """These calls of the step, made at once."""
+    state.ledger.reserve("call", ONE_TOOL_CALL)
+    calls = gates.edited(state)
+    acts = tuple(Act(_next_attempt(state, call=place), calls[place - 1]) for place in places)
+    given = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
+    shared = iter(
+        leases.leases(state, agent, given, others=len(acts) - len(given)) if given else ()
+    )
+    return tuple(
+        (
+            Delegate(act.key, act.call, next(shared))
+            if delegation_plan.is_delegation(act.call)
+            else act
+        )
+        for act in acts
+    )
+
+
+def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Delegate, ...]:
+    """Every call of the step that is open, as many as the budget of tool calls lets, and the first in any case."""
+    places = [place for place, result in enumerate(state.results, 1) if result is None]
+    left = state.ledger.remaining("tool_calls")
+    return _acts(state, agent, places[: len(places) if left is None else max(int(left), 1)])
+
+
+def _may_finish(state: TurnState, agent: AgentDefinition, time_left: timedelta | None) -> bool:
+    return (time_left is None or time_left > timedelta()) and reservations.can_finish(state, agent)
+
+
+def check_history(size_bytes: int, events: int) -> None:
+    """End a turn typed before the server terminates its workflow for its size.
+
+    Raises:
+        TooLargeError: The history is close to what the server allows.
+    """
+    if size_bytes > limits.HISTORY_BYTES or events > limits.HISTORY_EVENTS:
+        raise errors.TooLargeError(
+            f"the turn's history has {size_bytes} bytes in {events} events, close to what the"
+            " server allows; continue in a new turn",
+            context={"bytes": size_bytes, "events": events},
+        )
+
+
+def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: int) -> None:
+    """End a turn typed where calls that are made at once are more than the server takes.
+
+    What they are given goes to the server in one message; what they may bring adds to the history.
+
+    Raises:
+        TooLargeError: One of both does not fit.
+    """
+    labels = len(to_json(state.request.labels)) if state.request else 0
+    given = sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
+    if given > limits.COMMANDS_BYTES:
+        raise errors.TooLargeError(
+            f"{len(moves)} tool calls at once are given {given} bytes, more than"
+            f" {limits.COMMANDS_BYTES}; have the agent run its tools one after the other",
+            context={"calls": len(moves), "bytes": given, "limit": limits.COMMANDS_BYTES},
+        )
+    brought = given + sum(map(_may_return, moves))
+    if size_bytes + brought > limits.SERVER_BYTES:
+        raise errors.TooLargeError(
+            f"the turn's history has {size_bytes} bytes, and {len(moves)} tool calls at once may"
+            f" bring {brought} more, beyond what the server allows; continue in a new turn, or have"
+            " the agent run its tools one after the other",
+            context={
+                "bytes": size_bytes,
+                "calls": len(moves),
+                "may_bring": brought,
+                "limit": limits.SERVER_BYTES,
+            },
+        )
+
+
+def _may_return(move: Act | Delegate) -> int:
+    """The most bytes of JSON that a call may return: a result, or a summary for each delegate."""
+    if isinstance(move, Act):
+        return _ESCAPED * limits.TOOL_RESULT_BYTES
+    return len(move.errands) * (limits.CALL_BYTES + _ESCAPED * limits.SUMMARY_BYTES)
+
+
+def outgrows(events: int, task_timeout: timedelta) -> bool:
+    """Whether a replay of so many events may not fit into a workflow task on a busy machine."""
+    return events > limits.EVENTS_PER_TASK_SECOND * task_timeout.total_seconds()
+
+
+def too_long(events: int, task_timeout: timedelta) -> errors.TooLargeError:
+    """The error of a turn whose history outgrows its workflow tasks."""
+    seconds = task_timeout.total_seconds()
+    return errors.TooLargeError(
+        f"the turn's history has {events} events, and one more step could make it too long to be"
+        f" replayed within its workflow task timeout of {seconds:g} s; continue in a new turn, with"
+        " the report's messages as its history",
+        context={"events": events, "limit": int(limits.EVENTS_PER_TASK_SECOND * seconds)},
+    )
+
+
+def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
+    if agent.max_iterations is not None and len(state.steps) >= agent.max_iterations:
+        raise errors.MaxIterationsError(
+            f"{agent.name} made {len(state.steps)} model calls without an answer, which is its"
+            " max_iterations; raise it, or continue from the report's messages",
+            context={"max_iterations": agent.max_iterations},
+        )
+
+
+def _done(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done:
+    text = answer.message.text
+    if answer.stop is StopReason.REFUSED:
+        raise errors.LLMRefusedError(
+            f"{answer.model} declined to answer" + (f": {text}" if text else ""),
+            context={"model": answer.model},
+        )
+    if answer.objection:
+        reason = answer.objection.splitlines()[0]
+        raise errors.OutputInvalidError(
+            f"{answer.model}: {reason}",
+            context={"model": answer.model, "answers": state.objections},
+        )
+    if state.finishing:
+        return Done(Outcome.BUDGET_EXHAUSTED, text, risk="budget_exhausted")
+    if answer.stop is StopReason.MAX_TOKENS:
+        return Done(Outcome.TRUNCATED, text, risk="truncated")
+    if answer.stop is StopReason.OTHER:
+        return Done(Outcome.COMPLETED, text, risk="unknown_stop_reason")
+    return Done(Outcome.COMPLETED, text, risk="loop" if loops.warned(state, agent) else None)
+
+
+def _next_attempt(state: TurnState, call: int = 0) -> Key:
+    key = Key(step=len(state.steps) + 1, call=call)
+    return replace(key, attempt=state.attempts(key) + 1)

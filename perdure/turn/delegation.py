@@ -1,0 +1,232 @@
+"""Delegation: what becomes of the turns that a call started, and what the model is told when they are over. Pure."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from pydantic_core import to_json
+
+from perdure import limits
+from perdure.agents.delegates import SPAWN
+from perdure.errors import InvalidRequestError
+from perdure.text import clip
+from perdure.turn import gates, steps
+from perdure.turn.delegation_plan import asked
+from perdure.turn.facts import ChildEnded, ChildRead, ChildScheduled, ChildTold, Key
+from perdure.turn.leases import COUNTS
+from perdure.turn.ledger import Ledger
+from perdure.turn.state import Child, TurnState
+from perdure.turn.wire import Summary
+from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
+from perdure.values.messages import ToolCall
+from perdure.values.reports import Outcome
+
+STARTS = 2
+"""So often a child is started, under another id the second time.
+
+Somebody may have a turn of its id.
+"""
+
+_WELL = (Outcome.COMPLETED, Outcome.TRUNCATED, Outcome.BUDGET_EXHAUSTED)
+
+
+def apply(state: TurnState, fact: ChildScheduled | ChildEnded | ChildRead | ChildTold) -> TurnState:
+    """The state after one more fact about the turns of delegates."""
+    match fact:
+        case ChildScheduled():
+            return _scheduled(state, fact)
+        case ChildEnded():
+            return _ended(state, fact)
+        case ChildRead():
+            return _read(state, fact)
+        case ChildTold():
+            return _told(state, fact)
+
+
+def _scheduled(state: TurnState, fact: ChildScheduled) -> TurnState:
+    """A turn was started: its lease is set aside, and the call that started it is charged once."""
+    ledger, budget = state.ledger, fact.request.budget
+    if fact.key.attempt == 1 and not state.children_of(fact.key.step, fact.key.call):
+        ledger = replace(ledger, spent=ledger.spent + Spending(tool_calls=1))
+    lease = NOTHING
+    if budget is not None and ledger.budget is not None:
+        limited = {
+            name: getattr(budget, name)
+            for name in ("usd", *COUNTS)
+            if getattr(ledger.budget, name) is not None
+        }
+        lease = Spending(**{name: value for name, value in limited.items() if value is not None})
+    child = Child(fact.key, fact.turn_id, fact.request, lease)
+    ledger = ledger.hold(str(fact.key), lease)
+    return replace(
+        state,
+        children=(*state.children, child),
+        in_flight=state.with_begun(fact.key),
+        ledger=ledger,
+        waiting=None,
+    )
+
+
+def _told(state: TurnState, fact: ChildTold) -> TurnState:
+    """A child waits, goes on, or was given budget.
+
+    That is new to the whole tree, so the limit grows as much as the lease.
+
+    What would make the limit too large changes nothing.
+    """
+    child, news = state.child(fact.key), fact.news
+    if child is None or child.ended or child.read:
+        return state
+    if news.added is None:
+        return _with(state, replace(child, waits_for=news.waits_for, reason=news.reason))
+    more = _limited(state.ledger, news.added)
+    if more is None:
+        return state
+    lease = child.lease + Spending(
+        **{name: value for name, value in more if value is not None and name != "time"}
+    )
+    with suppress(InvalidRequestError):
+        ledger = state.ledger.add(more).hold(str(fact.key), lease)
+        return _with(replace(state, ledger=ledger), replace(child, lease=lease))
+    return state
+
+
+def _limited(ledger: Ledger, more: Budget) -> Budget | None:
+    """What of `more` this turn has a limit of."""
+    named = {
+        name: value
+        for name, value in more
+        if value is not None and getattr(ledger.budget, name, None) is not None
+    }
+    return Budget(**named) if named else None
+
+
+def _ended(state: TurnState, fact: ChildEnded) -> TurnState:
+    """A child is over: it is charged with what it spent, or all it was given where that is not known; with the last of them its call has a result."""
+    child = state.child(fact.key)
+    if child is None or child.ended:
+        return state
+    state = replace(state, in_flight=state.without(fact.key), ledger=_settled(state.ledger, fact))
+    if not fact.began and fact.key.attempt < STARTS:
+        return replace(
+            state, children=tuple(other for other in state.children if other.key != fact.key)
+        )
+    lease = child.lease if fact.began else NOTHING
+    child = replace(
+        child,
+        ended=True,
+        summary=fact.summary,
+        waits_for="",
+        reason=fact.reason,
+        lease=lease,
+        began=fact.began,
+    )
+    return _answered(_with(state, child), fact.key)
+
+
+def _settled(ledger: Ledger, fact: ChildEnded) -> Ledger:
+    key = str(fact.key)
+    if not fact.began:
+        return ledger.release(key)
+    return ledger.settle(key, fact.summary.spent) if fact.summary else ledger.charge(key)
+
+
+def _read(state: TurnState, fact: ChildRead) -> TurnState:
+    """Charge a child that left no summary with what its history says.
+
+    One that still ran may have spent more since: it is charged with no less than its lease. What
+    the model is told of the child does not change, because an earlier release does not know this
+    fact and has to make the same transcript.
+    """
+    state = replace(state, in_flight=state.without(fact.key))
+    child = state.child(replace(fact.key, is_read=False))
+    if child is None or child.summary is not None or child.read is not None or fact.summary is None:
+        return state
+    read = fact.summary if fact.is_over else _at_least(fact.summary, child.lease)
+    ledger, key = state.ledger, str(child.key)
+    ledger = (
+        ledger.correct(child.lease, read.spent) if child.ended else ledger.hold(key, read.spent)
+    )
+    return _with(replace(state, ledger=ledger), replace(child, read=read))
+
+
+def _at_least(summary: Summary, lease: Spending) -> Summary:
+    """A summary that says no less than the lease; a lease of money bounds the cost."""
+    most = {name: max(getattr(summary.spent, name), getattr(lease, name)) for name in DIMENSIONS}
+    is_priced = summary.is_priced or bool(lease.usd)
+    return summary.model_copy(update={"spent": Spending(**most), "is_priced": is_priced})
+
+
+def failed(child: Child) -> bool:
+    """Whether a child that is over has not done what it was asked."""
+    return (
+        child.summary is None
+        or child.summary.outcome not in _WELL
+        or child.summary.error is not None
+    )
+
+
+def _answered(state: TurnState, key: Key) -> TurnState:
+    """Give the call its result, when all of its children are over."""
+    place = Key(key.step, key.call)
+    if not steps.is_open(state, place):
+        return state
+    call = gates.edited(state)[key.call - 1]
+    children = sorted(state.children_of(key.step, key.call), key=lambda child: child.key.child)
+    if len(children) != _wanted(call) or not all(child.ended for child in children):
+        return state
+    if call.name == SPAWN:
+        room = limits.TOOL_RESULT_BYTES // 2 // len(children)
+        said = to_json([_entry(child, room) for child in children]).decode()
+        return steps.give(state, place, clip(said, limits.TOOL_RESULT_BYTES), is_error=False)
+    [child] = children
+    return steps.give(
+        state, place, clip(_words(child), limits.TOOL_RESULT_BYTES), is_error=failed(child)
+    )
+
+
+def _wanted(call: ToolCall) -> int:
+    """The number of children that a call starts: 0 for one that starts none, which a reader that begins from a wrong answer may meet."""
+    try:
+        return len(asked(call))
+    except ValueError:
+        return 0
+
+
+def _words(child: Child) -> str:
+    """What the model is told of one child."""
+    output = child.summary.output if child.summary else ""
+    if not failed(child):
+        note = (
+            "\n[Its budget is spent: this is its last answer.]"
+            if child.summary and child.summary.outcome is Outcome.BUDGET_EXHAUSTED
+            else ""
+        )
+        return output + note
+    said = f"{child.request.agent}: {_reason(child)}"
+    return f"{said}\nWhat it said last: {output}" if output else said
+
+
+def _entry(child: Child, room: int) -> dict[str, str]:
+    """One of several."""
+    output = child.summary.output if child.summary else ""
+    outcome = child.report.outcome or Outcome.TERMINATED
+    entry = {"agent": child.request.agent, "outcome": outcome.value, "output": clip(output, room)}
+    return {**entry, "error": clip(_reason(child), room // 4)} if failed(child) else entry
+
+
+def _reason(child: Child) -> str:
+    summary = child.summary
+    if summary is None:
+        return child.reason or "it ended, and nobody knows how"
+    if summary.error is not None:
+        return f"{summary.error.code}: {summary.error.message}"
+    return f"{summary.outcome.value}{': ' + child.reason if child.reason else ''}"
+
+
+def _with(state: TurnState, child: Child) -> TurnState:
+    return replace(
+        state,
+        children=tuple(child if other.key == child.key else other for other in state.children),
+    )

@@ -1,0 +1,196 @@
+"""Errands: which turns a call of the tools of delegation starts, or why it starts none. Pure.
+
+A call that starts no turn (`list_agents`, and what a guard refuses) stands in no history, so its
+result is made here, by the fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from perdure import limits
+from perdure.agents.definitions import AgentDefinition
+from perdure.agents.delegates import DELEGATE, LIST_AGENTS, NAMES, PinnedDelegate
+from perdure.text import clip, head
+from perdure.turn import gates, steps
+from perdure.turn.facts import Key
+from perdure.turn.state import TurnState
+from perdure.values.budgets import NOTHING, Budget, Spending
+from perdure.values.messages import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A task for another agent.
+
+    `lease` is what is set aside for it; `budget` what its turn is started with, but for time.
+    `descendants` turns may be below its own.
+    """
+
+    agent: str
+    task: str
+    lease: Spending = NOTHING
+    budget: Budget | None = None
+    descendants: int | None = None
+
+
+def is_delegation(call: ToolCall) -> bool:
+    """Whether the turn runs this call itself."""
+    return call.name in NAMES
+
+
+def asked(call: ToolCall) -> tuple[Errand, ...]:
+    """The tasks that a call gives.
+
+    Raises:
+        ValueError: Its arguments are not what the tool takes.
+    """
+    try:
+        given = from_json(call.arguments or "{}")
+    except ValueError:
+        raise ValueError("its arguments are no JSON") from None
+    if call.name == DELEGATE:
+        return (_errand(given, ""),)
+    items = given.get("tasks") if isinstance(given, dict) else None
+    if not isinstance(items, list):
+        raise ValueError("tasks is missing: give a list of objects with agent and task")
+    return tuple(_errand(item, f"task {place}: ") for place, item in enumerate(items, 1))
+
+
+def _errand(given: Any, where: str) -> Errand:
+    for name in ("agent", "task"):
+        value = given.get(name) if isinstance(given, dict) else None
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{where}{name} is missing, or no text")
+    return Errand(given["agent"], given["task"])
+
+
+def settle(state: TurnState) -> TurnState:
+    """Give a result to every open call of the step that starts no turn, once nobody has to be asked about any call."""
+    agent = state.agent
+    if (
+        agent is None
+        or not any(map(is_delegation, state.calls))
+        or any(gate.status != "open" for gate in _open_gates(state))
+    ):
+        return state
+    planned = 0
+    for place, call in enumerate(gates.edited(state), 1):
+        if (
+            not state.results
+            or state.results[place - 1] is not None
+            or not is_delegation(call)
+            or agent.tool(call.name) is None
+        ):
+            continue
+        key = Key(len(state.steps) + 1, place)
+        if state.children_of(key.step, key.call):
+            continue
+        said, is_error = _without_children(state, agent, call, planned)
+        if said is None:
+            planned += len(asked(call))
+        else:
+            state = steps.give(state, key, clip(said, limits.TOOL_RESULT_BYTES), is_error=is_error)
+    return state
+
+
+def _open_gates(state: TurnState) -> list[Any]:
+    return [
+        gate for gate, result in zip(state.gates, state.results, strict=False) if result is None
+    ]
+
+
+def _without_children(
+    state: TurnState, agent: AgentDefinition, call: ToolCall, planned: int
+) -> tuple[str | None, bool]:
+    """The result of a call that starts no turn, and whether it is an error.
+
+    None for one that starts some.
+    """
+    if call.name == LIST_AGENTS:
+        return (
+            to_json(
+                [{"name": item.name, "description": item.description} for item in agent.delegates]
+            ).decode(),
+            False,
+        )
+    try:
+        errands = asked(call)
+        for errand in errands:
+            _check(state, agent, errand)
+    except ValueError as error:
+        return f"{call.name}: nothing was started: {error}.", True
+    if not errands:
+        return "[]", False
+    return _too_many(state, agent, call, planned, len(errands))
+
+
+def _check(state: TurnState, agent: AgentDefinition, errand: Errand) -> None:
+    name = head(errand.agent, 100)
+    if errand.agent in (agent.name, state.request.agent if state.request else ""):
+        raise ValueError(f"an agent cannot delegate to itself, and {name!r} is you")
+    if delegate_of(agent, errand.agent) is None:
+        known = ", ".join(item.name for item in agent.delegates) or "none"
+        raise ValueError(f"there is no agent named {name!r} to delegate to; there are: {known}")
+    if state.depth_left < 1:
+        raise ValueError(
+            "this agent may not delegate: the tree of agents is as deep as it may be; do the work"
+            " yourself"
+        )
+
+
+def _too_many(
+    state: TurnState, agent: AgentDefinition, call: ToolCall, planned: int, count: int
+) -> tuple[str | None, bool]:
+    at_once = count + (planned if agent.parallel_tools else 0)
+    if at_once > agent.children_at_once:
+        return (
+            (
+                f"{call.name}: nothing was started: {at_once} agents at once are more than"
+                f" {agent.children_at_once}; give fewer tasks."
+            ),
+            True,
+        )
+    if len(state.children) + planned + count > agent.max_children:
+        left = max(agent.max_children - len(state.children) - planned, 0)
+        return (
+            (
+                f"{call.name}: nothing was started: a turn may start {agent.max_children} agents,"
+                f" and {left} of them are left."
+            ),
+            True,
+        )
+    room = state.descendants_left
+    if room is not None and planned + count > room:
+        left = max(room - planned, 0)
+        said = (
+            f"{call.name}: nothing was started: the tree of agents is limited, and {left} more of"
+            " them are left here"
+        )
+        return f"{said}; give fewer tasks, or do the work yourself.", True
+    return None, False
+
+
+def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
+    """How many turns the open calls of the step are to start that are not among `calls`."""
+    ids = {call.id for call in calls}
+    rows = enumerate(zip(gates.edited(state), state.results, strict=True), 1)
+    waiting = [
+        (place, call)
+        for place, (call, result) in rows
+        if result is None and is_delegation(call) and call.id not in ids
+    ]
+    return sum(
+        len(asked(call))
+        for place, call in waiting
+        if not state.children_of(len(state.steps) + 1, place)
+    )
+
+
+def delegate_of(agent: AgentDefinition, name: str) -> PinnedDelegate | None:
+    """The delegate of this name."""
+    return next((item for item in agent.delegates if item.name == name), None)

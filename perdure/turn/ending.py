@@ -1,0 +1,104 @@
+"""What the end of a turn means for whoever waits for it. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from perdure import errors, limits
+from perdure.errors import PerdureError
+from perdure.schemas import output_type
+from perdure.schemas.strict_schema import Schema
+from perdure.text import clip
+from perdure.turn.facts import TurnEnded
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary
+from perdure.values import reports
+from perdure.values.reports import AgentReport, Outcome
+
+
+def error_of(ended: TurnEnded, cancel_reason: str | None) -> PerdureError | None:
+    """The error that an end means for the caller; None for a turn that has an answer."""
+    match ended.outcome:
+        case Outcome.COMPLETED | Outcome.TRUNCATED:
+            return None
+        case Outcome.BUDGET_EXHAUSTED if ended.summary and ended.summary.error is None:
+            return None
+        case Outcome.CANCELLED:
+            return errors.TurnCancelledError(
+                f"the turn was cancelled: {cancel_reason}" if cancel_reason else None
+            )
+        case Outcome.TERMINATED:
+            return errors.TurnTerminatedError(
+                f"the turn was terminated: {ended.reason}" if ended.reason else None
+            )
+        case Outcome.TIMED_OUT if ended.summary is None or ended.summary.error is None:
+            return errors.TurnTimeoutError(ended.reason)
+        case _:
+            info = ended.summary.error if ended.summary else None
+            return errors.from_info(info) if info else PerdureError(ended.reason)
+
+
+def summary(
+    state: TurnState,
+    outcome: Outcome,
+    duration: timedelta,
+    *,
+    output: str = "",
+    risk: str | None = None,
+    error: PerdureError | None = None,
+) -> Summary:
+    """How a turn went, bounded."""
+    return Summary(
+        agent=state.request.agent if state.request else "",
+        outcome=outcome,
+        output=clip(output, limits.SUMMARY_BYTES // 2),
+        risk=risk,
+        steps=len(state.steps),
+        model_calls=state.model_calls,
+        tool_calls=state.tool_calls,
+        usage=state.usage,
+        spent=state.charged,
+        is_priced=state.is_priced,
+        duration_ms=int(duration.total_seconds() * 1000),
+        length=len(state.messages),
+        digest=state.digest,
+        error=error.info() if error else None,
+        children=reports.bounded(
+            [child.report for child in state.children], limits.SUMMARY_BYTES // 4
+        ),
+        descendants=state.descendants,
+    )
+
+
+def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> AgentReport[Any]:
+    """The report with its output as an instance of a type.
+
+    Without one it is text, or JSON values where there is a schema.
+
+    Raises:
+        OutputInvalidError: The answer is no such instance.
+    """
+    try:
+        output = output_type.read(report.output, wanted, schema)
+    except ValueError as error:
+        model = report.steps[-1].model if report.steps else report.agent
+        said = (
+            f"{model}: the answer is not what was asked for: {error}{_of_another(wanted, schema)}"
+        )
+        raise errors.OutputInvalidError(said, context={"model": model}, report=report) from None
+    return report.model_copy(update={"output": output})
+
+
+def _of_another(wanted: Any, schema: Schema | None) -> str:
+    """What to add where the answer was asked for by the schema of another type."""
+    try:
+        is_same = wanted is None or schema is None or output_type.schema_of(wanted) == schema
+    except PerdureError:
+        is_same = True
+    if is_same:
+        return ""
+    return (
+        "; the turn was held to another type or another version of this one, and typed(str) reads"
+        " its answer as text"
+    )

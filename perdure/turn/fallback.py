@@ -1,0 +1,366 @@
+"""Which model of a chain is asked next. Pure.
+
+| what happened | what is done |
+|---|---|
+| a transient error (overloaded, too many requests, too slow, unreachable) | once more, after a pause; then benched, and the next is asked |
+| all of them failed, and one is away | after a pause the chain begins again with those that are; each is asked once, not before the time it named |
+| the provider asks for a pause that is longer than a bench, and there is another model | benched so long; the next is asked at once |
+| an answer without text and calls, or with more calls than one may hold | the next is asked; no penalty |
+| a request that the provider does not accept, a model that it does not know | the next is asked; no penalty |
+| a model that cannot take the input | not asked; no penalty |
+| a model that is benched | not asked while there is another; said in the step |
+| a key that is not accepted, a set-up that cannot work, a refusal | the turn fails |
+| all of them failed otherwise, or for too long | `ModelChainExhaustedError`, with the error of each; that of one model is its own |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from pydantic import JsonValue
+
+from perdure import errors, limits, validation
+from perdure.agents.definitions import AgentDefinition, Target
+from perdure.errors import LLMError, PerdureError
+from perdure.text import one_line
+from perdure.turn import circuit_breaker, outages, reservations, retries
+from perdure.turn.context_window import NO_CUT, Cut, cut_for
+from perdure.turn.facts import CallFailed, Key
+from perdure.turn.outages import NO_OUTAGE, Outage
+from perdure.turn.state import TurnState
+from perdure.values.messages import AssistantMessage, Message, Thinking
+from perdure.values.profiles import refusal
+from perdure.values.reports import Tried
+
+SKIPPED = "skipped"
+"""In the context of an error: nothing was sent, because the worker knows that the model is benched."""
+
+EMPTY = "empty"
+"""In the context of an error: the model answered with nothing."""
+
+_FATAL = (
+    errors.LLMAuthError,
+    errors.LLMBudgetExceededError,
+    errors.LLMRefusedError,
+    errors.UnknownPriceError,
+)
+_REASON_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which model to ask, after which pause.
+
+    `round` is the round that it belongs to, and `number` counts the pauses. `others` says that
+    there is another to ask if this one is benched. `passed` is who was passed over; `cut` what is
+    not sent of the transcript because the model's window is too small.
+    """
+
+    target: Target
+    delay: timedelta = timedelta()
+    round: int = 0
+    number: int = 0
+    others: bool = False
+    passed: tuple[str, ...] = ()
+    cut: Cut = NO_CUT
+
+
+def choose(
+    state: TurnState,
+    agent: AgentDefinition,
+    benched: Collection[str] = (),
+    outage: Outage = NO_OUTAGE,
+) -> Choice:
+    """The model to ask next in this step. `benched` are those that this turn has seen fail.
+
+    Raises:
+        PerdureError: The last attempt's own error, where no other would help, or none in time.
+        ModelChainExhaustedError: The same of several models.
+        TurnBudgetExceededError: The next attempt would come after the time of the turn is up.
+    """
+    choice = _choose(state, agent, benched, outage)
+    cut = _cut(state, agent, choice.target)
+    return replace(choice, cut=cut) if cut else choice
+
+
+def _choose(
+    state: TurnState, agent: AgentDefinition, benched: Collection[str], outage: Outage
+) -> Choice:
+    if len(agent.chain) == 1:
+        target = _taking(state, agent)
+        if agent.model_retry is None:
+            return Choice(target, retries.retry_delay(state))
+    failures = state.of_round
+    unfit = {
+        target.model: reason for target in agent.chain if (reason := _unfit(state, agent, target))
+    }
+    tried = {failure.model for failure in failures if not is_skip(failure)}
+    left = [
+        target
+        for target in _of_round(state, agent, outage)
+        if target.model not in tried and target.model not in unfit
+    ]
+    again = (
+        _again(state, agent, any(target.model not in benched for target in left), outage)
+        if failures
+        else None
+    )
+    if again is not None:
+        return again
+    if not left:
+        return _next_round(state, agent, unfit, outage)
+    pardoned = (
+        failure.model
+        for failure in state.failures[: state.pardoned]
+        if failure.error.code != errors.LLMBudgetExceededError.code
+    )
+    resting = {*benched, *pardoned, *(failure.model for failure in failures)}
+    rested = [target for target in left if target.model not in resting]
+    chosen = (rested or left)[0]
+    before = agent.chain[: agent.chain.index(chosen)]
+    passed = [
+        f"{target.model}: {unfit.get(target.model) or 'benched'}"
+        for target in before
+        if target.model not in {one.model for one in failures}
+    ]
+    return Choice(
+        chosen, round=state.rounds, others=bool(rested) and len(left) > 1, passed=tuple(passed)
+    )
+
+
+def _again(
+    state: TurnState, agent: AgentDefinition, has_other: bool, outage: Outage
+) -> Choice | None:
+    """The same model once more; None where it is the turn of another.
+
+    Raises:
+        PerdureError: No model would help.
+    """
+    failures, policy = state.of_round, agent.model_retry
+    last = failures[-1]
+    error = errors.from_info(last.error)
+    lost = sum(failure.lost for failure in failures)
+    if last.lost and lost < limits.LOST_ATTEMPTS:
+        return Choice(agent.target(last.model), round=state.rounds)
+    failed = sum(
+        failure.model == last.model and not failure.lost and not is_skip(failure)
+        for failure in failures
+    )
+    passes_on = len(agent.chain) > 1 and bool({SKIPPED, EMPTY} & set(error.context))
+    may_pass = error.transient and failed <= limits.TRANSIENT_RETRIES and not passes_on
+    if last.lost or isinstance(error, _FATAL) or not (may_pass or isinstance(error, LLMError)):
+        raise error
+    if policy is None:
+        asked_s = retries.asked_pause_s(error)
+        wants_other = has_other and circuit_breaker.is_long(asked_s)
+        return (
+            Choice(agent.target(last.model), retries.pause_after(error))
+            if may_pass and not wants_other
+            else None
+        )
+    asked_s = retries.asked_pause_s(error, validation.LONGEST)
+    delay = outages.pause(policy, 1, outage, asked_s)
+    is_long = len(agent.chain) > 1 and circuit_breaker.is_long(asked_s)
+    is_for_a_round = is_away(last) and (state.rounds > 0 or is_long)
+    if not may_pass or is_for_a_round or outages.lasts_too_long(policy, delay, outage):
+        return None
+    return Choice(agent.target(last.model), delay, state.rounds, number=1)
+
+
+def _of_round(state: TurnState, agent: AgentDefinition, outage: Outage) -> Sequence[Target]:
+    """The models that a round may ask.
+
+    All in the first, later those that are away and do not want to be left alone.
+    """
+    if not state.rounds:
+        return agent.chain
+    return [target for target in _away(state, agent) if not outage.asked_s.get(target.model)]
+
+
+def _away(state: TurnState, agent: AgentDefinition) -> list[Target]:
+    """The models whose provider was away when they were asked last."""
+    last = {failure.model: failure for failure in state.unpardoned}
+    return [
+        target for target in agent.chain if target.model in last and is_away(last[target.model])
+    ]
+
+
+def is_away(failure: CallFailed) -> bool:
+    """Whether a provider was away, and no answer came.
+
+    Also where nothing was sent because the worker knew that.
+    """
+    return (
+        not failure.lost
+        and EMPTY not in failure.error.context
+        and outages.is_away(errors.from_info(failure.error))
+    )
+
+
+def _next_round(
+    state: TurnState, agent: AgentDefinition, unfit: Mapping[str, str], outage: Outage
+) -> Choice:
+    """Begin the chain again after a pause, if a provider is away.
+
+    Raises:
+        PerdureError: None is, or the pause would be too long.
+    """
+    failures, policy = state.unpardoned, agent.model_retry
+    away = [target for target in _away(state, agent) if target.model not in unfit]
+    alone = len(agent.chain) == 1
+    error = errors.from_info(failures[-1].error) if alone else _exhausted(agent, failures, unfit)
+    if policy is None or not away:
+        raise error
+    first = min(away, key=lambda target: outage.asked_s.get(target.model, 0.0))
+    number = state.rounds + 2
+    delay = outages.pause(policy, number, outage, outage.asked_s.get(first.model, 0.0))
+    may_finish = (
+        agent.on_exhausted == "finish"
+        and not state.finishing
+        and not outages.is_over_elapsed(policy, delay, outage)
+    )
+    if (
+        may_finish and outage.time_left is not None
+    ):  # the last answer has time of its own, and is better asked for late
+        delay = min(delay, outage.time_left)
+    elif outages.lasts_too_long(policy, delay, outage):
+        asked = sum(not is_skip(failure) for failure in failures)
+        error = outages.given_up(error, policy, delay, outage, asked)
+        raise error from error.__cause__
+    ready = (
+        target for target in away if outage.asked_s.get(target.model, 0.0) <= delay.total_seconds()
+    )
+    return Choice(next(ready, first), delay, state.rounds + 1, number)
+
+
+def is_skip(failure: CallFailed) -> bool:
+    """Whether nothing was sent, because the worker knew that the model is benched."""
+    return SKIPPED in failure.error.context
+
+
+def is_penalty(error: PerdureError) -> bool:
+    """Whether an error says something of the health of the model."""
+    return (
+        isinstance(error, LLMError)
+        and error.transient
+        and not {SKIPPED, EMPTY} & set(error.context)
+    )
+
+
+def _taking(state: TurnState, agent: AgentDefinition) -> Target:
+    """The only model.
+
+    Raises:
+        LLMInvalidRequestError: It cannot take the input.
+    """
+    target = agent.chain[0]
+    reason = _unfit(state, agent, target)
+    if reason:
+        raise errors.LLMInvalidRequestError(
+            f"{target.model}: {reason}", context={"model": target.model}
+        )
+    return target
+
+
+def _unfit(state: TurnState, agent: AgentDefinition, target: Target) -> str:
+    """Why a model cannot take the input; empty where it can, or nobody knows."""
+    refused = next(filter(None, (refusal(part, target.media) for part in state.media)), "")
+    if refused:
+        return refused
+    if _cut(state, agent, target) is None:
+        return f"its window of {target.window} tokens is too small"
+    return ""
+
+
+def _cut(state: TurnState, agent: AgentDefinition, target: Target) -> Cut | None:
+    """What is not sent to a model; None where even the least is too long for it."""
+    before, output = state.cut(target.model), state.options(agent).max_output_tokens
+    if output is None and reservations.is_limited(state.ledger):
+        output = limits.OUTPUT_TOKENS
+    return cut_for(
+        state.messages,
+        before,
+        state.estimate,
+        target.window,
+        opening=state.opening,
+        output_tokens=output,
+    )
+
+
+def _exhausted(
+    agent: AgentDefinition, failures: tuple[CallFailed, ...], unfit: Mapping[str, str]
+) -> errors.ModelChainExhaustedError:
+    last = {failure.model: errors.from_info(failure.error) for failure in failures}
+    found: dict[str, PerdureError] = {}
+    for target in agent.chain:
+        found[target.model] = last.get(target.model) or errors.LLMInvalidRequestError(
+            f"{target.model}: {unfit.get(target.model, 'not asked')}"
+        )
+    told: dict[str, JsonValue] = {
+        model: {
+            "code": error.code,
+            "severity": error.severity.value,
+            "message": one_line(error.message, _REASON_CHARACTERS),
+        }
+        for model, error in found.items()
+    }
+    reasons = "; ".join(f"{model}: {error.code}" for model, error in found.items())
+    return errors.ModelChainExhaustedError(
+        f"every model of the chain failed: {reasons}", context={"targets": told}
+    )
+
+
+def for_target(messages: tuple[Message, ...], model: str) -> Iterator[Message]:
+    """What is sent to `model`.
+
+    Its own thoughts, whose signatures it checks, and not those of others.
+    """
+    for message in messages:
+        if not isinstance(message, AssistantMessage) or not any(
+            _is_foreign(part, model) for part in message.parts
+        ):
+            yield message
+            continue
+        parts = tuple(part for part in message.parts if not _is_foreign(part, model))
+        if parts:
+            yield message.model_copy(update={"parts": parts})
+
+
+def _is_foreign(part: object, model: str) -> bool:
+    return isinstance(part, Thinking) and part.by is not None and part.by != model
+
+
+def with_author(message: AssistantMessage, model: str) -> AssistantMessage:
+    """The message with its thoughts marked as those of `model`, as `provider:model`."""
+    if not any(isinstance(part, Thinking) for part in message.parts):
+        return message
+    marked = (
+        part.model_copy(update={"by": model}) if isinstance(part, Thinking) else part
+        for part in message.parts
+    )
+    return message.model_copy(update={"parts": tuple(marked)})
+
+
+def target_of(state: TurnState, key: Key) -> Target | None:
+    """The model that a call under way asks; None before the agent is known."""
+    if state.agent is None:
+        return None
+    return state.agent.target(dict(state.calling).get(key, ""))
+
+
+def tried(state: TurnState) -> tuple[Tried, ...]:
+    """Who did not answer before the model that did.
+
+    Passed over, benched, or failed, in the order in which that happened.
+    """
+    failures = [failure for failure in state.failures if failure.model]
+    failed = [
+        Tried(model=failure.model, reason="benched" if is_skip(failure) else failure.error.code)
+        for failure in failures
+    ]
+    if state.rounds:  # an outage of hours has hundreds that are alike
+        failed = list(dict.fromkeys(failed))
+    passed = (one.partition(": ") for one in state.passed)
+    return (*failed, *(Tried(model=model, reason=reason) for model, _, reason in passed))

@@ -1,0 +1,125 @@
+"""What a policy and people say about the calls of a step, and what becomes of the calls. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perdure import limits
+from perdure.agents.policy import Allow, Deny, RequireApproval
+from perdure.errors import PerdureError
+from perdure.text import clip
+from perdure.turn import approvals, steps
+from perdure.turn.approvals import Gate
+from perdure.turn.facts import ApprovalNeeded, CallFailed, Key
+from perdure.turn.state import TurnState
+from perdure.values.approvals import Decision
+from perdure.values.messages import ToolCall
+
+
+def gate_of(state: TurnState, call: ToolCall) -> Gate:
+    """Where a new call stands."""
+    if state.agent is None or state.request is None or state.agent.tool(call.name) is None:
+        return approvals.OPEN
+    return approvals.gate_of(state.agent, state.request.task, call)
+
+
+def edited(state: TurnState) -> tuple[ToolCall, ...]:
+    """The calls of the step, with the arguments that people gave them."""
+    return tuple(gate.edited(call) for call, gate in zip(state.calls, state.gates, strict=True))
+
+
+def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -> TurnState:
+    """The policy spoke about a call."""
+    agent, request = state.agent, state.request
+    if not steps.is_open(state, key) or agent is None or request is None:
+        return state
+    state = replace(state, failures=(), pardoned=0)
+    if isinstance(verdict, Deny):
+        return steps.give(
+            state,
+            key,
+            clip(approvals.denied(verdict.reason), limits.TOOL_RESULT_BYTES),
+            is_error=True,
+        )
+    gate = approvals.after_policy(agent, request.task, state.calls[key.call - 1], verdict)
+    return replace(state, gates=_with(state.gates, key.call, gate))
+
+
+def decided(state: TurnState, decision: Decision) -> TurnState:
+    """A person spoke about a call."""
+    place = _place(state, decision.call_id)
+    if place is None:
+        return state
+    state = replace(state, decisions=(*state.decisions, decision))
+    gate = state.gates[place - 1]
+    if not decision.approve:
+        denied = clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES)
+        return steps.give(_unedited(state, place), _key(state, place), denied, is_error=True)
+    arguments = gate.arguments if decision.arguments is None else decision.arguments
+    approved = gate.model_copy(update={"status": "open", "approved": True, "arguments": arguments})
+    return replace(state, gates=_with(state.gates, place, approved))
+
+
+def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
+    """A tool has changed since its call was let run.
+
+    A person is asked, about the arguments that it would get.
+    """
+    key = fact.key
+    asked = {
+        "status": "asked",
+        "approved": False,
+        "reason": fact.reason,
+        "schema_digest": fact.schema_digest,
+    }
+    gate = state.gates[key.call - 1].model_copy(update=asked)
+    failure = CallFailed(
+        key, PerdureError(fact.reason).info()
+    )  # so the next attempt has another key
+    return replace(
+        state, gates=_with(state.gates, key.call, gate), failures=(*state.failures, failure)
+    )
+
+
+def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
+    """Nobody spoke about these calls."""
+    for call_id in ids:
+        place = _place(state, call_id)
+        if place is not None:
+            after = state.gates[place - 1].expires or limits.APPROVAL_EXPIRY
+            state = steps.give(
+                _unedited(state, place), _key(state, place), approvals.expired(after), is_error=True
+            )
+    return state
+
+
+def _unedited(state: TurnState, place: int) -> TurnState:
+    """The state of a call that does not run: nothing ran with the arguments that a person gave it."""
+    gate = state.gates[place - 1]
+    return (
+        state
+        if gate.arguments is None
+        else replace(
+            state, gates=_with(state.gates, place, gate.model_copy(update={"arguments": None}))
+        )
+    )
+
+
+def _place(state: TurnState, call_id: str) -> int | None:
+    """Where a call stands that waits for a person, counted from 1."""
+    return next(
+        (
+            place
+            for place, (call, gate) in enumerate(zip(state.calls, state.gates, strict=False), 1)
+            if call.id == call_id and gate.status == "asked" and state.results[place - 1] is None
+        ),
+        None,
+    )
+
+
+def _key(state: TurnState, place: int) -> Key:
+    return Key(len(state.steps) + 1, place)
+
+
+def _with(gates: tuple[Gate, ...], place: int, gate: Gate) -> tuple[Gate, ...]:
+    return (*gates[: place - 1], gate, *gates[place:])

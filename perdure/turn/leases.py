@@ -1,0 +1,107 @@
+"""Leases: what each turn of a delegate may spend, taken from what is left of its parent's budget before it starts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import ROUND_DOWN, Decimal
+from typing import Any
+
+from perdure.agents.definitions import AgentDefinition
+from perdure.errors import TurnBudgetExceededError
+from perdure.turn import reservations
+from perdure.turn.delegation_plan import Errand, asked, delegate_of, planned_beside
+from perdure.turn.ledger import Ledger, in_words
+from perdure.turn.state import TurnState
+from perdure.values.budgets import Budget, Spending
+from perdure.values.messages import ToolCall
+
+COUNTS = ("tokens", "model_calls", "tool_calls")
+_MICRO, _NANO = Decimal("0.000001"), Decimal("0.000000001")
+
+
+def leases(
+    state: TurnState, agent: AgentDefinition, calls: Sequence[ToolCall], others: int = 0
+) -> tuple[tuple[Errand, ...], ...]:
+    """The errands of some calls that are made at once, each with its lease.
+
+    What it names itself, or a fair share, the turn itself counted.
+
+    Nothing is shared twice: what one gets is gone for the next. `others` are the tool calls beside
+    them.
+
+    Raises:
+        TurnBudgetExceededError: There is not enough left to share.
+    """
+    wanted = [asked(call) for call in calls]
+    waiting = sum(len(errands) for errands in wanted)
+    ledger = state.ledger.hold("kept", reservations.kept(state, agent)).hold(
+        "calls", Spending(tool_calls=len(calls) + others)
+    )
+    below = _below_each(state, calls, waiting)
+    shared: list[tuple[Errand, ...]] = []
+    for errands in wanted:
+        ready: list[Errand] = []
+        for errand in errands:
+            delegate = delegate_of(agent, errand.agent)
+            lease = _lease(ledger, delegate.budget if delegate else None, waiting)
+            ledger = ledger.hold(f"child-{waiting}", lease)
+            waiting -= 1
+            budget = _budget(ledger, lease, delegate.budget if delegate else None)
+            ready.append(replace(errand, lease=lease, budget=budget, descendants=below))
+        shared.append(tuple(ready))
+    return tuple(shared)
+
+
+def _below_each(state: TurnState, calls: Sequence[ToolCall], starting: int) -> int | None:
+    """How many turns each of those that start now may have below it.
+
+    A fair share of what is left of the tree, the turn itself counted. What the other calls of the
+    step have been promised is kept for them. None where the tree has no limit.
+    """
+    left = state.descendants_left
+    if left is None or state.depth_left <= 1:
+        return None if left is None else 0
+    return max(left - starting - planned_beside(state, calls), 0) // (starting + 1)
+
+
+def _lease(ledger: Ledger, named: Budget | None, waiting: int) -> Spending:
+    """A share of what is left, where `waiting` agents and the turn itself want one."""
+    lease: dict[str, Any] = {}
+    for name in ("usd", *COUNTS):
+        left = ledger.remaining(name)
+        if left is None:
+            continue
+        own = getattr(named, name, None)
+        if own is not None:
+            part: Any = min(own, left)
+        elif name == "usd":
+            share = Decimal(left) / (waiting + 1)
+            part = share.quantize(_MICRO, rounding=ROUND_DOWN) or share.quantize(
+                _NANO, rounding=ROUND_DOWN
+            )
+        else:
+            part = max(int(left) // (waiting + 1), 1) if left >= waiting else 0
+        if part <= 0:
+            raise TurnBudgetExceededError(
+                f"{in_words(name, left)} are left, which is not enough to delegate with; raise the"
+                " budget, or continue from the report's messages",
+                context={"dimension": name, "limit": str(getattr(ledger.budget, name))},
+            )
+        lease[name] = part
+    return Spending(**lease)
+
+
+def _budget(ledger: Ledger, lease: Spending, named: Budget | None) -> Budget | None:
+    """What the child is started with.
+
+    Its lease where its parent has a limit, and what it was named beyond that.
+    """
+    own = {name: value for name, value in named or () if value is not None and name != "time"}
+    leased = {
+        name: getattr(lease, name)
+        for name in ("usd", *COUNTS)
+        if getattr(ledger.budget, name, None) is not None
+    }
+    limited = {**own, **leased}
+    return Budget(**limited) if limited else None

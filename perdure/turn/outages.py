@@ -1,0 +1,150 @@
+"""How a turn outlasts its provider: the pauses between the rounds of a chain, and when to give up.
+
+Pure.
+
+A round asks each model of the chain that may answer. When none did, and one was away, the turn
+waits and begins another round. The pauses double up to a limit. In an outage of more than an hour
+they grow on to a sixtieth of it: six hours are about 170 rounds and 2,000 events, a week is 370
+rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from perdure import errors, validation
+from perdure.errors import PerdureError
+from perdure.turn import circuit_breaker
+from perdure.values.model_retry import PinnedRetry
+
+ATTEMPTS = "attempts"
+"""In the context of an error: how often a model was asked before the turn gave up."""
+
+_SHARE = 60
+_JITTER = 4
+_MOST_DOUBLINGS = 32
+_QUIET_PAUSES = 2
+_OTHERS_FAULT = (400, 422)
+"""Statuses with which a server says that its model wrote nonsense (`tool_use_failed`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """The failed calls of the open step, by the clock of the turn.
+
+    `lasted` is the time since the first failure, `time_left` the rest of the turn's time, None
+    without a limit. `asked_s` says for how many seconds more a provider does not want to be asked,
+    by model. The `turn_id` makes the pauses of turns differ that fail at the same moment.
+    """
+
+    lasted: timedelta = timedelta()
+    time_left: timedelta | None = None
+    asked_s: Mapping[str, float] = field(default_factory=dict)
+    turn_id: str = ""
+
+
+NO_OUTAGE = Outage()
+
+
+def is_away(error: PerdureError) -> bool:
+    """Whether the provider is away or overloaded, and not the model at fault."""
+    is_nonsense = (
+        isinstance(error, errors.LLMUnavailableError)
+        and error.context.get("status") in _OTHERS_FAULT
+    )
+    return isinstance(error, errors.LLMError) and error.transient and not is_nonsense
+
+
+def pause(policy: PinnedRetry, number: int, outage: Outage, asked_s: float = 0.0) -> timedelta:
+    """The pause before another attempt, the first being number 1.
+
+    `asked_s` is what the provider asks for. The first pause is that or `initial_s`; a later one is
+    the longer of what it asks for and the backoff.
+    """
+    growth = policy.coefficient ** min(number - 1, _MOST_DOUBLINGS)
+    backoff = max(
+        min(policy.initial_s * growth, policy.maximum_s), outage.lasted.total_seconds() / _SHARE
+    )
+    jitter = _chance(outage.turn_id, number) / _JITTER
+    asked_s = min(asked_s, validation.LONGEST.total_seconds())
+    if asked_s and (number == 1 or asked_s >= backoff):
+        return timedelta(seconds=asked_s + min(asked_s, backoff) * jitter)
+    return timedelta(seconds=backoff * (1 - jitter))
+
+
+def is_told(number: int, delay: timedelta) -> bool:
+    """Whether a pause is a wait that is seen in the list and the events.
+
+    The third, and any long one.
+    """
+    return number > _QUIET_PAUSES or circuit_breaker.is_long(delay.total_seconds())
+
+
+def lasts_too_long(policy: PinnedRetry, delay: timedelta, outage: Outage) -> bool:
+    """Whether the attempt after a pause would come too late."""
+    return is_over_elapsed(policy, delay, outage) or is_over_time(delay, outage)
+
+
+def given_up(
+    error: PerdureError, policy: PinnedRetry, delay: timedelta, outage: Outage, attempts: int
+) -> PerdureError:
+    """The error of a turn that gives up before a pause.
+
+    The last one, with how often and how long it was tried.
+
+    Where the time budget is what ends it, this is a `TurnBudgetExceededError` that the last error
+    is the cause of.
+    """
+    tried = "once" if attempts == 1 else f"{attempts} times in {_words(outage.lasted)}"
+    told = (
+        f"{error.message}; it was tried {tried}, and the next attempt, in {_words(delay)}, would"
+        " come "
+    )
+    context = {
+        **error.context,
+        ATTEMPTS: attempts,
+        "failing_for_s": round(outage.lasted.total_seconds(), 3),
+    }
+    if is_over_elapsed(policy, delay, outage):
+        most = _words(timedelta(seconds=policy.elapsed_s))
+        told += (
+            f"later than {most} after the first failure, which is all that its ModelRetryPolicy"
+            " allows"
+        )
+        return type(error)(told, severity=error.severity, context=context)
+    assert outage.time_left is not None
+    told += (
+        f"after the time of the turn is up, of which {_words(outage.time_left)} are left; raise the"
+        " budget"
+    )
+    raised = errors.TurnBudgetExceededError(told, context={ATTEMPTS: attempts, "dimension": "time"})
+    raised.__cause__ = error
+    return raised
+
+
+def is_over_elapsed(policy: PinnedRetry, delay: timedelta, outage: Outage) -> bool:
+    """Whether the policy does not let an attempt begin after this pause."""
+    has_limit = outage.time_left is None or not policy.unless_timed
+    return has_limit and outage.lasted.total_seconds() + delay.total_seconds() > policy.elapsed_s
+
+
+def is_over_time(delay: timedelta, outage: Outage) -> bool:
+    """Whether the time of the turn is up before this pause is over."""
+    return outage.time_left is not None and delay >= outage.time_left
+
+
+def _chance(turn_id: str, number: int) -> float:
+    """A number from 0 to 1 that a replay finds again."""
+    digest = hashlib.sha256(f"{turn_id}/{number}".encode(errors="replace")).digest()
+    return int.from_bytes(digest[:4]) / 2**32
+
+
+def _words(time: timedelta) -> str:
+    seconds = max(time.total_seconds(), 0)
+    for unit, name in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{round(seconds / unit, 1):g} {name}"
+    return f"{round(seconds, 1):g} s"

@@ -1,0 +1,199 @@
+"""What a call may cost at most, and what a turn may still spend on it. Pure.
+
+A reservation is an upper bound: the tokens last reported for this transcript, the bytes added
+since, what the provider adds of its own accord, all at the dearest rate, and the output limit. The
+output limit is lowered until the call fits into what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from perdure import errors, limits, protocols
+from perdure.agents.definitions import AgentDefinition, Target
+from perdure.protocols import Prompt
+from perdure.schemas.strict_schema import Schema, strict
+from perdure.turn.context_window import NO_CUT, Cut
+from perdure.turn.ledger import Ledger, exceeded
+from perdure.turn.state import TurnState
+from perdure.turn.wire import ModelCall
+from perdure.values.budgets import NOTHING, Spending
+from perdure.values.messages import UserMessage
+from perdure.values.prices import REQUEST_TOKENS, Price, bound
+
+LAST_WORDS = UserMessage.of(
+    "The budget of this task is spent: no tool can be called any more. Answer now, with what you"
+    " have found out so far, and say what is missing."
+)
+"""What an agent that finishes is told before its last answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What is set aside for a model call.
+
+    `max_output_tokens` is sent, None for the provider's own limit; `most_input` shortens what is
+    sent.
+    """
+
+    amount: Spending
+    max_output_tokens: int | None = None
+    most_input: int | None = None
+
+
+def base_tokens(agent: AgentDefinition, schema: Schema | None = None) -> int:
+    """The most input tokens of a request before its messages, in the words of the agent's protocol.
+
+    `schema` is that of the answer.
+    """
+    wanted = None if schema is None else strict(schema)
+    asked = Prompt(system=agent.instructions, tools=agent.tools, response_schema=wanted)
+    return REQUEST_TOKENS + protocols.named(agent.protocol).ask(asked).weight
+
+
+def for_call(
+    state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = NO_CUT
+) -> Reservation:
+    """What the next call of this model reserves. It may be more than is left: `check` says so."""
+    if state.finishing:
+        return _for_last_call(state, agent, target, cut)
+    asked, most = state.options(agent).max_output_tokens, state.input_bound(target.model, cut)
+    if not is_limited(state.ledger):
+        output = asked or limits.OUTPUT_TOKENS
+        return Reservation(_amount(target.price, most, output), asked)
+    wanted = asked or limits.OUTPUT_TOKENS
+    back = kept(state, agent)
+    output = max(
+        min(wanted, _affordable(state.ledger, target.price, most, back)),
+        min(wanted, limits.LEAST_OUTPUT_TOKENS),
+    )
+    return Reservation(_amount(target.price, most, output), output)
+
+
+def of_call(state: TurnState, agent: AgentDefinition, call: ModelCall) -> Spending:
+    """What was reserved for a call that was made.
+
+    Whatever has been added to the budget or booked meanwhile, its own limits say it.
+    """
+    target = agent.target(call.model)
+    most = (
+        state.input_bound(target.model, call.cut)
+        if call.most_input is None
+        else call.most_input + base_tokens(agent, state.output_schema(agent))
+    )
+    return _amount(target.price, most, call.max_output_tokens or limits.OUTPUT_TOKENS)
+
+
+def check(state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = NO_CUT) -> None:
+    """Whether the next call of this model may be made.
+
+    Raises:
+        UnknownPriceError: There is a budget of money, and nobody knows what the model costs.
+        TurnBudgetExceededError: The call may cost more than is left, or more than leaves enough for
+            the last answer.
+    """
+    ledger = state.ledger
+    unpriced = next((one.model for one in agent.chain if one.price is None), None)
+    if ledger.budget is not None and ledger.budget.usd is not None and unpriced is not None:
+        raise errors.UnknownPriceError(
+            f"the price of {unpriced} is not known, so a budget of money cannot be kept; name it"
+            " where the worker is made, in US dollars for a million tokens: AgentWorker(…,"
+            f" prices={{{unpriced!r}: Price(input='0.50', output='2')}}), or Price.free()",
+            context={"model": unpriced},
+        )
+    amount = for_call(state, agent, target, cut).amount
+    try:
+        if not state.finishing:
+            ledger.reserve("kept", kept(state, agent)).reserve("call", amount)
+        else:
+            ledger.reserve("call", amount)
+    except errors.TurnBudgetExceededError as error:
+        dimension = ledger.lacking(amount)
+        refused = errors.LLMBudgetExceededError(error.message, context=error.context)
+        raise (exceeded(ledger, dimension, amount) if dimension else error) from refused
+
+
+def can_finish(state: TurnState, agent: AgentDefinition) -> bool:
+    """Whether the last answer is still paid for."""
+    return not state.ledger.overrun and state.ledger.lacking(kept(state, agent)) is None
+
+
+def is_limited(ledger: Ledger) -> bool:
+    """Whether money or tokens have a limit, so that requests need one of their output."""
+    return ledger.budget is not None and (
+        ledger.budget.usd is not None or ledger.budget.tokens is not None
+    )
+
+
+def kept(state: TurnState, agent: AgentDefinition) -> Spending:
+    """What an agent that finishes keeps for a last answer, to nothing but what was asked."""
+    if agent.on_exhausted != "finish":
+        return NOTHING
+    tokens = base_tokens(agent, state.output_schema(agent)) + state.asked_bound + bound(LAST_WORDS)
+    amounts = [
+        _amount(target.price, tokens, _last_output(state, agent, target)) for target in agent.chain
+    ]  # nobody knows who will give it
+    return Spending(
+        usd=max(one.usd for one in amounts),
+        tokens=max(one.tokens for one in amounts),
+        model_calls=1,
+    )
+
+
+def _for_last_call(
+    state: TurnState, agent: AgentDefinition, target: Target, cut: Cut
+) -> Reservation:
+    """As much of the transcript as what is left pays for."""
+    output, input_bound = _last_output(state, agent, target), state.input_bound(target.model, cut)
+    base = base_tokens(agent, state.output_schema(agent))
+    if not is_limited(state.ledger):
+        return Reservation(_amount(target.price, input_bound, output), output)
+    most = _most_input(state.ledger, target.price, output)
+    if input_bound <= most:
+        return Reservation(_amount(target.price, input_bound, output), output)
+    most = max(most, base + state.asked_bound)
+    return Reservation(_amount(target.price, most, output), output, most_input=most - base)
+
+
+def _last_output(state: TurnState, agent: AgentDefinition, target: Target) -> int:
+    """How long a last answer may be: what a quarter of the budget pays for, within limits."""
+    most = min(
+        state.options(agent).max_output_tokens or limits.LAST_OUTPUT_TOKENS,
+        limits.LAST_OUTPUT_TOKENS,
+    )
+    budget = state.ledger.budget
+    if budget is not None and budget.tokens is not None:
+        most = min(most, budget.tokens // 4)
+    if budget is not None and budget.usd is not None and target.price is not None:
+        paid = target.price.output_for(budget.usd / 4, 0)
+        most = most if paid is None else min(most, paid)
+    return max(most, limits.LEAST_OUTPUT_TOKENS)
+
+
+def _amount(price: Price | None, input_tokens: int, output_tokens: int) -> Spending:
+    usd = price.most(input_tokens, output_tokens) if price else Decimal(0)
+    return Spending(usd=usd, tokens=input_tokens + output_tokens, model_calls=1)
+
+
+def _affordable(ledger: Ledger, price: Price | None, input_tokens: int, kept: Spending) -> int:
+    """How many output tokens are paid for beside so many of input; may be negative."""
+    least = 10**15
+    tokens, usd = ledger.remaining("tokens"), ledger.remaining("usd")
+    if tokens is not None:
+        least = int(tokens) - kept.tokens - input_tokens
+    if usd is not None and price is not None:
+        paid = price.output_for(Decimal(usd) - kept.usd, input_tokens)
+        least = least if paid is None else min(least, paid)
+    return least
+
+
+def _most_input(ledger: Ledger, price: Price | None, output_tokens: int) -> int:
+    """How many input tokens are paid for beside so many of output; may be negative."""
+    least = 10**15
+    tokens, usd = ledger.remaining("tokens"), ledger.remaining("usd")
+    if tokens is not None:
+        least = int(tokens) - output_tokens
+    if usd is not None and price is not None:
+        least = min(least, price.input_for(Decimal(usd), output_tokens))
+    return least

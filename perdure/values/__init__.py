@@ -1,0 +1,1 @@
+"""Values: what goes into a turn and what comes out of it."""

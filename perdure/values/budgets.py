@@ -1,0 +1,208 @@
+"""Budgets: what a turn may spend, and what was spent.
+
+Money is `Decimal` in US dollars, tokens are input and output together.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import ROUND_UP, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from perdure import errors, validation
+from perdure.base import Wire
+from perdure.text import one_line
+from perdure.validation import Given
+
+_NANO = Decimal("0.000000001")
+"""Amounts are whole numbers of this, so sums are exact."""
+
+
+def usd(amount: Decimal) -> Decimal:
+    """An amount as it is booked: whole nano-dollars, rounded up."""
+    if not amount:
+        return Decimal(0)
+    short = amount.quantize(_NANO, rounding=ROUND_UP).normalize()
+    exponent = short.as_tuple().exponent
+    return short.quantize(Decimal(1)) if isinstance(exponent, int) and exponent > 0 else short
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, float | bool):
+        raise ValueError(
+            f"give money as text or Decimal, such as '0.50', not {value!r}: a float is not exact"
+        )
+    if isinstance(value, str) and not _is_number(value):
+        raise ValueError(f"{one_line(value, 40)!r} is not a number, such as '0.50'")
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        Decimal(text)
+    except InvalidOperation:
+        return False
+    return True
+
+
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("give a timedelta, not a truth value")
+    return value
+
+
+Money = Annotated[
+    Decimal,
+    BeforeValidator(_exact),
+    Field(ge=0, allow_inf_nan=False, max_digits=18, decimal_places=9),
+]
+Dollars = Decimal | str | int
+"""What money may be given as."""
+
+Time = Annotated[
+    timedelta, BeforeValidator(_no_truth), Field(gt=timedelta(0), le=validation.LONGEST)
+]
+Count = Annotated[int, Field(gt=0, strict=True, le=10**15)]
+
+
+class Budget(Given):
+    """What a turn may spend, delegates included. What is not named is not limited.
+
+    Attributes:
+        usd: Money, as `Decimal`, text or int; a float is refused.
+        time: Wall clock from the start of the turn, queueing and outages included, waits for people
+            excluded.
+        tokens: Input and output of all model calls together; input counts whole, cached or not.
+        model_calls: Requests to models, repeated attempts included.
+        tool_calls: Tool calls that were started, repeated attempts included.
+
+    Raises:
+        ConfigurationError: A limit that cannot be kept, or no limit at all.
+    """
+
+    usd: Annotated[Money, Field(gt=0)] | None = None
+    time: Time | None = None
+    tokens: Count | None = None
+    model_calls: Count | None = None
+    tool_calls: Count | None = None
+
+    if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
+
+        def __init__(
+            self,
+            *,
+            usd: Dollars | None = None,
+            time: timedelta | None = None,
+            tokens: int | None = None,
+            model_calls: int | None = None,
+            tool_calls: int | None = None,
+        ) -> None: ...
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Budget:
+        if all(getattr(self, name) is None for name in Budget.model_fields):
+            raise ValueError("name at least one of usd, time, tokens, model_calls, tool_calls")
+        return self
+
+    def over(self, other: Budget | None) -> Budget:
+        """This budget, and the limits of `other` where this one names none."""
+        if other is None:
+            return self
+        return Budget(**{**_named(other), **_named(self)})
+
+    def within(self, other: Budget | None) -> Budget:
+        """The smaller limit of both, wherever one of them names one."""
+        if other is None:
+            return self
+        mine, others = _named(self), _named(other)
+        return Budget(
+            **{
+                **others,
+                **{name: min(value, others.get(name, value)) for name, value in mine.items()},
+            }
+        )
+
+    def plus(self, more: Budget) -> Budget:
+        """Both together.
+
+        Raises:
+            InvalidRequestError: `more` names what this budget does not limit, or the sum is beyond
+                what a budget can be.
+        """
+        mine, added = _named(self), _named(more)
+        unlimited = sorted(set(added) - set(mine))
+        if unlimited:
+            raise errors.InvalidRequestError(
+                f"the turn has no limit of {', '.join(unlimited)}, so nothing can be added to it"
+            )
+        try:
+            return Budget(
+                **{
+                    name: value + added[name] if name in added else value
+                    for name, value in mine.items()
+                }
+            )
+        except errors.ConfigurationError:
+            raise errors.InvalidRequestError(
+                "the budget would be larger than a budget can be; add less"
+            ) from None
+
+
+def _named(budget: Budget) -> dict[str, Any]:
+    return {name: value for name, value in budget if value is not None}
+
+
+class BudgetUpdate(Budget):
+    """Input of the update that adds to a budget: what is added, and who does.
+
+    An earlier release reads it as a `Budget`.
+    """
+
+    by: str | None = None
+
+
+class Remaining(Wire):
+    """What is left of a budget when a request is made, at least zero; None where there is no limit."""
+
+    usd: Decimal | None = None
+    time: timedelta | None = None
+    tokens: int | None = None
+    model_calls: int | None = None
+    tool_calls: int | None = None
+
+    @field_validator("time")
+    @classmethod
+    def _nothing_at_least(cls, value: timedelta | None) -> timedelta | None:
+        return value and max(value, timedelta())
+
+
+class Spending(Wire):
+    """An amount in every dimension but time."""
+
+    usd: Decimal = Decimal(0)
+    tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            usd=self.usd + other.usd,
+            tokens=self.tokens + other.tokens,
+            model_calls=self.model_calls + other.model_calls,
+            tool_calls=self.tool_calls + other.tool_calls,
+        )
+
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(
+            usd=self.usd - other.usd,
+            tokens=self.tokens - other.tokens,
+            model_calls=self.model_calls - other.model_calls,
+            tool_calls=self.tool_calls - other.tool_calls,
+        )
+
+
+NOTHING = Spending()
+ONE_TOOL_CALL = Spending(tool_calls=1)
+DIMENSIONS = ("usd", "tokens", "model_calls", "tool_calls")

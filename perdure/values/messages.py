@@ -1,0 +1,285 @@
+"""What is said in a turn: messages made of typed parts.
+
+The system prompt is not one of them; it belongs to the agent.
+
+The shapes follow what the chat APIs share: a user message, an assistant message that may ask for
+tools, and one tool message with the results of all the calls of the assistant message before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from perdure.base import Value
+from perdure.text import size
+
+
+class Text(Value):
+    """Words."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class Thinking(Value):
+    """Reasoning that a model shows.
+
+    `signature` is the provider's, `redacted` what it shows to nobody; both go back to it unchanged.
+
+    `by` is the model it is from, as `provider:model`: another model does not get it.
+    """
+
+    type: Literal["thinking"] = "thinking"
+    text: str
+    signature: str | None = None
+    redacted: str | None = None
+    by: str | None = None
+
+
+class Media(Value):
+    """An image or a file: base64 `data`, or a `url` that the provider fetches.
+
+    `media_type` is a MIME type.
+    """
+
+    type: Literal["media"] = "media"
+    media_type: str
+    data: str | None = None
+    url: str | None = None
+
+
+class ToolCall(Value):
+    """A tool that the model asks for.
+
+    `arguments` is JSON text as the model wrote it, valid or not.
+    """
+
+    type: Literal["tool_call"] = "tool_call"
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+class ToolResult(Value):
+    """What became of one tool call.
+
+    A failure is data for the model: `is_error` with the reason as content.
+    """
+
+    type: Literal["tool_result"] = "tool_result"
+    call_id: str
+    name: str
+    content: str
+    is_error: bool = False
+
+
+class UserMessage(Value):
+    """What the turn was given."""
+
+    role: Literal["user"] = "user"
+    parts: tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
+
+    @classmethod
+    def of(cls, text: str) -> UserMessage:
+        """A message of plain text."""
+        return cls(parts=(Text(text=text),))
+
+    @property
+    def text(self) -> str:
+        """All text parts, one after the other."""
+        return _joined(self.parts)
+
+
+class AssistantMessage(Value):
+    """What a model answered."""
+
+    role: Literal["assistant"] = "assistant"
+    parts: tuple[Annotated[Text | Thinking | ToolCall, Field(discriminator="type")], ...]
+
+    @property
+    def text(self) -> str:
+        """All text parts, one after the other; thinking is left out."""
+        return _joined(self.parts)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in the order asked."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+class ToolMessage(Value):
+    """The results of an assistant message's calls, in call order."""
+
+    role: Literal["tool"] = "tool"
+    results: tuple[ToolResult, ...]
+
+    @classmethod
+    def of(cls, call: ToolCall, content: str, *, is_error: bool = False) -> ToolMessage:
+        """A message with the one result of `call`."""
+        return cls(
+            results=(
+                ToolResult(call_id=call.id, name=call.name, content=content, is_error=is_error),
+            )
+        )
+
+
+Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+MessagesTypeAdapter: TypeAdapter[Sequence[Message]] = TypeAdapter(
+    Sequence[Message], config=ConfigDict(defer_build=True)
+)
+"""Messages to JSON and back.
+
+`dump_json(report.messages)` to store them, `validate_json(stored)` for `history=`.
+"""
+
+NO_DIGEST = ""
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+OPEN_CALL = (
+    "This call has no result: the turn ended before it was run to its end. Whether it took effect"
+    " is unknown."
+)
+
+
+def weight(message: UserMessage) -> int:
+    """Bytes of the text in a message, addresses of media included."""
+    return sum(
+        size(part.text if isinstance(part, Text) else part.url or "") for part in message.parts
+    )
+
+
+def media_weight(message: UserMessage) -> int:
+    """Bytes of the images and files in a message, as they are sent: in base64."""
+    return sum(len(part.data or "") for part in message.parts if isinstance(part, Media))
+
+
+def canonical(message: Message) -> bytes:
+    """The bytes that a digest is taken over.
+
+    `None` is left out, so a field added later (with `None` as default) changes no digest of what
+    was said before. Whose thoughts they are is no part of them, because a worker of an earlier
+    release does not know it.
+    """
+    if isinstance(message, AssistantMessage) and any(
+        isinstance(part, Thinking) and part.by for part in message.parts
+    ):
+        return message.model_dump_json(
+            exclude_none=True, exclude={"parts": {"__all__": {"by"}}}
+        ).encode()
+    return message.model_dump_json(exclude_none=True).encode()
+
+
+def chain(digest: str, data: bytes) -> str:
+    """The digest of a transcript after one more message whose canonical bytes are `data`.
+
+    SHA-256, as hex.
+    """
+    return hashlib.sha256(digest.encode() + b"\n" + data).hexdigest()
+
+
+def digest_of(messages: Iterable[Message]) -> str:
+    """The running digest of a whole transcript."""
+    digest = NO_DIGEST
+    for message in messages:
+        digest = chain(digest, canonical(message))
+    return digest
+
+
+def with_plain_ids(message: AssistantMessage) -> AssistantMessage:
+    """Take ids that are not plain from the calls of a new answer.
+
+    The fold gives these calls others.
+
+    People see ids and name them in commands. The fold itself replaces none, so that a transcript
+    that is recorded keeps its digest.
+    """
+    if all(_PLAIN_ID.fullmatch(call.id) for call in message.calls):
+        return message
+    parts = (
+        (
+            part.model_copy(update={"id": ""})
+            if isinstance(part, ToolCall) and not _PLAIN_ID.fullmatch(part.id)
+            else part
+        )
+        for part in message.parts
+    )
+    return message.model_copy(update={"parts": tuple(parts)})
+
+
+def with_unique_ids(message: AssistantMessage, taken: Set[str], prefix: str) -> AssistantMessage:
+    """Give a call without an id, or with one that is taken, an id of its own that begins with `prefix`."""
+    seen: set[str] = set()
+    parts: list[Text | Thinking | ToolCall] = []
+    index = 0
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            index += 1
+            is_free = part.id and part.id not in seen and part.id not in taken
+            unique = part.id if is_free else _free(f"{prefix}_{index}", seen, taken)
+            seen.add(unique)
+            part = part if part.id == unique else part.model_copy(update={"id": unique})
+        parts.append(part)
+    return message.model_copy(update={"parts": tuple(parts)})
+
+
+def _free(wanted: str, seen: Set[str], taken: Set[str]) -> str:
+    number, name = 1, wanted
+    while name in seen or name in taken:
+        number, name = number + 1, f"{wanted}_{number + 1}"
+    return name
+
+
+def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """`messages` so that they can be continued.
+
+    An error result for every call that has none, call ids unique, no empty answers.
+    """
+    out: list[Message] = []
+    seen: set[str] = set()
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolMessage) or not message.parts:
+            continue
+        if isinstance(message, UserMessage) or not message.calls:
+            out.append(message)
+            continue
+        following = messages[index + 1] if index + 1 < len(messages) else None
+        given = _by_call(following.results if isinstance(following, ToolMessage) else ())
+        unique = with_unique_ids(message, seen, f"past_{index}")
+        seen.update(call.id for call in unique.calls)
+        results = (
+            _taken(given, asked, call)
+            for asked, call in zip(message.calls, unique.calls, strict=True)
+        )
+        out += [unique, ToolMessage(results=tuple(results))]
+    return tuple(out)
+
+
+def _by_call(results: Iterable[ToolResult]) -> dict[str, list[ToolResult]]:
+    """The results of each call, the last first."""
+    found: dict[str, list[ToolResult]] = {}
+    for result in results:
+        found.setdefault(result.call_id, []).append(result)
+    for same in found.values():
+        same.reverse()
+    return found
+
+
+def _taken(given: Mapping[str, list[ToolResult]], asked: ToolCall, call: ToolCall) -> ToolResult:
+    """The first of the results that answers what was asked, under the id that the call has now.
+
+    One that says there is none.
+    """
+    answers = given.get(asked.id)
+    if not answers:
+        return ToolResult(call_id=call.id, name=call.name, content=OPEN_CALL, is_error=True)
+    found = answers.pop()
+    return found if found.call_id == call.id else found.model_copy(update={"call_id": call.id})
+
+
+def _joined(parts: Iterable[object]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, Text))

@@ -1,0 +1,90 @@
+"""How long a turn goes on asking a provider that is away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from perdure.base import Wire
+from perdure.validation import Given
+from perdure.values.budgets import Time
+
+
+class ModelRetryPolicy(Given):
+    """When a model is asked again after an error that may pass.
+
+    A refused connection, 429, 5xx, a timeout.
+
+    The pauses are durable timers. Each is `backoff_coefficient` times the one before, and up to a
+    quarter shorter by chance. A provider that asks for a longer pause gets it. In an outage of more
+    than an hour a pause grows to a sixtieth of the outage, so that the history stays small.
+
+    Attributes:
+        initial_interval: The first pause, where the provider does not ask for another.
+        backoff_coefficient: What each pause is multiplied by, at least 1.
+        maximum_interval: Where the pauses stop growing, but for an outage of more than an hour.
+        maximum_elapsed: How long after the first failure of a call another attempt may begin.
+            Without it, while the turn's time budget lasts, or for 30 minutes without one.
+        on_exhausted: What happens then: `fail` with the last error, or `pause` until
+            `turn.resume()`.
+
+    Raises:
+        ConfigurationError: A value that cannot work.
+    """
+
+    initial_interval: Time = timedelta(seconds=1)
+    backoff_coefficient: Annotated[float, Field(ge=1, le=10**6, allow_inf_nan=False)] = 2.0
+    maximum_interval: Time = timedelta(minutes=1)
+    maximum_elapsed: Time | None = None
+    on_exhausted: Literal["fail", "pause"] = "fail"
+
+    if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
+
+        def __init__(
+            self,
+            *,
+            initial_interval: timedelta = ...,
+            backoff_coefficient: float = ...,
+            maximum_interval: timedelta = ...,
+            maximum_elapsed: timedelta | None = None,
+            on_exhausted: Literal["fail", "pause"] = "fail",
+        ) -> None: ...
+
+    @model_validator(mode="after")
+    def _grows(self) -> ModelRetryPolicy:
+        if self.maximum_interval < self.initial_interval:
+            raise ValueError(
+                f"maximum_interval is {self.maximum_interval}, shorter than initial_interval, which"
+                f" is {self.initial_interval}; name a longer one"
+            )
+        return self
+
+
+class PinnedRetry(Wire):
+    """A `ModelRetryPolicy` as a turn is pinned to it, in seconds.
+
+    No field has a default: a release with other defaults does not change a running turn.
+    `unless_timed` says that `elapsed_s` holds only for a turn without a time budget.
+    """
+
+    initial_s: float
+    coefficient: float
+    maximum_s: float
+    elapsed_s: float
+    unless_timed: bool
+    pauses: bool
+
+
+def pinned(policy: ModelRetryPolicy, otherwise: timedelta) -> PinnedRetry:
+    """The policy as a turn keeps it; `otherwise` is how long it goes on without a limit of time."""
+    elapsed = policy.maximum_elapsed or otherwise
+    return PinnedRetry(
+        initial_s=policy.initial_interval.total_seconds(),
+        coefficient=policy.backoff_coefficient,
+        maximum_s=policy.maximum_interval.total_seconds(),
+        elapsed_s=elapsed.total_seconds(),
+        unless_timed=policy.maximum_elapsed is None,
+        pauses=policy.on_exhausted == "pause",
+    )

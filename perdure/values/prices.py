@@ -1,0 +1,130 @@
+"""Prices: what a token costs at most, and the upper bound of a request that follows from it.
+
+A reservation must be at least the bill. A token of text has at least one byte, so the bytes of a
+request bound its tokens; what a provider adds itself (its own words about tools, an image's tiles)
+gets a fixed allowance. Once a provider has reported the tokens of a transcript, only what was added
+since is bounded that way.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, model_validator
+
+from perdure.text import size
+from perdure.validation import Given
+from perdure.values.budgets import Dollars, Money, usd
+from perdure.values.messages import AssistantMessage, Media, Message, Text, ToolMessage, canonical
+from perdure.values.reports import Usage
+
+MEDIA_TOKENS = 20_000
+"""At most so many tokens for an image, which providers scale down (14,364 measured).
+
+Bytes of other media count as tokens.
+"""
+REQUEST_TOKENS = 1_500
+"""What a provider adds to a request of its own accord.
+
+Words about tools, markers of roles (616 measured).
+"""
+MILLION = Decimal(1_000_000)
+
+
+class Price(Given):
+    """What a model costs, in US dollars for a million tokens.
+
+    Attributes:
+        input: The dearest rate of an input token.
+        output: The dearest rate of an output token, thinking included.
+        cached: The rate of input that was read from a prompt cache; without it, `input`.
+        request: Dollars for each request.
+        source: Who says so.
+    """
+
+    input: Money
+    output: Money
+    cached: Money | None = None
+    request: Annotated[Money, Field()] = Decimal(0)
+    source: str = "named"
+
+    if TYPE_CHECKING:  # type checkers take the types of the fields for those of the arguments
+
+        def __init__(
+            self,
+            *,
+            input: Dollars,  # noqa: A002 - as the field is called
+            output: Dollars,
+            cached: Dollars | None = None,
+            request: Dollars = 0,
+            source: str = "named",
+        ) -> None: ...
+
+    @model_validator(mode="after")
+    def _cached_is_no_dearer(self) -> Price:
+        if self.cached is not None and self.cached > self.input:
+            raise ValueError(
+                "cached is the rate of what was read from a cache, and cannot be dearer than input"
+            )
+        return self
+
+    @classmethod
+    def free(cls) -> Price:
+        """Of a model that costs nothing, such as a local one."""
+        return cls(input=Decimal(0), output=Decimal(0), source="free")
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it costs nothing whatever is used."""
+        return not (self.input or self.output or self.request)
+
+    def most(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """The most that so many tokens cost."""
+        return usd(
+            (self.input * input_tokens + self.output * output_tokens) / MILLION + self.request
+        )
+
+    def of(self, usage: Usage) -> Decimal:
+        """What this usage costs."""
+        cached = min(usage.cache_read_tokens, usage.input_tokens)
+        rate = self.input if self.cached is None else self.cached
+        paid = (
+            self.input * (usage.input_tokens - cached)
+            + rate * cached
+            + self.output * usage.output_tokens
+        )
+        return usd(paid / MILLION + self.request)
+
+    def output_for(self, money: Decimal, input_tokens: int) -> int | None:
+        """How many output tokens `money` pays for beside so many of input, which may be none or negative; None where output costs nothing."""
+        left = money - self.most(input_tokens, 0)
+        if left < 0:
+            return -1
+        if not self.output:
+            return None
+        return int(left * MILLION // self.output)
+
+    def input_for(self, money: Decimal, output_tokens: int) -> int:
+        """How many input tokens `money` pays for beside so many of output, which may be none or negative."""
+        left = money - self.most(0, output_tokens)
+        if left < 0:
+            return -1
+        if not self.input:
+            return 10**15
+        return int(left * MILLION // self.input)
+
+
+def bound(message: Message) -> int:
+    """The most input tokens that a message can become."""
+    if isinstance(message, AssistantMessage | ToolMessage):
+        return len(canonical(message))
+    return 50 + sum(_bound_of(part) for part in message.parts)
+
+
+def _bound_of(part: Text | Media) -> int:
+    if isinstance(part, Text):
+        return size(part.text) + 10
+    if part.media_type.startswith("image/"):
+        return MEDIA_TOKENS
+    return max(MEDIA_TOKENS, len(part.data or ""))

@@ -1,0 +1,346 @@
+"""The record of a turn in the worker's log: five events, one line each, easy to grep.
+
+`turn_started`, `llm_call`, `tool_call`, `turn_failed` and `turn_completed`, of the logger
+`perdure.turns` at level INFO (a failed turn at the level of its error). The line is
+`event name=value …`; the same values are in the record's `perdure` attribute for a formatter of
+your own. What a model or a caller named is quoted, as in JSON, where it could pass for more than
+one word, or for a command to the terminal. A replay writes nothing. What closes a turn is written
+when the server has taken it, so it is told once. A crash may lose that, and repeat other lines,
+with the same `event_id`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from temporalio import workflow
+
+from perdure import errors
+from perdure.errors import PerdureError, Severity
+from perdure.temporal.trace_ids import TURN_ENDED, WAIT_BEGAN, WRITE
+from perdure.text import one_line, word
+from perdure.turn import approvals, fallback, steps
+from perdure.turn.facts import (
+    CallFailed,
+    Fact,
+    Key,
+    ModelAnswered,
+    PolicyAnswered,
+    ToolLost,
+    ToolReturned,
+)
+from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary
+from perdure.values.messages import ToolResult
+
+logger = logging.getLogger("perdure.turns")
+logger.addHandler(
+    logging.NullHandler()
+)  # a program that configures no logging is told by its errors
+
+_LEVELS = {
+    Severity.FATAL: logging.CRITICAL,
+    Severity.ERROR: logging.ERROR,
+    Severity.WARN: logging.WARNING,
+    Severity.INFO: logging.INFO,
+}
+
+_ERROR_CHARACTERS = 300
+
+Value = str | int | Decimal | None
+_Ended = ModelAnswered | CallFailed | ToolReturned | ToolLost
+
+
+def turn_started(state: TurnState) -> None:
+    """The agent is known, or cannot be."""
+    task_type = state.request.task.type if state.request else ""
+    _write(
+        state,
+        "turn_started",
+        "start",
+        task_type=task_type,
+        tier=state.agent.tier if state.agent else "",
+    )
+
+
+def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) -> None:
+    """A model call, a tool call or the question to a policy is over.
+
+    What was known of it before, and after.
+    """
+    if isinstance(fact, PolicyAnswered):
+        answered_without_a_run(before, after)
+    if not isinstance(fact, _Ended):
+        return
+    key = fact.key
+    if isinstance(fact, ModelAnswered):
+        answer = after.answer or fact.answer
+        tokens = answer.usage.input_tokens + answer.usage.output_tokens
+        cost = after.bill.cost if after.bill else None
+        _write(
+            after,
+            "llm_call",
+            key,
+            model=answer.model,
+            duration_ms=answer.duration_ms,
+            tokens=tokens,
+            cost_usd=cost,
+            outcome=answer.stop.value,
+        )
+        if after.answer is not before.answer:  # else it came too late
+            answered_without_a_run(before, after)
+            _cut_off(after, key.step)
+    elif isinstance(fact, CallFailed) and key.is_model_call:
+        target = fallback.target_of(before, key)
+        is_priced = target is not None and target.price is not None
+        cost = after.ledger.spent.usd - before.ledger.spent.usd if is_priced else None
+        model, code = target.name if target else "", fact.error.code
+        _write(
+            after,
+            "llm_call",
+            key,
+            model=model,
+            duration_ms=None,
+            tokens=0,
+            cost_usd=cost,
+            outcome=code,
+            words=fact.error.message,
+        )
+    elif (
+        isinstance(fact, ToolReturned | ToolLost)
+        and before.results
+        and key.call <= len(before.results)
+    ):
+        name = before.calls[key.call - 1].name
+        duration = fact.output.duration_ms if isinstance(fact, ToolReturned) else took_ms
+        is_error = isinstance(fact, ToolLost) or fact.output.is_error
+        outcome = fact.loss.value if isinstance(fact, ToolLost) else "error" if is_error else "ok"
+        words = fact.output.content if isinstance(fact, ToolReturned) and is_error else ""
+        by = _decided_by(before, before.calls[key.call - 1].id)
+        _write(
+            after,
+            "tool_call",
+            key,
+            tool=name,
+            duration_ms=duration,
+            outcome=outcome,
+            words=words,
+            **by,
+        )
+
+
+def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:
+    """Calls have a result although nothing ran.
+
+    A policy or a person said no, nobody spoke, the budget is spent, or the fold knows the answer.
+    """
+    given = after.results or (
+        after.steps[-1].results if len(after.steps) > len(before.steps) else ()
+    )
+    for place, result in enumerate(given, 1):
+        if result is None or (
+            place <= len(before.results) and before.results[place - 1] is not None
+        ):
+            continue
+        outcome = "error" if result.is_error else "ok"
+        if result.content.startswith(approvals.NOT_RUN):
+            outcome = refused
+        elif result.content.startswith(steps.NOT_RUN):
+            outcome = _unfinished(before, Key(len(before.steps) + 1, place))
+        words = result.content if outcome == "error" else ""
+        by = _decided_by(after, result.call_id)
+        place_of_call = Key(len(before.steps) + 1, place)
+        _write(
+            after,
+            "tool_call",
+            place_of_call,
+            tool=result.name,
+            duration_ms=0,
+            outcome=outcome,
+            words=words,
+            **by,
+        )
+
+
+def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
+    """Who decided about a call of the open step, or of the one that was closed last, where that is known."""
+    decisions = state.decisions or (state.steps[-1].decisions if state.steps else ())
+    found = approvals.decision_about(call_id, decisions)
+    return {"decided_by": found.by} if found and found.by is not None else {}
+
+
+def _cut_off(state: TurnState, step: int) -> None:
+    """Calls of an answer that was cut off, declined or objected to do not run."""
+    if state.answer is None or state.results or state.steps[-1].results:
+        return
+    for place, call in enumerate(state.answer.message.calls, 1):
+        _write(
+            state, "tool_call", Key(step, place), tool=call.name, duration_ms=0, outcome="not_run"
+        )
+
+
+def _left_open(state: TurnState, took_ms: Callable[[Key], int]) -> None:
+    """Calls without a result when the turn is over."""
+    for place, (call, result) in enumerate(zip(state.calls, state.results, strict=True), 1):
+        key = Key(len(state.steps) + 1, place)
+        if result is None:
+            _write(
+                state,
+                "tool_call",
+                key,
+                tool=call.name,
+                duration_ms=took_ms(key),
+                outcome=_unfinished(state, key),
+            )
+
+
+def _unfinished(state: TurnState, key: Key) -> str:
+    """Whether a call without a result of its own was never run, or could not be stopped."""
+    runs = any(
+        (one.step, one.call) == (key.step, key.call) and not one.is_policy
+        for one in state.in_flight
+    )
+    return "unstopped" if runs else "not_run"
+
+
+def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
+    """A delegate's turn is over, and maybe with it the call that started it."""
+    if key.call > len(before.results) or before.results[key.call - 1] is not None:
+        return
+    results = after.results or (after.steps[-1].results if after.steps else ())
+    given = results[key.call - 1] if key.call <= len(results) else None
+    if given is not None:
+        took = [
+            child.summary.duration_ms
+            for child in after.children_of(key.step, key.call)
+            if child.summary
+        ]
+        _tool_call(after, Key(key.step, key.call), given, max(took, default=0))
+
+
+def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
+    """A turn comes in or goes out where its agent has a `Logger`."""
+    _write(state, event, event, level=level, words="", steps=len(state.steps), **fields)
+
+
+def turn_ended(
+    state: TurnState,
+    summary: Summary,
+    took_ms: Callable[[Key], int],
+    error: PerdureError | None = None,
+) -> None:
+    """The turn is over; a failed one is said first. `took_ms` says how long a call has run."""
+    _left_open(state, took_ms)
+    counts = {
+        "duration_ms": summary.duration_ms,
+        "llm_calls": summary.model_calls,
+        "tool_calls": summary.tool_calls,
+    }
+    if isinstance(error, errors.AutonomyBoundaryError):
+        violation, tool = error.context.get("violation"), error.context.get("tool")
+        _write(
+            state,
+            "autonomy_boundary",
+            "end",
+            level=logging.ERROR,
+            violation=str(violation),
+            tool=str(tool),
+        )
+    if error is not None:
+        _write(
+            state,
+            "turn_failed",
+            "end",
+            level=_LEVELS[error.severity],
+            **counts,
+            error_class=type(error).__name__,
+            words=error.message,
+        )
+    cost = summary.spent.usd if summary.is_priced else None
+    _write(
+        state,
+        "turn_completed",
+        "end",
+        words="",
+        **counts,
+        cost_usd=cost,
+        outcome=summary.outcome.value,
+    )
+    telemetry = workflow.extern_functions().get(TURN_ENDED)
+    if telemetry is not None and not workflow.unsafe.is_replaying():
+        _when_taken(telemetry(state, summary, error))
+
+
+def wait_began(state: TurnState, kind: str) -> None:
+    """The turn waits for something of this kind: counted, not logged."""
+    telemetry = workflow.extern_functions().get(WAIT_BEGAN)
+    if telemetry is not None and not workflow.unsafe.is_replaying():
+        _when_taken(telemetry(state, kind))
+
+
+def _tool_call(state: TurnState, key: Key, result: ToolResult, duration_ms: int) -> None:
+    outcome, words = ("error", result.content) if result.is_error else ("ok", "")
+    by = _decided_by(state, result.call_id)
+    _write(
+        state,
+        "tool_call",
+        key,
+        tool=result.name,
+        duration_ms=duration_ms,
+        outcome=outcome,
+        words=words,
+        **by,
+    )
+
+
+def _write(
+    state: TurnState,
+    event: str,
+    key: Key | str,
+    *,
+    level: int = logging.INFO,
+    words: str = "",
+    **fields: Value,
+) -> None:
+    """Write a record. `words` are those of an error, of which the beginning is recorded."""
+    if workflow.unsafe.is_replaying() or not logger.isEnabledFor(level):
+        return
+    info = workflow.info()
+    request = state.request
+    said: dict[str, Value] = {
+        "event_id": f"{info.run_id}/{event}/{key}",
+        "agent": request.agent if request else "",
+        "task": info.workflow_id,
+        **fields,
+        **({"error": one_line(words, _ERROR_CHARACTERS)} if words else {}),
+        **({f"label.{name}": value for name, value in request.labels.items()} if request else {}),
+    }
+    line = " ".join(
+        f"{_shown(name)}={_shown(value)}" for name, value in said.items() if value not in ("", None)
+    )
+    _when_taken(
+        functools.partial(
+            logger.log, level, "%s %s", event, line, extra={"perdure": {"event": event, **said}}
+        )
+    )
+
+
+def _when_taken(write: Callable[[], None]) -> None:
+    """Write, when the server has taken the workflow task; now, where the worker is not ours."""
+    later = workflow.extern_functions().get(WRITE)
+    if later is None:
+        write()
+    else:
+        later(write)
+
+
+def _shown(value: Value) -> str:
+    """A name or a value as it stands in a line.
+
+    Quoted where it could be taken for more than one, and without escapes a terminal would obey.
+    """
+    return word(f"{value:f}" if isinstance(value, Decimal) else str(value))

@@ -1,0 +1,162 @@
+"""Middleware around a turn, and observers beside it: when the agent's own code is called."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import workflow
+
+from perdure import errors, limits
+from perdure.agents.definitions import AgentDefinition, Stage
+from perdure.errors import PerdureError
+from perdure.temporal.names import RUN_MIDDLEWARE, TELL_OBSERVERS
+from perdure.turn.decide import Done
+from perdure.turn.facts import HookEnded, Key
+from perdure.turn.wire import HookCall, ObserverCall
+from perdure.values.reports import Outcome
+from perdure.workflows import log_events
+from perdure.workflows.calls import Calls
+from perdure.workflows.clock import ended_within
+from perdure.workflows.turn_context import Board
+
+Turn = Callable[[], Coroutine[Any, Any, Done]]
+
+
+class Pipeline:
+    """The middleware and the observers of one turn."""
+
+    def __init__(self, board: Board, calls: Calls) -> None:
+        self._board = board
+        self._calls = calls
+        self._seen = 0
+        self._told = 0
+
+    async def through(self, agent: AgentDefinition, turn: Turn, place: int = 0) -> Done:
+        """Run `turn` inside the middleware from `place` on.
+
+        Raises:
+            GuardrailError: One of them refused.
+            TurnTimeoutError: It took longer than one of them lets it.
+            PerdureError: One of them failed, or the turn did.
+        """
+        if place == len(agent.middleware):
+            return await turn()
+        stage = agent.middleware[place]
+        inner = functools.partial(self.through, agent, turn, place + 1)
+        if stage.timeout_s is not None:
+            return await _within(timedelta(seconds=stage.timeout_s), inner)
+        if stage.log_level is not None:
+            return await self._logged(stage, inner)
+        return await self._checked(stage, agent, place, inner)
+
+    async def observe(
+        self,
+        agent: AgentDefinition,
+        *,
+        waits_for: str = "",
+        reason: str = "",
+        outcome: Outcome | None = None,
+        risk: str | None = None,
+    ) -> None:
+        """Tell the agent's observers what they have not seen."""
+        steps = len(self._board.state.steps)
+        if not agent.observes or (steps == self._seen and not waits_for and outcome is None):
+            return
+        call = ObserverCall(
+            agent=agent.name,
+            seen=self._seen,
+            steps=steps,
+            waits_for=waits_for,
+            reason=reason,
+            outcome=outcome,
+            risk=risk,
+        )
+        self._seen, self._told = steps, self._told + 1
+        what = (
+            f"waits for {waits_for}" if waits_for else outcome.value if outcome else f"step {steps}"
+        )
+        await self._run(
+            Key(0, self._told, hook="observe"), TELL_OBSERVERS, call, f"observers: {what}"
+        )
+
+    async def _checked(self, stage: Stage, agent: AgentDefinition, place: int, inner: Turn) -> Done:
+        if stage.has_before:
+            await self._hook(stage, HookCall(agent=agent.name, place=place, moment="before"))
+        done = await inner()
+        if stage.has_after:
+            await self._hook(
+                stage,
+                HookCall(
+                    agent=agent.name,
+                    place=place,
+                    moment="after",
+                    outcome=done.outcome,
+                    risk=done.risk,
+                ),
+            )
+        return done
+
+    async def _hook(self, stage: Stage, call: HookCall) -> None:
+        ended = await self._run(
+            Key(0, call.place + 1, hook=call.moment),
+            RUN_MIDDLEWARE,
+            call,
+            f"{stage.name}, {call.moment} the turn",
+        )
+        if ended.error is not None:
+            raise errors.from_info(ended.error)
+
+    async def _run(self, key: Key, name: str, call: BaseModel, summary: str) -> HookEnded:
+        """Run a hook, again where its worker was lost.
+
+        The time of the turn does not cut it short: what was not checked has not passed.
+        """
+        attempt = 1
+        while True:
+            key = Key(key.step, key.call, attempt, hook=key.hook)
+            fact = await self._calls.perform(
+                key, name, call, limits.TOOL_CALL, summary, has_deadline=False
+            )
+            assert isinstance(fact, HookEnded)
+            if not fact.lost or attempt == limits.LOST_ATTEMPTS:
+                return fact
+            attempt += 1
+
+    async def _logged(self, stage: Stage, inner: Turn) -> Done:
+        level, began, error = stage.log_level or 0, workflow.now(), ""
+        log_events.passed(self._board.state, "turn_in", level)
+        try:
+            return await inner()
+        except (PerdureError, asyncio.CancelledError) as raised:
+            error = (
+                raised.code if isinstance(raised, PerdureError) else errors.TurnCancelledError.code
+            )
+            raise
+        finally:
+            took_ms = int((workflow.now() - began).total_seconds() * 1000)
+            log_events.passed(
+                self._board.state, "turn_out", level, duration_ms=took_ms, error=error
+            )
+
+
+async def _within(limit: timedelta, inner: Turn) -> Done:
+    """Cancel what takes too long; what it has done stays."""
+    task = asyncio.create_task(inner())
+    try:
+        await ended_within([task], limit, f"the turn may take {limit}")
+    except asyncio.CancelledError:
+        task.cancel()
+        await workflow.wait([task])
+        raise
+    if task.done():
+        return task.result()
+    task.cancel()
+    await workflow.wait([task])
+    raise errors.TurnTimeoutError(
+        f"the turn took longer than {limit}", context={"limit_s": limit.total_seconds()}
+    )

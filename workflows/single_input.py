@@ -1,0 +1,61 @@
+"""A turn and its updates take one input.
+
+The SDK would call them with as many as were sent, and a wrong number would not end typed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    HandleSignalInput,
+    HandleUpdateInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
+
+from perdure import errors
+from perdure.temporal import failures
+from perdure.temporal.names import TURN
+from perdure.turn.wire import Summary
+from perdure.values.reports import Outcome
+
+
+class OneInput(Interceptor):
+    """Ends a turn that was started with several inputs, and refuses an update with several, typed."""
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 - the SDK's name
+    ) -> type[WorkflowInboundInterceptor]:
+        """Applies to every workflow of the worker, and minds only turns."""
+        return _OneInput
+
+
+class _OneInput(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - the SDK's name
+        if workflow.info().workflow_type == TURN and len(input.args) > 1:
+            error = errors.InvalidRequestError(
+                f"a turn takes one input, {len(input.args)} were given"
+            )
+            raise failures.of_turn(
+                error, Summary(agent="", outcome=Outcome.FAILED, error=error.info())
+            )
+        return await super().execute_workflow(input)
+
+    async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
+        """A signal that no turn sent is nothing to this one; history shows it."""
+        if workflow.info().workflow_type != TURN or len(input.args) <= 1:
+            await super().handle_signal(input)
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:  # noqa: A002 - the SDK's name
+        if workflow.info().workflow_type == TURN and len(input.args) > 1:
+            raise failures.of_activity(
+                errors.InvalidRequestError(
+                    f"{input.update} takes one input, {len(input.args)} were given"
+                )
+            )
+        super().handle_update_validator(input)

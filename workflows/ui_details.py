@@ -1,0 +1,147 @@
+"""The card of a turn in Temporal's web UI: what it does, what it spent, what it waits for.
+
+Markdown, shown while a worker has the turn.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from perdure import errors
+from perdure.text import CUT, arguments_in_brief, markdown, markdown_of_arguments, one_line, word
+from perdure.turn.ledger import in_words
+from perdure.turn.state import PROVIDER, TurnState, Waiting
+from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.budgets import DIMENSIONS
+from perdure.values.tasks import headline
+
+_GAP = "\u00a0\u00a0\u00a0"
+"""The web UI draws tables without space between the columns, and formulas between dollar signs."""
+
+_MOST_CHILDREN = 20
+_MOST_CALLS = 20
+
+_NAMES = {
+    "usd": "money (USD)",
+    "tokens": "tokens",
+    "model_calls": "model calls",
+    "tool_calls": "tool calls",
+}
+
+
+def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) -> str:
+    """The card of a turn that does `now`, as of `at`. `deadline` is when its time is up."""
+    agent = state.request.agent if state.request else ""
+    limit = state.agent.max_iterations if state.agent else None
+    lines = [
+        f"**{markdown(word(agent)) if agent else ''}** — {_plain(now, 200)}",
+        "",
+        f"Task: {_plain(headline(state.request.task), 120) if state.request else ''}",
+        "",
+        f"Steps done: {len(state.steps)}" + (f" of at most {limit}" if limit else ""),
+        "",
+        *_spending(state),
+    ]
+    if state.children:
+        lines += ["", *_children(state)]
+    if deadline is not None:
+        lines += ["", f"Time is up at {_moment(deadline)} (limit {_short(state.time_limit)})"]
+    if state.waiting is not None and state.waiting.is_told:
+        lines += ["", *_wait(state, state.waiting, at)]
+    for one in state.decisions[-_MOST_CALLS:]:
+        lines += ["", f"Decided: {_decided(one, state)}"]
+    if state.failures:
+        last = errors.from_info(state.failures[-1].error)
+        lines += ["", f"Last error: {last.code}: {_plain(last.message, 300)}"]
+    return "\n".join(lines)
+
+
+def _spending(state: TurnState) -> list[str]:
+    """A row for each thing that is counted: spent, reserved, limit."""
+    rows = ["| | spent | reserved | limit |", "|---|---|---|---|"]
+    ledger = state.ledger
+    reserved = ledger.reserved
+    for name in DIMENSIONS:
+        limit = getattr(ledger.budget, name, None)
+        if name == "usd" and limit is None and not state.is_priced_so_far:
+            continue
+        figures = (getattr(ledger.spent, name), getattr(reserved, name), limit)
+        words = (
+            "none" if value is None else in_words(name, value).split(" ")[0].removeprefix("$")
+            for value in figures
+        )
+        rows.append(f"| {_NAMES[name]}{_GAP} | " + " | ".join(word + _GAP for word in words) + " |")
+    return rows
+
+
+def _children(state: TurnState) -> list[str]:
+    """A row for each turn of a delegate, the last ones where there are many."""
+    rows = [f"| delegated to{_GAP} | state{_GAP} | spent{_GAP} | task |", "|---|---|---|---|"]
+    for child in state.children[-_MOST_CHILDREN:]:
+        report = child.report
+        doing = f"waits for {child.waits_for}" if child.waits_for else "running"
+        cost = "" if report.cost is None or report.outcome is None else f"{report.cost:f}"
+        name = child.turn_id.rpartition("/")[2]
+        rows.append(
+            f"| {_plain(name, 80)}{_GAP} | {_plain(report.outcome or doing, 80)}{_GAP} |"
+            f" {cost}{_GAP} | {_plain(report.task, 80)} |"
+        )
+    return rows
+
+
+def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
+    """Why nothing happens; of approvals, each call that may still be decided."""
+    if waiting.kind == PROVIDER and waiting.since is not None and waiting.until is not None:
+        again = (
+            f"Asked again at {_moment(waiting.until)}, attempt {waiting.attempt}; failing since"
+            f" {_moment(waiting.since)}"
+        )
+        return [f"**Waits for provider:** {_plain(waiting.reason, 300)}", "", again]
+    if not waiting.pending:
+        return [f"**Waits for {_plain(waiting.kind, 80)}:** {_plain(waiting.reason, 300)}"]
+    calls = {call.id: call.arguments for call, _ in state.asked.calls}
+    rows = [
+        _asked(one, calls[one.call_id])
+        for one in waiting.pending
+        if one.call_id in calls and at < one.expires_at
+    ]
+    more = [f"- and {len(rows) - _MOST_CALLS} more"] if len(rows) > _MOST_CALLS else []
+    whole = (
+        ["", "`perdure approvals` with the id of this turn shows what is cut."]
+        if more or any(CUT in row for row in rows)
+        else []
+    )
+    return ["**Waits for approval of:**", "", *rows[:_MOST_CALLS], *more, *whole] if rows else []
+
+
+def _asked(pending: PendingApproval, arguments: str) -> str:
+    """A call with its arguments as a person approves them.
+
+    No field can pass for another, and none is left out without a note.
+    """
+    tool, call = markdown(word(pending.tool)), markdown(word(pending.call_id))
+    return (
+        f"- **{tool}** ({call}) {markdown_of_arguments(arguments_in_brief(arguments))}, until"
+        f" {_moment(pending.expires_at)}"
+    )
+
+
+def _decided(decision: Decision, state: TurnState) -> str:
+    """What a person decided about a call of this step."""
+    tool = next((call.name for call in state.calls if call.id == decision.call_id), "a call")
+    edited = ", with other arguments" if decision.arguments is not None else ""
+    reason = f": {one_line(decision.reason, 300)}" if decision.reason else ""
+    return markdown(f"{word(tool)} ({word(decision.call_id)}) {decision.in_words}{edited}{reason}")
+
+
+def _moment(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _short(limit: timedelta | None) -> str:
+    return str(limit).removesuffix(".000000") if limit else "none"
+
+
+def _plain(text: str, most: int) -> str:
+    """Words that markdown takes as they are."""
+    return markdown(one_line(text, most))

@@ -1,0 +1,128 @@
+"""What a turn leaves where people look.
+
+The memo and the search attributes, when it begins, begins to wait, goes on, and ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from temporalio import workflow
+
+from perdure import limits
+from perdure.temporal import search_attributes
+from perdure.temporal.names import MEMO, MEMO_WAIT
+from perdure.text import clip
+from perdure.turn.facts import WaitBegan, WaitEnded
+from perdure.turn.ledger import in_words
+from perdure.turn.state import PROVIDER, TurnState
+from perdure.turn.wire import Summary
+from perdure.values.approvals import PendingApproval
+from perdure.values.tasks import headline
+
+_FOUND_EARLY = "search-attributes-without-an-agent"
+"""Turns that ended before their agent was known did not set search attributes until 2026-11."""
+
+
+def begin(state: TurnState) -> None:
+    """The agent is known.
+
+    A turn that was started without search attributes, such as by Temporal's own command line, sets
+    them itself.
+    """
+    if state.agent is None or not state.agent.indexed or state.request is None:
+        return
+    updates = search_attributes.made_up_for(
+        workflow.info().typed_search_attributes, state.request.agent, state.request.labels
+    )
+    if updates:
+        workflow.upsert_search_attributes(updates)
+
+
+def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
+    """The turn waits for somebody.
+
+    What is told stands in history so: long arguments are clipped, an approval is bound to their
+    digest.
+    """
+    told = replace(
+        waits,
+        reason=clip(waits.reason, limits.MEMO_BYTES // 4),
+        pending=tuple(map(_told, waits.pending)),
+    )
+    pending = (
+        {"pending": [one.model_dump(mode="json", exclude=_left_out(one)) for one in told.pending]}
+        if told.pending
+        else {}
+    )
+    moments = {
+        name: moment.isoformat()
+        for name, moment in (("since", told.since), ("until", told.until))
+        if moment
+    }
+    attempt = {"attempt": told.attempt} if told.attempt else {}
+    workflow.upsert_memo(
+        {MEMO_WAIT: {"kind": told.kind, "reason": told.reason, **pending, **moments, **attempt}}
+    )
+    is_known = state.waiting is not None and state.waiting.kind == told.kind == PROVIDER
+    if state.agent is not None and state.agent.indexed and not is_known:
+        workflow.upsert_search_attributes(
+            search_attributes.in_state(search_attributes.state_of(told.kind))
+        )
+    return told
+
+
+def end_wait(state: TurnState, ended: WaitEnded) -> None:
+    """The turn goes on."""
+    workflow.upsert_memo({MEMO_WAIT: {"expired": list(ended.expired)} if ended.expired else None})
+    if state.agent is not None and state.agent.indexed:
+        workflow.upsert_search_attributes(
+            search_attributes.in_state(search_attributes.State.RUNNING)
+        )
+
+
+def _told(pending: PendingApproval) -> PendingApproval:
+    clipped = {
+        "arguments": clip(pending.arguments, limits.MEMO_BYTES // 2),
+        "reason": clip(pending.reason, limits.MEMO_BYTES // 4),
+    }
+    return pending.model_copy(update=clipped)
+
+
+def _left_out(pending: PendingApproval) -> set[str]:
+    return {"token"} if pending.reason else {"token", "reason"}
+
+
+def end(state: TurnState, summary: Summary, reason: str = "") -> None:
+    """What a list shows of an ended turn, in under 2 KB."""
+    memo = {
+        "outcome": summary.outcome.value,
+        "agent": summary.agent,
+        "task": headline(state.request.task) if state.request else "",
+        "output": clip(state.output if summary.output else "", limits.MEMO_BYTES // 4),
+        "error": summary.error.code if summary.error else "",
+        "reason": clip(reason, limits.MEMO_BYTES // 8),
+        "steps": summary.steps,
+        "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
+        "cost": in_words("usd", summary.spent.usd) if summary.is_priced else "",
+        "digest": summary.digest,
+    }
+    waits = {MEMO_WAIT: None} if state.waiting is not None and state.waiting.is_told else {}
+    workflow.upsert_memo({MEMO: {name: value for name, value in memo.items() if value}, **waits})
+    if _is_indexed(state):
+        spent = summary.spent.usd if summary.is_priced else None
+        workflow.upsert_search_attributes(
+            search_attributes.at_end(summary.outcome, steps=summary.steps, spent=spent)
+        )
+
+
+def _is_indexed(state: TurnState) -> bool:
+    """Whether the namespace has the search attributes.
+
+    Before the agent is known, those of the start are the proof.
+    """
+    if state.agent is not None:
+        return state.agent.indexed
+    return workflow.info().typed_search_attributes.get(
+        search_attributes.AGENT
+    ) is not None and workflow.patched(_FOUND_EARLY)

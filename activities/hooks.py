@@ -46,7 +46,9 @@ class Hooks:
 
         Raises:
             GuardrailError: It refuses.
-            PerdureError: It failed; or the deployed agent has none there any more.
+            ConfigurationError: It is a guardrail whose check returned neither a bool nor a string;
+                or the deployed agent has none there any more.
+            PerdureError: It failed.
         """
         agent = await self._agents.of_this_activity(call.agent)
         state = await self._transcripts.read(activity.client(), activity.info())
@@ -61,7 +63,7 @@ class Hooks:
             state.request.task if call.moment == "before" else await _typed(report, state, agent)
         )
         try:
-            await _ask(item, call, subject)
+            said = await _ask(item, call, subject)
         except errors.GuardrailError:
             raise
         except Exception as error:
@@ -69,6 +71,8 @@ class Hooks:
             raise PerdureError(
                 f"the middleware {type(item).__name__} of agent {call.agent} failed: {what}"
             ) from error
+        if isinstance(item, InputGuardrail | OutputGuardrail):
+            item.judge(said)
         return Noted()
 
     async def tell_observers(self, call: ObserverCall) -> Noted:
@@ -103,14 +107,13 @@ def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middlewar
     return agent.middleware[place]
 
 
-async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> None:
-    """Call one middleware; the check of a guardrail may block."""
+async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> object:
+    """Call one middleware, and return what it says. The check of a guardrail may block."""
     if isinstance(item, InputGuardrail | OutputGuardrail):
-        item.judge(await called(item.check, subject, limit=limits.USER_CODE))
-    else:
-        await called(
-            item.before if call.moment == "before" else item.after, subject, limit=limits.USER_CODE
-        )
+        return await called(item.check, subject, limit=limits.USER_CODE)
+    return await called(
+        item.before if call.moment == "before" else item.after, subject, limit=limits.USER_CODE
+    )
 
 
 async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) -> AgentReport[Any]:

@@ -7,18 +7,21 @@ the tool would get; a call whose arguments the tool would refuse is denied witho
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from perdure import limits
+from perdure import limits, validation
 from perdure.activities import fitting
 from perdure.activities.error_log import log_raised
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval, strictest
-from perdure.agents.tracebacks import raised
+from perdure.agents.tracebacks import named, raised
 from perdure.errors import PerdureError
 from perdure.schemas.tool_arguments import Arguments, GivenArguments
 from perdure.text import clean, described
 from perdure.turn.approvals import PolicyCall, Ruling
+
+logger = logging.getLogger("perdure")
 
 
 class Policies:
@@ -76,5 +79,11 @@ class Policies:
             what = error.message if isinstance(error, PerdureError) else described(error)
             return Deny(reason=f"the policy failed: {what}")
         if not isinstance(verdict, Allow | Deny | RequireApproval):
-            return Deny(reason=f"the policy returned {type(verdict).__name__}, which is no verdict")
+            wrong = (
+                f"the policy {named(agent.policy)} of agent {call.agent} returned"
+                f" {validation.sort(verdict)}"
+            )
+            wrong += "; it must return Allow(), Deny(reason) or RequireApproval()"
+            logger.error("%s", wrong)
+            return Deny(reason=wrong)
         return verdict

@@ -163,6 +163,16 @@ def shown(value: object) -> str:
     return one_line(words, _SHOWN)
 
 
+def sort(value: object) -> str:
+    """What a value is, without its content.
+
+    `None`, `the class Allow itself`, `an instance of Match`.
+    """
+    if value is None or isinstance(value, type):
+        return shown(value)
+    return f"an instance of {type(value).__name__}"
+
+
 class _Refuses(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass has no public name
     """Turns pydantic's refusal into ours.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from perdure import errors, validation
+from perdure.agents.tracebacks import named
 from perdure.values.reports import AgentReport
 from perdure.values.tasks import Task
 
@@ -34,8 +35,8 @@ class Middleware:
         """
 
 
-Check = Callable[..., bool | str | Awaitable[bool | str | None] | None]
-"""A check says `True` or `None` for good, `False` or a reason for no; sync or async."""
+Check = Callable[..., bool | str | Awaitable[bool | str]]
+"""A check returns `True` to accept, `False` or a reason to refuse; sync or async."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class InputGuardrail(Middleware):
 
         Raises:
             GuardrailError: It is.
+            ConfigurationError: The check returned neither a bool nor a string.
         """
         _judge(self.check, said, "the task")
 
@@ -78,6 +80,7 @@ class OutputGuardrail(Middleware):
 
         Raises:
             GuardrailError: It is.
+            ConfigurationError: The check returned neither a bool nor a string.
         """
         _judge(self.check, said, "the answer")
 
@@ -120,9 +123,14 @@ async def _said(said: object) -> object:
 
 
 def _judge(check: Check, said: object, what: str) -> None:
-    if said is None or said is True:
+    if said is True:
         return
-    reason = said if isinstance(said, str) else "no reason given"
+    if not isinstance(said, bool | str):
+        wanted = f"return True to accept {what}, or False or a reason to refuse it"
+        raise errors.ConfigurationError(
+            f"the guardrail {named(check)} returned {validation.sort(said)}; {wanted}"
+        )
+    reason = said or "no reason given"
     raise errors.GuardrailError(
         f"a guardrail refused {what}: {reason}",
         context={"guardrail": getattr(check, "__name__", type(check).__name__)},

@@ -8,6 +8,8 @@ history.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 import sysconfig
 import traceback
@@ -41,6 +43,22 @@ def place_of(error: BaseException) -> str:
 def place_in(frame: FrameType) -> str:
     """The innermost line of the user's code in a stack that runs."""
     return _innermost(reversed(list(traceback.walk_stack(frame))))
+
+
+def named(function: object) -> str:
+    """The name of a function with its place: `is_short (guards.py:12)`.
+
+    The name alone of one that is not written in Python.
+    """
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    inner = inspect.unwrap(inner) if callable(inner) else inner
+    code = getattr(inner, "__code__", None) or getattr(
+        inspect.getattr_static(type(inner), "__call__", None), "__code__", None
+    )
+    name = getattr(inner, "__qualname__", type(inner).__qualname__).rpartition("<locals>.")[2]
+    return f"{name} ({PurePath(code.co_filename).name}:{code.co_firstlineno})" if code else name
 
 
 def traceback_of(error: BaseException) -> str:

@@ -159,9 +159,10 @@ def instance_of(
 
     Raises:
         ValueError: It does not fit; the message is written for the model.
+        ConfigurationError: A validator of the type returned None in place of an instance.
     """
     try:
-        return TypeAdapter(wanted).validate_json(to_json(value), extra=extra)
+        made = TypeAdapter(wanted).validate_json(to_json(value), extra=extra)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         raise ValueError(
@@ -170,6 +171,12 @@ def instance_of(
                 for one in problems[:5]
             )
         ) from None
+    if made is None and _is_class(wanted):
+        raise errors.ConfigurationError(
+            f"a validator of the output type {wanted.__name__} returned None; it must return the"
+            " value that it checked"
+        )
+    return made
 
 
 def objection(reason: str, schema: Schema) -> str:

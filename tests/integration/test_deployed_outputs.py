@@ -55,9 +55,10 @@ class Seen(Observer):
 
     outputs: list[Any] = field(default_factory=list)
 
-    def check(self, report: AgentReport[Any]) -> None:
+    def check(self, report: AgentReport[Any]) -> bool:
         """As a guardrail."""
         self.outputs.append(report.output)
+        return True
 
     async def on_end(self, turn: TurnInfo, report: AgentReport[Any]) -> None:
         """As an observer."""

@@ -51,9 +51,9 @@ def look_up(word: str) -> str:
     return f"RESULT-4 of {word}"
 
 
-def no_secrets(answer: Any) -> str | None:
+def no_secrets(answer: Any) -> bool | str:
     """Refuses what names one."""
-    return "it names REASON-5" if "REFUSED-6" in str(answer.output) else None
+    return "it names REASON-5" if "REFUSED-6" in str(answer.output) else True
 
 
 def rules(call: ProposedCall) -> RequireApproval | Deny:

@@ -38,6 +38,10 @@ class Stuck(Middleware, Observer):
         self.called.set()
         await asyncio.sleep(60)
 
+    async def check(self, task: Task) -> bool:
+        await self.before(task)
+        return True
+
     async def on_step(self, turn: TurnInfo, step: Step) -> None:
         self.called.set()
         await asyncio.sleep(60)
@@ -63,7 +67,7 @@ async def test_guardrail_whose_worker_is_lost_each_time_is_not_passed(perdure_se
         turn = await work.client.start("looker", "go")
         for _ in range(limits.LOST_ATTEMPTS):
             stuck = Stuck()
-            async with work.worker(app(middleware=[InputGuardrail(stuck.before)]), model):
+            async with work.worker(app(middleware=[InputGuardrail(stuck.check)]), model):
                 await asyncio.wait_for(stuck.called.wait(), 60)
         async with work.worker(app(middleware=[InputGuardrail(lambda _: True)]), model):
             error = await ended(turn)

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -108,7 +110,7 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
     model = ScriptedModel(says("rude"))
     stages = [
         InputGuardrail(lambda task: "bad" not in task.text),
-        OutputGuardrail(lambda report: "too rude" if report.output == "rude" else None),
+        OutputGuardrail(lambda report: "too rude" if report.output == "rude" else True),
     ]
     async with runtime(agent(middleware=stages), model=model) as client:
         with pytest.raises(errors.GuardrailError, match="refused the task"):
@@ -120,6 +122,55 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
     assert caught.value.report is not None
     assert (caught.value.report.outcome, caught.value.report.output) == (Outcome.FAILED, "")
     assert caught.value.report.steps[-1].message.text == "rude"
+
+
+async def forgets(_: object) -> Any:
+    """Check something, without a return."""
+
+
+def matches(task: Task) -> Any:
+    """Return a match instead of a bool."""
+    return re.match("g", task.text)
+
+
+FORGETS = f"forgets (test_middleware.py:{forgets.__code__.co_firstlineno})"
+
+
+@pytest.mark.accepts("E25")
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        (
+            InputGuardrail(forgets),
+            (
+                f"the guardrail {FORGETS} returned None; return True to accept the task, or False"
+                " or a reason to refuse it"
+            ),
+        ),
+        (
+            OutputGuardrail(forgets),
+            (
+                f"the guardrail {FORGETS} returned None; return True to accept the answer, or False"
+                " or a reason to refuse it"
+            ),
+        ),
+        (InputGuardrail(matches), "returned an instance of Match; return True"),
+    ],
+    ids=["task", "answer", "match"],
+)
+async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
+    runtime: Runtime, stage: Middleware, said: str
+) -> None:
+    """The error names the check, its file and line, and what to return.
+
+    The answer stays in the transcript.
+    """
+    async with runtime(agent(middleware=[stage]), model=ScriptedModel(says("rude"))) as client:
+        with pytest.raises(errors.ConfigurationError, match=re.escape(said)) as caught:
+            await client.run("looker", "go")
+
+    assert caught.value.report is not None
+    assert caught.value.report.output == ""
 
 
 @pytest.mark.accepts("O14")

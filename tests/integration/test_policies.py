@@ -33,16 +33,41 @@ def agent(**fields: Any) -> Agent:
     return Agent(**{"name": "clerk", "model": "scripted:clerk", "tools": [look, send], **fields})
 
 
-@pytest.mark.parametrize("said", [True, None, "allow"])
-async def test_policy_that_returns_no_verdict_denies(runtime: Runtime, said: Any) -> None:
-    """Whatever it meant by that, the call does not run, and the model is told."""
+@pytest.mark.accepts("E25")
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (True, "an instance of bool"),
+        (None, "None"),
+        ("allow", "an instance of str"),
+        (Allow, "the class Allow itself"),
+    ],
+)
+async def test_policy_that_returns_no_verdict_denies(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture, said: Any, words: str
+) -> None:
+    """The call does not run.
+
+    The model and the worker's log are told which policy it is, where it is and what to return.
+    """
+
+    def rules(_: ProposedCall) -> Any:
+        return said
+
     model = ScriptedModel(calls(call("look")), says("done"))
-    async with runtime(agent(policy=lambda _: said), model=model) as client:
+    async with runtime(agent(policy=rules), model=model) as client:
         report = await client.run("clerk", "go")
 
-    reason = f"the policy returned {type(said).__name__}, which is no verdict"
+    place = f"test_policies.py:{rules.__code__.co_firstlineno}"
+    reason = (
+        f"the policy rules ({place}) of agent clerk returned {words}; it must return Allow(),"
+        " Deny(reason) or RequireApproval()"
+    )
     assert [result.content for result in report.steps[0].results] == [
         f"This call was not run: it was denied: {reason}"
+    ]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        reason
     ]
 
 

@@ -64,10 +64,11 @@ class Slow(ScriptedModel):
         return await super().complete(request)
 
 
-async def check(task: Task) -> None:
+async def check(task: Task) -> bool:
     """A check that costs something."""
     if is_first("check"):
         await asyncio.sleep(SOON_S)
+    return True
 
 
 async def run_again(client: RecordingClient, turn: Turn, key: str, word: str) -> None:

@@ -65,8 +65,9 @@ async def test_policy_check_and_observer_may_block(runtime: Runtime) -> None:
         seen.append(free.wait(60))
         return Allow()
 
-    def check(report: AgentReport) -> None:
+    def check(report: AgentReport) -> bool:
         seen.append(free.wait(60))
+        return True
 
     class Blocking(Observer):
         async def on_step(self, turn: TurnInfo, step: Step) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, model_validator
 from typing_extensions import TypedDict
 
 from perdure import Agent, Task, UserMessage, errors
@@ -759,3 +759,25 @@ def test_schema_that_is_nested_too_deep_to_be_read_is_refused() -> None:
             else contextlib.nullcontext()
         ):
             validator(schema)
+
+
+class Forgetful(BaseModel):
+    """Its validator does not return the instance."""
+
+    euros: int
+
+    @model_validator(mode="after")
+    def check(self) -> Any:
+        """Check nothing."""
+
+
+@pytest.mark.accepts("E25")
+def test_validator_of_the_whole_type_that_returns_none_is_an_error_of_the_code() -> None:
+    """The model cannot mend it, so it is not asked again. A type that allows None keeps it."""
+    with pytest.raises(
+        errors.ConfigurationError,
+        match="a validator of the output type Forgetful returned None; it must return the value",
+    ):
+        output_type.read('{"euros": 1}', Forgetful, output_type.schema_of(Forgetful))
+    optional: Any = int | None
+    assert output_type.instance_of(optional, None) is None

@@ -1,11 +1,12 @@
 """Where an exception was raised, in words short enough for an error."""
 
+import functools
 import json
 import traceback
 from collections.abc import Callable
 
 from perdure.agents.registry import Registry
-from perdure.agents.tracebacks import place_of, raised, traceback_of
+from perdure.agents.tracebacks import named, place_of, raised, traceback_of
 from perdure.values.tasks import Task, TurnInfo
 
 NOTHING: dict[str, str] = {}
@@ -48,6 +49,27 @@ def test_place_is_the_innermost_line_of_the_users_code_without_its_folder() -> N
         f"test_places.py:{line_of(parse)} in parse",
         "",
     ]
+
+
+class Rules:
+    """A check that is an object."""
+
+    def __call__(self, _: object) -> bool:
+        return True
+
+    def check(self, _: object) -> bool:
+        return True
+
+
+def test_function_is_named_with_its_place() -> None:
+    """Below its wrappers, so that it is the line of the user."""
+    first = Rules.__call__.__code__.co_firstlineno
+
+    assert named(refund) == f"refund (test_places.py:{refund.__code__.co_firstlineno})"
+    assert named(functools.partial(functools.lru_cache(refund))) == named(refund)
+    assert named(Rules().check) == f"Rules.check (test_places.py:{first + 3})"
+    assert named(Rules()) == f"Rules (test_places.py:{first})"
+    assert named(len) == "len"
 
 
 def test_traceback_begins_at_the_users_code() -> None:

@@ -31,7 +31,7 @@ from perdure.clients.cli.processes import Child
 from perdure.clients.cli.progress import Progress, figures
 from perdure.clients.cli.screen import Paint, put, shown
 from perdure.clients.turn import Turn
-from perdure.turn.facts import Key, ModelAnswered, ToolReturned
+from perdure.turn.facts import Key, ModelAnswered, Scheduled, ToolReturned
 from perdure.values.reports import AgentReport
 
 _KILL_IN_STEP = "step-2"
@@ -69,21 +69,33 @@ async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> li
     workers, recorded = [await here.worker()], list[Key]()
     try:
         async with cancelled_if_interrupted(turn):
-            await first_of(_show(turn, recorded), _kill_in_the_middle(here, workers, journal))
+            begun = asyncio.Event()
+            await first_of(
+                _show(turn, recorded, begun), _kill_in_the_middle(here, workers, journal, begun)
+            )
     finally:
         for worker in workers:
             await worker.stop(SIGTERM)
     return recorded
 
 
-async def _show(turn: Turn, recorded: list[Key]) -> None:
+async def _show(turn: Turn, recorded: list[Key], begun: asyncio.Event) -> None:
+    """Print the events to the end.
+
+    Sets `begun` when all that came before the step of the kill is printed.
+    """
     progress = Progress()
     async for event in turn.events():
         progress.show(event)
         recorded += [event.fact.key] if isinstance(event.fact, ModelAnswered | ToolReturned) else []
+        if isinstance(event.fact, Scheduled) and str(event.fact.key) == _KILL_IN_STEP:
+            begun.set()
 
 
-async def _kill_in_the_middle(here: Session, workers: list[Child], journal: Path) -> None:
+async def _kill_in_the_middle(
+    here: Session, workers: list[Child], journal: Path, begun: asyncio.Event
+) -> None:
+    """Kill the worker at once, and say so below the events that were recorded before, which may come later than the journal's line."""
     say, first = Paint(), workers[0]
     while _KILL_IN_STEP not in _lines(journal):
         if first.process.returncode is not None:
@@ -91,6 +103,7 @@ async def _kill_in_the_middle(here: Session, workers: list[Child], journal: Path
         await asyncio.sleep(_POLL_S)
     first.process.send_signal(SIGKILL)
     await first.process.wait()
+    await begun.wait()
     put(
         say(
             "red",

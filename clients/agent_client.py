@@ -29,7 +29,7 @@ from perdure.base import R
 from perdure.clients import listing
 from perdure.clients.cli import waiting
 from perdure.clients.entries import TurnEntry
-from perdure.clients.feed import Feed, describe, unreadable
+from perdure.clients.feed import Feed, describe, failed_unknown, unreadable
 from perdure.clients.filters import Filter, member
 from perdure.clients.search_marks import Marks
 from perdure.clients.status import TurnStatus
@@ -169,6 +169,8 @@ class AgentClient:
                 else.
             if_exists: A turn of this id exists, running or over: `attach` to it if agent, task,
                 context and history are the same; `restart` it, ending one that runs; or `error`.
+                `attach` starts a new turn where the one that exists failed because no worker knew
+                its agent.
             priority: From 1, the first, to 5, the last; 3 without it. Where work waits for workers,
                 that of the turn and its delegates goes by it.
 
@@ -499,8 +501,8 @@ class AgentClient:
             else f"{request.agent}/{secrets.token_hex(6)}"
         )
         try:
-            handle = await self._start(
-                turn_id, request, Priority(priority_key=priority), restart=if_exists == "restart"
+            handle = await self._started(
+                turn_id, request, Priority(priority_key=priority), if_exists
             )
         except WorkflowAlreadyStartedError:
             return await self._existing(turn_id, request, if_exists)
@@ -509,16 +511,39 @@ class AgentClient:
         assert handle.first_execution_run_id is not None
         return self._turn(turn_id, handle.first_execution_run_id)
 
+    async def _started(
+        self, turn_id: str, request: TurnRequest, priority: Priority, if_exists: IfExists
+    ) -> WorkflowHandle[object, object]:
+        """A new turn, also in place of one that failed because no worker knew its agent.
+
+        Raises:
+            WorkflowAlreadyStartedError: A turn holds the id.
+        """
+        if if_exists == "restart":
+            return await self._start(
+                turn_id, request, priority, WorkflowIDReusePolicy.ALLOW_DUPLICATE
+            )
+        try:
+            return await self._start(
+                turn_id, request, priority, WorkflowIDReusePolicy.REJECT_DUPLICATE
+            )
+        except WorkflowAlreadyStartedError:
+            if if_exists == "error" or not await failed_unknown(self._client, turn_id):
+                raise
+        return await self._start(
+            turn_id, request, priority, WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
+        )
+
     async def _start(
-        self, turn_id: str, request: TurnRequest, priority: Priority, *, restart: bool
+        self, turn_id: str, request: TurnRequest, priority: Priority, reuse: WorkflowIDReusePolicy
     ) -> WorkflowHandle[object, object]:
         marks = await self._marks.of(request)
         try:
-            return await self._start_with(marks, turn_id, request, priority, restart=restart)
+            return await self._start_with(marks, turn_id, request, priority, reuse)
         except RPCError as error:
             if marks is None or not self._marks.were_refused(error):
                 raise
-            return await self._start_with(None, turn_id, request, priority, restart=restart)
+            return await self._start_with(None, turn_id, request, priority, reuse)
 
     async def _start_with(
         self,
@@ -526,19 +551,15 @@ class AgentClient:
         turn_id: str,
         request: TurnRequest,
         priority: Priority,
-        *,
-        restart: bool,
+        reuse: WorkflowIDReusePolicy,
     ) -> WorkflowHandle[object, object]:
+        restart = reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE
         return await self._client.start_workflow(
             TURN,
             self._packed(request),
             id=turn_id,
             task_queue=self._task_queue,
-            id_reuse_policy=(
-                WorkflowIDReusePolicy.ALLOW_DUPLICATE
-                if restart
-                else WorkflowIDReusePolicy.REJECT_DUPLICATE
-            ),
+            id_reuse_policy=reuse,
             id_conflict_policy=(
                 WorkflowIDConflictPolicy.TERMINATE_EXISTING
                 if restart

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -39,12 +40,14 @@ from perdure import errors, limits
 from perdure.clients.ear import Ear
 from perdure.clients.event_context import EventContext
 from perdure.clients.events import CaughtUp, Event
-from perdure.errors import PerdureError
+from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal.history import HistoryReader
+from perdure.temporal.names import TURN
 from perdure.text import described, one_line
-from perdure.turn.facts import Fact, TurnEnded
+from perdure.turn.facts import AgentResolved, Fact, TurnEnded
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary
 
 logger = logging.getLogger("perdure")
 
@@ -366,6 +369,30 @@ async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
     async for event in past(client, turn_id, run_id):
         state = apply(state, event.fact)
     return state
+
+
+async def failed_unknown(client: Client, turn_id: str) -> bool:
+    """Whether the latest turn of this id failed because no worker knew its agent, so that no model was asked and no tool called.
+
+    Raises:
+        PerdureError: It cannot be read.
+    """
+    found = (await describe(client, turn_id, retry=True)).workflow_execution_info
+    if (
+        found.type.name != TURN
+        or found.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED
+    ):
+        return False
+    async with contextlib.aclosing(past(client, turn_id, found.execution.run_id)) as events:
+        async for event in events:
+            match event.fact:
+                case AgentResolved():
+                    return False
+                case TurnEnded(
+                    summary=Summary(error=ErrorInfo(code=errors.UnknownAgentError.code))
+                ):
+                    return True
+    return False
 
 
 async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Event, None]:

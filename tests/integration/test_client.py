@@ -33,6 +33,7 @@ from perdure import (
     AssistantMessage,
     Context,
     Outcome,
+    OutputGuardrail,
     Step,
     Task,
     Text,
@@ -47,6 +48,8 @@ from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Runtime, eventually
+from .spending import queue
+from .test_approvals import pending
 
 
 @tool(read_only=True)
@@ -131,6 +134,51 @@ async def test_same_id_attaches_to_the_failed_turn_and_raises_its_error(
     assert caught[1].report == caught[0].report
     assert caught[1].to_dict() == caught[0].to_dict()
     assert model.call_count == 1
+
+
+@pytest.mark.accepts("E26")
+async def test_misspelt_agent_does_not_take_the_id(runtime: Runtime, new_id: str) -> None:
+    """The right name starts a turn of the same id, once, however many ask; then the id is taken as
+    ever.
+    """
+    model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
+
+    async with runtime(ADDER, model=model) as client:
+        for name in ("ader", "ader", "addr"):
+            with pytest.raises(
+                errors.UnknownAgentError, match=f"no agent named '{name}'; this worker knows adder"
+            ):
+                await client.run(name, "2 + 3?", id=new_id)
+        with pytest.raises(errors.TurnExistsError):
+            await client.start("adder", "2 + 3?", id=new_id, if_exists="error")
+        reports = await asyncio.gather(
+            *(client.run("adder", "2 + 3?", id=new_id) for _ in range(5))
+        )
+        with pytest.raises(errors.TurnConflictError):
+            await client.start("ader", "2 + 3?", id=new_id)
+
+    assert [report.output for report in reports] == ["five"] * 5
+    assert model.call_count == 2
+
+
+@pytest.mark.accepts("E26")
+async def test_agent_that_is_gone_after_a_step_leaves_the_id_taken(perdure_server: str) -> None:
+    """A model was asked, so the same id is the same turn."""
+    model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
+    checked = replace(ADDER, approval="all", middleware=[OutputGuardrail(lambda _: True)])
+    async with queue(perdure_server) as work:
+        async with work.worker(AgentWorker(checked), model):
+            turn = await work.client.start("adder", "go", id=f"turn/{secrets.token_hex(6)}")
+            [adding] = await pending(turn)
+        async with work.worker(AgentWorker(replace(ADDER, name="other")), model):
+            await turn.deny(adding)
+            with pytest.raises(errors.UnknownAgentError) as caught:
+                await turn.result()
+            again = await work.client.start("adder", "go", id=turn.id)
+
+    assert caught.value.report is not None
+    assert caught.value.report.model_calls == 2
+    assert again.run_id == turn.run_id
 
 
 @pytest.mark.accepts("E3")

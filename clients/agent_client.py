@@ -169,8 +169,8 @@ class AgentClient:
                 else.
             if_exists: A turn of this id exists, running or over: `attach` to it if agent, task,
                 context and history are the same; `restart` it, ending one that runs; or `error`.
-                `attach` starts a new turn where the one that exists failed because no worker knew
-                its agent.
+                `attach` starts a new turn if the one that exists failed because no worker knew its
+                agent.
             priority: From 1, the first, to 5, the last; 3 without it. Where work waits for workers,
                 that of the turn and its delegates goes by it.
 

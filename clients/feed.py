@@ -372,7 +372,9 @@ async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
 
 
 async def failed_unknown(client: Client, turn_id: str) -> bool:
-    """Whether the latest turn of this id failed because no worker knew its agent, so that no model was asked and no tool called.
+    """Whether the latest turn of this id failed because no worker knew its agent.
+
+    Such a turn has asked no model and called no tool.
 
     Raises:
         PerdureError: It cannot be read.

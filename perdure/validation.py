@@ -164,10 +164,7 @@ def shown(value: object) -> str:
 
 
 def sort(value: object) -> str:
-    """What a value is, without its content.
-
-    `None`, `the class Allow itself`, `an instance of Match`.
-    """
+    """The type of a value, in words: `None`, `the class Allow itself`, `an instance of Match`."""
     if value is None or isinstance(value, type):
         return shown(value)
     return f"an instance of {type(value).__name__}"

@@ -11,16 +11,18 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perdure.errors import PerdureError
+from perdure.errors import ConfigurationError, PerdureError, ServerUnreachableError
 from perdure.text import harmless, harmless_lines
 
 if TYPE_CHECKING:
     from perdure.worker.agent_worker import AgentWorker
     from perdure.worker.dev_server import ServerAddress
+    from perdure.worker.reload import Watcher
 
 STATE = Path(".perdure")
 _GRACE_S = "10"
@@ -70,7 +72,9 @@ def register(subparsers: Any) -> None:
         description=(
             "Run a Temporal server for development, and with MODULE:NAME a worker, until Ctrl-C."
         ),
-        epilog="examples:\n  perdure dev support:app\n  perdure dev --json | jq -r .address",
+        epilog=(
+            "examples:\n  perdure dev support:app --reload\n  perdure dev --json | jq -r .address"
+        ),
     )
     dev.add_argument("app", metavar="MODULE:NAME", nargs="?", help="run these agents too")
     dev.add_argument(
@@ -87,6 +91,14 @@ def register(subparsers: Any) -> None:
         help="of the database file (default: .perdure)",
     )
     dev.add_argument("--no-ui", action="store_true", help="no web UI")
+    dev.add_argument(
+        "--reload",
+        action="store_true",
+        help="start the worker again when a Python file of its agents changes",
+    )
+    dev.add_argument(
+        "--serve", metavar="HOST:PORT", help=argparse.SUPPRESS
+    )  # a worker process of --reload
     dev.add_argument("--json", action="store_true", help="where the server is, as one line of JSON")
     _attachable(dev)
     dev.set_defaults(run=run_dev)
@@ -148,17 +160,21 @@ def _loaded(target: str) -> AgentWorker:
 
 async def run_dev(arguments: argparse.Namespace) -> int:
     """`perdure dev`."""
-    from perdure.worker import logs
+    from perdure.worker import logs, reload
     from perdure.worker.dev_lock import only_worker
     from perdure.worker.dev_server import DevServer, running
     from perdure.worker.settings import WorkerSettings
 
+    if arguments.serve:
+        return await _serve(arguments)
+    if arguments.reload and not arguments.app:
+        raise ConfigurationError("--reload starts a worker again, so it needs MODULE:NAME")
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
         del os.environ[name]  # they speak of another server
     os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
     if arguments.attached:
         _end_with_input()
-    app = _loaded(arguments.app) if arguments.app else None
+    app = _loaded(arguments.app) if arguments.app and not arguments.reload else None
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if app is None else asyncio.Event()
         there = await running(arguments.state)
@@ -171,17 +187,70 @@ async def run_dev(arguments: argparse.Namespace) -> int:
             ).address
         )
         _introduce(where, is_new=there is None, as_json=arguments.json)
+        if arguments.reload:
+            code = (
+                0
+                if stopped.is_set()
+                else await reload.supervise(_serving(arguments, where.address))
+            )
+            _say("stopping …")
+            return code
         if app is None and there is not None:
             return 0
         if app is None:
             await stopped.wait()
         else:
             logs.configure(WorkerSettings.from_environment().log_format)
-            words = f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}"
             with only_worker(arguments.state, app.polled_queue, arguments.app):
-                await app.run(where.address, on_start=lambda: _say(words))
+                await app.run(where.address, on_start=lambda: _say(_serves(app)))
         _say("stopping …")
     return 0
+
+
+def _serves(app: AgentWorker) -> str:
+    return f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}"
+
+
+def _serving(arguments: argparse.Namespace, address: str) -> list[str]:
+    """The command of a worker process of `perdure dev --reload`."""
+    options = ["--serve", address, "--state", str(arguments.state), "--attached"]
+    return [sys.executable, "-m", "perdure", "dev", arguments.app, *options]
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    """Run the worker of `perdure dev --reload` until its code changes."""
+    from perdure.worker import logs, reload
+    from perdure.worker.dev_lock import only_worker
+    from perdure.worker.settings import WorkerSettings
+
+    _end_with_input()
+    watcher = reload.Watcher(Path.cwd(), since=time.time())
+    logs.configure(WorkerSettings.from_environment().log_format)
+    try:
+        app = _loaded(arguments.app)
+    except PerdureError as error:
+        return _until_mended(error, watcher)
+    with only_worker(arguments.state, app.polled_queue, arguments.app):
+        try:
+            with reload.stopped_by_a_change(watcher, _say):
+                await app.run(arguments.serve, on_start=lambda: _say(_serves(app)))
+        except ServerUnreachableError:
+            raise
+        except PerdureError as error:
+            return _until_mended(error, watcher)
+    return reload.CHANGED if watcher.changed else 0
+
+
+def _until_mended(error: PerdureError, watcher: Watcher) -> int:
+    """Print why the worker cannot run, and wait for a change."""
+    from perdure.worker.reload import CHANGED
+
+    _say(f"perdure: {error.message}")
+    _say(
+        "no worker runs until this is mended, and turns wait; saving a Python file here starts one"
+    )
+    watcher.wait(for_all=True)
+    return CHANGED
 
 
 def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:

@@ -80,10 +80,7 @@ async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> li
 
 
 async def _show(turn: Turn, recorded: list[Key], begun: asyncio.Event) -> None:
-    """Print the events to the end.
-
-    Sets `begun` when all that came before the step of the kill is printed.
-    """
+    """Print the events to the end, and set `begun` once the step of the kill is scheduled."""
     progress = Progress()
     async for event in turn.events():
         progress.show(event)
@@ -95,7 +92,10 @@ async def _show(turn: Turn, recorded: list[Key], begun: asyncio.Event) -> None:
 async def _kill_in_the_middle(
     here: Session, workers: list[Child], journal: Path, begun: asyncio.Event
 ) -> None:
-    """Kill the worker at once, and say so below the events that were recorded before, which may come later than the journal's line."""
+    """Kill the worker once the journal has the step, and start another.
+
+    The events before the step may arrive later than the journal's line, and are printed first.
+    """
     say, first = Paint(), workers[0]
     while _KILL_IN_STEP not in _lines(journal):
         if first.process.returncode is not None:

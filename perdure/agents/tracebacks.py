@@ -46,10 +46,7 @@ def place_in(frame: FrameType) -> str:
 
 
 def named(function: object) -> str:
-    """The name of a function with its place: `is_short (guards.py:12)`.
-
-    The name alone of one that is not written in Python.
-    """
+    """The name of a function with its place, `is_short (guards.py:12)`; without one for a builtin."""
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func

@@ -23,6 +23,7 @@ from perdure.errors import PerdureError
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.runtime import _ByAgent
 from perdure.testing.stub_provider import Reply
+from perdure.turn.outages import ATTEMPTS
 from perdure.worker import AgentWorker
 
 from ..conftest import RecordingClient, Runtime
@@ -56,17 +57,30 @@ Source = Literal[
 ]
 
 
+Retried = Literal["", "a second attempt", "its retries"]
+"""How a model is asked again before the turn fails: never, once, or as the `ModelRetryPolicy` says."""
+
+
 @dataclass(frozen=True)
 class Fails:
-    """The turn ends with this error, which has its report."""
+    """The turn ends with this error, which has its report, at once or after it has asked again."""
 
     error: type[PerdureError]
+    after: Retried = ""
 
     def fits(self, end: End) -> bool:
-        return isinstance(end, PerdureError) and type(end) is self.error and end.report is not None
+        if not isinstance(end, PerdureError) or type(end) is not self.error or end.report is None:
+            return False
+        return self.after == _retried(end)
 
     def __str__(self) -> str:
-        return f"the turn fails: `{self.error.code}`"
+        return f"the turn fails{f' after {self.after}' if self.after else ''}: `{self.error.code}`"
+
+
+def _retried(error: PerdureError) -> Retried:
+    if ATTEMPTS in error.context:
+        return "its retries"
+    return "a second attempt" if error.transient else ""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,11 @@ from ..thorough import SHARE
 from .bad_bench import APIS, Answers, BadInput, Bench, End, Fails, Outcome, Told, all_of
 from .odd_bodies import DIALECTS, ODD, UNREADABLE, Dialect, usage
 
-PASSES = Fails(errors.LLMUnavailableError)
-"""It may pass, so the turn has asked once more."""
+PASSES = Fails(errors.LLMUnavailableError, after="its retries")
+"""It may pass, so the turn asks again."""
+
+EMPTY = Fails(errors.LLMUnavailableError, after="a second attempt")
+"""The provider answers, but with nothing, so the turn asks once more."""
 
 Tried = Callable[[Bench], Awaitable[Sequence[End]]]
 
@@ -163,7 +166,7 @@ REPLIES = [
     row(
         18,
         "status 429 with a `Retry-After` that is not a valid time",
-        Fails(errors.LLMRateLimitError),
+        Fails(errors.LLMRateLimitError, after="its retries"),
         reply(
             *(
                 error_body(429, {"message": "slow down"}, retry_after=after)
@@ -193,10 +196,10 @@ REPLIES = [
     row(
         21,
         "an answer with neither text nor tool calls",
-        PASSES,
+        EMPTY,
         says(lambda api: api.answer(text=b'""')),
     ),
-    row(22, "a number instead of the text", PASSES, says(lambda api: api.answer(text=b"5"))),
+    row(22, "a number instead of the text", EMPTY, says(lambda api: api.answer(text=b"5"))),
     row(
         23,
         "an answer with a lone surrogate",

@@ -26,7 +26,7 @@ ROWS = [CATALOGUE[first::BATCHES] for first in range(BATCHES)]
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("U17", "U18", "U6", "Y9")
+@pytest.mark.accepts("E29", "U17", "U18", "U6", "Y9")
 @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: "-".join(str(row.number) for row in rows))
 async def test_bad_inputs_have_their_outcomes_and_no_other_turn_notices(
     runtime: Runtime, tmp_path: Path, rows: list[BadInput]

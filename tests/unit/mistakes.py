@@ -182,6 +182,7 @@ setup --retention 0
 setup --create
 dev --port abc
 dev a b
+dev --reload
 worker
 worker desk:app --health-port http
 ask

@@ -12,6 +12,7 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 
+from perdure import limits
 from perdure.worker.dev_server import DevServer
 
 SIZE = 5_000
@@ -105,12 +106,12 @@ class Bench:
 
         The client has no plugin: what it sends is a text or a dict, and is the same with one.
         """
-        task, workflow_id = f"{steps} {size} 0", f"{kind.name}-{time.monotonic_ns()}"
         return await self.client.start_workflow(
             kind.workflow,
-            kind.start(task),
-            id=workflow_id,
+            kind.start(f"{steps} {size} 0"),
+            id=f"{kind.name}-{time.monotonic_ns()}",
             task_queue=self.workers[kind.module].queue,
+            task_timeout=limits.TASK_TIMEOUT,
         )
 
     async def turn(self, kind: Kind, steps: int, size: int = SIZE) -> tuple[float, WorkflowHistory]:

@@ -49,7 +49,7 @@ from perdure.turn.decide import (
     may_pause,
     moves_at_once,
     next_move,
-    outgrows,
+    replayable_events,
     too_long,
 )
 from perdure.turn.facts import (
@@ -77,8 +77,12 @@ from perdure.workflows.turn_context import Board
 MARGIN = timedelta(seconds=10)
 """Between a model call's own deadline and the activity's, so that the typed error comes first."""
 
-REPLAYABLE = "replayable"
-"""The patch of turns that end before their history is too long to be replayed."""
+REPLAY_LIMITS = {"replayable-3x": limits.EVENTS_PER_TASK_SECOND, "replayable": 800}
+"""Patch id to events per second of the workflow task timeout, the newest first.
+
+A turn that had more
+events than a limit before the release that introduced it is held to the next one.
+"""
 
 _OUTCOMES = {
     errors.TurnBudgetExceededError: Outcome.BUDGET_EXHAUSTED,
@@ -154,7 +158,7 @@ class AgentTurn:
 
     async def _loop(self, agent: AgentDefinition) -> Done:
         while True:
-            _check_size()
+            _check_size(len(self._board.state.steps))
             await self._pipeline.observe(agent)
             try:
                 move = next_move(
@@ -464,8 +468,8 @@ class AgentTurn:
                 await asyncio.shield(self._pipeline.observe(agent, outcome=outcome))
 
 
-def _check_size() -> None:
-    """End a turn typed before the server terminates it, and while its history can still be replayed. Older turns go on as they began.
+def _check_size(steps: int) -> None:
+    """End a turn typed before the server terminates it, and while its history can be replayed.
 
     Raises:
         TooLargeError: Its history is too large, or too long.
@@ -473,8 +477,10 @@ def _check_size() -> None:
     info = workflow.info()
     events = info.get_current_history_length()
     check_history(info.get_current_history_size(), events)
-    if outgrows(events, info.task_timeout) and workflow.patched(REPLAYABLE):
-        raise too_long(events, info.task_timeout)
+    for patch, per_second in REPLAY_LIMITS.items():
+        limit = replayable_events(info.task_timeout, per_second)
+        if events > limit and workflow.patched(patch):
+            raise too_long(steps, events, info.task_timeout, limit)
 
 
 async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:

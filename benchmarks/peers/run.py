@@ -67,7 +67,7 @@ PACKAGES = (
     "dbos",
 )
 STORIES = ("kills", "trees", "trees_libraries", "waits")
-LONG, LONGEST = 250, 1_000
+LONG, LONGEST = 250, 500
 
 
 async def alone(bench: Mixed) -> dict[str, Any]:
@@ -108,8 +108,8 @@ async def weight(bench: Mixed) -> dict[str, Any]:
 
 
 async def length(bench: Mixed) -> dict[str, Any]:
-    """After which step the server terminates a turn of 250; and how a turn of 1,000 grows where
-    there is no such end.
+    """After which step the server terminates a turn of 250; and how a turn of 500 grows where there
+    is no such end.
     """
     figures: dict[str, dict[str, Any]] = {f"terminated_of_{LONG}": {}}
     for kind in (*KINDS, BY_INSTRUCTIONS):

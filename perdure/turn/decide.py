@@ -300,19 +300,21 @@ def _may_return(move: Act | Delegate) -> int:
     return len(move.errands) * (limits.CALL_BYTES + _ESCAPED * limits.SUMMARY_BYTES)
 
 
-def outgrows(events: int, task_timeout: timedelta) -> bool:
-    """Whether a replay of so many events may not fit into a workflow task on a busy machine."""
-    return events > limits.EVENTS_PER_TASK_SECOND * task_timeout.total_seconds()
+def replayable_events(
+    task_timeout: timedelta, per_second: int = limits.EVENTS_PER_TASK_SECOND
+) -> int:
+    """The most events of a turn whose history can be replayed within one workflow task."""
+    return int(per_second * task_timeout.total_seconds())
 
 
-def too_long(events: int, task_timeout: timedelta) -> errors.TooLargeError:
-    """The error of a turn whose history outgrows its workflow tasks."""
-    seconds = task_timeout.total_seconds()
+def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> errors.TooLargeError:
+    """The error of a turn that has more than the `limit` of events."""
     return errors.TooLargeError(
-        f"the turn's history has {events} events, and one more step could make it too long to be"
-        f" replayed within its workflow task timeout of {seconds:g} s; continue in a new turn, with"
-        " the report's messages as its history",
-        context={"events": events, "limit": int(limits.EVENTS_PER_TASK_SECOND * seconds)},
+        f"the turn ended after {steps} steps because its history has {events} events; more than "
+        f"{limit} may take too long to be replayed within its workflow task timeout of "
+        f"{task_timeout.total_seconds():g} s; continue in a new turn with the report's messages as "
+        "its history, or split the task",
+        context={"steps": steps, "events": events, "limit": limit},
     )
 
 

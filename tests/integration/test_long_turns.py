@@ -1,7 +1,7 @@
 """Turns of hundreds of steps.
 
-That the last step is as fast as the first is shown by `make bench` (`flatness_1000`), not by a
-timed test.
+That the last step is as fast as the first is shown by `make bench` (`flatness_500`), not by a timed
+test.
 """
 
 import pytest

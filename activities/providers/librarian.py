@@ -26,7 +26,7 @@ from pydantic import JsonValue, ValidationError
 from perdure import errors
 from perdure.activities.provider import ModelRequest
 from perdure.activities.toolboxes.folder import Excerpt, Listing, Matches
-from perdure.activities.toolboxes.search import Match, keywords, sections, words
+from perdure.activities.toolboxes.search import Match, keywords, sections, stems
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
     AssistantMessage,
@@ -232,8 +232,8 @@ def _as_excerpt(match: Match) -> Excerpt:
 def _quoted(excerpt: Excerpt, match: Match, wanted: Sequence[str]) -> str:
     section = next(sections(excerpt.path, excerpt.text))
     begin, text = _best_part(section.lines, wanted)
-    there = set(words(f"{text} {match.heading} {match.path}"))
-    missing = [word for word in wanted if not there.issuperset(words(word))]
+    there, *each = stems([f"{text} {match.heading} {match.path}", *wanted])
+    missing = [word for word, its in zip(wanted, each, strict=True) if not its <= there]
     doubt = (
         f"Nothing fits well: the closest passage does not have the words {', '.join(missing)}.\n\n"
         if 2 * len(missing) > len(wanted)
@@ -248,10 +248,8 @@ def _best_part(lines: Sequence[str], wanted: Sequence[str]) -> tuple[int, str]:
     The paragraph that has most of the words, with what fits below it and then above it.
     """
     blocks = list(_blocks(lines)) or [(0, len(lines))]
-    having = [
-        len(set(words(" ".join(lines[begin:end]))) & set(words(" ".join(wanted))))
-        for begin, end in blocks
-    ]
+    asked, *each = stems([" ".join(wanted), *(" ".join(lines[begin:end]) for begin, end in blocks)])
+    having = [len(asked & its) for its in each]
     first = last = having.index(max(having))
     while (
         last + 1 < len(blocks) and _length(lines[blocks[first][0] : blocks[last + 1][1]]) <= _ANSWER

@@ -22,7 +22,7 @@ from typing import BinaryIO, TypeVar
 from pydantic_core import to_json
 
 from perdure import errors
-from perdure.activities.toolboxes.search import Match, Ranking, keywords, lines_of, words
+from perdure.activities.toolboxes.search import Match, Ranking, check_index, keywords, lines_of
 from perdure.agents.tools import Toolbox, tool
 from perdure.base import Value
 from perdure.text import head, one_line
@@ -112,30 +112,10 @@ class Folder:
         """
         if limit < 1:
             raise ValueError(f"limit must be 1 to {_MATCHES}, not {limit}")
-        ranking = Ranking(words(" ".join(keywords(query)[:_QUERY_WORDS])))
-        files = left_out = size = 0
-        notes = []
-        for path in self.walk():
-            if files + left_out >= _SEARCHED_FILES or size >= _SEARCHED_BYTES:
-                notes.append(f"stopped early, after {files + left_out} files; there are more")
-                break
-            try:
-                text = self.text(path)
-            except ValueError:
-                left_out += 1
-                continue
-            files, size = files + 1, size + len(text)
-            ranking.add(path, text)
-        if left_out:
-            notes.append(
-                f"{left_out} file{' was' if left_out == 1 else 's were'} left out: not UTF-8 text,"
-                " or over 1 MB"
-            )
-        return Matches(
-            matches=tuple(_bounded(ranking.best(min(limit, _MATCHES)))),
-            files=files,
-            note=". ".join(notes),
-        )
+        with Ranking(keywords(query)[:_QUERY_WORDS]) as ranking:
+            files, note = self._take_in(ranking)
+            best = ranking.best(min(limit, _MATCHES))
+        return Matches(matches=tuple(_bounded(best)), files=files, note=note)
 
     @tool(read_only=True)
     def read_file(self, path: str, first_line: int = 1, lines: int = 200) -> Excerpt:
@@ -163,6 +143,28 @@ class Folder:
             total_lines=len(everything),
             text="\n".join(shown),
         )
+
+    def _take_in(self, ranking: Ranking) -> tuple[int, str]:
+        """Have all files ranked: how many they were, and what was left out."""
+        files = left_out = size = 0
+        notes = []
+        for path in self.walk():
+            if files + left_out >= _SEARCHED_FILES or size >= _SEARCHED_BYTES:
+                notes.append(f"stopped early, after {files + left_out} files; there are more")
+                break
+            try:
+                text = self.text(path)
+            except ValueError:
+                left_out += 1
+                continue
+            files, size = files + 1, size + len(text)
+            ranking.add(path, text)
+        if left_out:
+            notes.append(
+                f"{left_out} file{' was' if left_out == 1 else 's were'} left out: not UTF-8 text,"
+                " or over 1 MB"
+            )
+        return files, ". ".join(notes)
 
     def walk(self) -> Iterator[str]:
         """Regular files, those of a folder before those of the folders in it.
@@ -222,8 +224,9 @@ def folder_toolbox(root: Path) -> Toolbox:
     """`list_files`, `search_files` and `read_file` for the folder `root`, in a toolbox named "folder".
 
     Raises:
-        ConfigurationError: `root` is not a folder.
+        ConfigurationError: `root` is not a folder, or Python's SQLite has no full-text search.
     """
+    check_index()
     folder = Folder(root)
     return Toolbox("folder", [folder.list_files, folder.search_files, folder.read_file])
 

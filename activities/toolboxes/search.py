@@ -1,23 +1,23 @@
 """Finding passages: text cut at its headings, and ranked by how well each part fits a few words.
 
-Passages are ranked by BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009):
-a passage is better the more of the words it has, the rarer these are in the folder, and the shorter
-it is; the score is then multiplied by its share of all the words, each by its rarity. A word in the
-passage's heading counts three times more, one in the headings above it or in its path once more.
-Words are letters and digits without their English endings, so that `retries` finds `retry`; those
-that every text has (`the`, `how`) are not looked for.
+SQLite's FTS5 does the ranking, by BM25 over an index in memory; its `porter` tokenizer takes off
+English endings, so that `retries` finds `retry`. A word in the passage's heading counts three
+times, one in the headings above it or in its path once. Passages that have all the words come
+first. Words that every text has (`the`, `how`) are not looked for.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import PurePosixPath
+from types import TracebackType
+from typing import Self
 
+from perdure import errors
 from perdure.base import Value
 from perdure.text import clip, one_line
 
@@ -26,11 +26,13 @@ _PASSAGE, _LONGEST_PASSAGE = (
     700,
     2_000,
 )  # characters: cut at the first blank line after the one, at any line after the other
-_HEADING, _TITLE = 3, 200
-_SATURATION, _LENGTH = (
-    1.2,
-    0.5,
-)  # BM25's k1 and b; b is below the usual 0.75 because passages differ less in length than documents
+_TITLE = 200
+_TOKENS = "tokenize = 'porter unicode61 remove_diacritics 2'"
+_BEST = """
+SELECT path, line, heading, text FROM passages WHERE passages MATCH :any
+ORDER BY rowid IN (SELECT rowid FROM passages WHERE passages MATCH :all) DESC,
+bm25(passages, 3.0, 1.0, 1.0), path, line LIMIT :limit
+"""
 _PROSE = frozenset({"", ".markdown", ".md", ".mdx", ".rst", ".txt"})
 _HASHES = re.compile(r"(#{1,6})\s+(\S.*)")
 _UNDERLINE = re.compile(r"""([=\-~^"*+#])\1{2,}\s*$""")
@@ -44,7 +46,6 @@ other our out over please she should so some such tell than that the their them 
 what when where which while who whom whose why will with would you your
 """
 _STOP_WORDS = frozenset(_COMMON.split())
-_ENDINGS = (("ies", "y"), ("ied", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 
 
 class Match(Value):
@@ -71,9 +72,35 @@ class Section:
     lines: Sequence[str]
 
 
-def words(text: str) -> list[str]:
-    """The words of `text` as search compares them: lower case, without English endings."""
-    return [_stem(word) for word in _WORD.findall(text.casefold())]
+def check_index(module: str = "fts5") -> None:
+    """See that SQLite has the module that search is made with.
+
+    Raises:
+        ConfigurationError: This Python's SQLite was built without it.
+    """
+    with closing(sqlite3.connect(":memory:")) as database:
+        try:
+            database.execute(f"CREATE VIRTUAL TABLE tried USING {module}(text)")
+        except sqlite3.OperationalError:
+            raise errors.ConfigurationError(
+                f"search_files needs SQLite's {module.upper()}, and this Python has SQLite"
+                f" {sqlite3.sqlite_version} without it; use a Python whose SQLite has it, such as"
+                " those of python.org"
+            ) from None
+
+
+def stems(texts: Iterable[str]) -> list[set[str]]:
+    """The words of each text as search compares them: without case, accents and English endings."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute(f"CREATE VIRTUAL TABLE texts USING fts5(text, {_TOKENS})")
+        database.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(texts, instance)")
+        found: list[set[str]] = []
+        for text in texts:
+            found.append(set())
+            database.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (len(found), text))
+        for number, stem in database.execute("SELECT DISTINCT doc, term FROM stems"):
+            found[number - 1].add(stem)
+    return found
 
 
 def keywords(question: str) -> list[str]:
@@ -106,68 +133,64 @@ def sections(path: str, text: str) -> Iterator[Section]:
 
 
 class Ranking:
-    """BM25 over passages.
+    """An index of passages in memory, which is gone when the `with` block ends."""
 
-    Only those with one of the wanted words are kept, so that a large folder fits into memory.
-    """
-
-    def __init__(self, wanted: Iterable[str]) -> None:
-        self._wanted = tuple(dict.fromkeys(wanted))
-        self._passages = self._words = 0
-        self._having: Counter[str] = Counter()
-        self._found: list[tuple[Match, dict[str, int], int]] = []
-        if not self._wanted:
+    def __init__(self, wanted: Sequence[str]) -> None:
+        if not wanted:
             raise ValueError("the query has no words to look for")
+        self._wanted = [_literal(word) for word in wanted]
+        self._database = sqlite3.connect(":memory:")
+        self._database.execute(
+            "CREATE VIRTUAL TABLE passages USING fts5(heading, above, text, path UNINDEXED, line"
+            f" UNINDEXED, {_TOKENS})"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._database.close()
 
     def add(self, path: str, text: str) -> None:
         """Take in a file."""
-        for section in sections(path, text):
-            own = section.headings[-1] if section.headings else ""
-            titles = Counter(
-                words(own) * _HEADING + words(" ".join((path, *section.headings[:-1])))
-            )
-            for line, lines in _passages(section):
-                self._take(
-                    Match(path=path, line=line, heading=own, text="\n".join(lines).rstrip()), titles
-                )
-
-    def _take(self, match: Match, titles: Counter[str]) -> None:
-        counts = Counter(words(match.text))
-        length = counts.total()
-        if not length:
-            return
-        self._passages, self._words = self._passages + 1, self._words + length
-        found = {
-            word: counts[word] + titles[word]
-            for word in self._wanted
-            if counts[word] or titles[word]
-        }
-        self._having.update(found.keys())
-        if found:
-            self._found.append((match, found, length))
+        self._database.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", _rows(path, text))
 
     def best(self, limit: int) -> list[Match]:
-        """The most relevant passages; equal ones by path, then by line."""
-        ranked = sorted(
-            self._found,
-            key=lambda item: (-self._score(item[1], item[2]), item[0].path, item[0].line),
-        )
+        """The most relevant passages, those with all the words first.
+
+        Equal ones by path, then by line.
+        """
+        query = {
+            "any": " OR ".join(self._wanted),
+            "all": " AND ".join(self._wanted),
+            "limit": limit,
+        }
+        found = self._database.execute(_BEST, query)
         return [
-            match.model_copy(update={"text": clip(match.text, _MATCH_BYTES)})
-            for match, _, _ in ranked[:limit]
+            Match(path=path, line=line, heading=heading, text=clip(text, _MATCH_BYTES))
+            for path, line, heading, text in found
         ]
 
-    def _score(self, found: dict[str, int], length: int) -> float:
-        slack = _SATURATION * (1 - _LENGTH + _LENGTH * length * self._passages / self._words)
-        score = sum(
-            self._rarity(word) * count * (_SATURATION + 1) / (count + slack)
-            for word, count in found.items()
-        )
-        return score * sum(map(self._rarity, found)) / sum(map(self._rarity, self._having))
 
-    def _rarity(self, word: str) -> float:
-        having = self._having[word]
-        return math.log(1 + (self._passages - having + 0.5) / (having + 0.5))
+def _literal(word: str) -> str:
+    """A word as a query has it, so that nothing in it is an operator."""
+    return '"' + word.replace('"', '""') + '"'
+
+
+def _rows(path: str, text: str) -> Iterator[tuple[str, str, str, str, int]]:
+    """Heading, what is above it, text, path and line of each passage that has words."""
+    for section in sections(path, text):
+        own = section.headings[-1] if section.headings else ""
+        above = " ".join((path, *section.headings[:-1]))
+        for line, lines in _passages(section):
+            passage = "\n".join(lines).rstrip()
+            if _WORD.search(passage):
+                yield own, above, passage, path, line
 
 
 def _headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
@@ -209,22 +232,6 @@ def _passages(section: Section) -> Iterator[tuple[int, Sequence[str]]]:
         fenced ^= line.lstrip().startswith(_FENCE)
         size += len(line) + 1
     yield section.line + begin, section.lines[begin:]
-
-
-@lru_cache(maxsize=65_536)
-def _stem(word: str) -> str:
-    for ending, instead in _ENDINGS:
-        stem = word.removesuffix(ending)
-        if stem != word and len(stem) > 2 and not stem.endswith(("s", "u")):
-            return _plain(stem + instead)
-    return _plain(word)
-
-
-def _plain(stem: str) -> str:
-    """Without the last letter's twin and without a mute e, so that `cancelled`, `caching` and `cache` meet `cancel` and `cached`."""
-    if len(stem) > 3 and stem[-1] == stem[-2]:
-        return stem[:-1]
-    return stem[:-1] if len(stem) > 3 and stem.endswith("e") else stem
 
 
 def lines_of(text: str) -> list[str]:

@@ -411,6 +411,18 @@ def test_rare_word_counts_more_than_a_frequent_one(root: Path) -> None:
     assert run(root, "search_files", query="worker lighthouse").matches[0].path == "z.md"
 
 
+def test_passage_with_all_the_words_comes_first(root: Path) -> None:
+    """Also where another one has a rare word in its heading."""
+    (root / "a.md").write_text("# Twice\n\nThe same request twice starts one turn.\n")
+    (root / "b.md").write_text(
+        "# Safety\n\n" + "Much is said here, and at length. " * 15 + "A tool may run twice.\n"
+    )
+
+    assert [
+        match.path for match in run(root, "search_files", query="may a tool run twice").matches
+    ] == ["b.md", "a.md"]
+
+
 def test_equal_passages_come_by_path_then_line(root: Path) -> None:
     """The same folder and question have the same answer."""
     for path in ("c.txt", "a.txt", "b.txt"):
@@ -479,6 +491,48 @@ def test_query_without_words_is_refused(root: Path, query: str) -> None:
     """The model is told what was missing."""
     with pytest.raises(ValueError, match="has no words"):
         run(root, "search_files", query=query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'refunds" OR "',
+        "NEAR(refunds, 2)",
+        "heading: refunds",
+        "^refunds*",
+        "NOT refunds AND - {",
+        "refunds\0",
+    ],
+)
+def test_query_is_words_and_no_syntax(root: Path, query: str) -> None:
+    """What a search engine would take for an operator is looked for, or left out."""
+    assert [match.heading for match in run(root, "search_files", query=query).matches] == [
+        "Refunds"
+    ]
+
+
+def test_accents_and_case_do_not_matter(root: Path) -> None:
+    """In either direction."""
+    (root / "menu.txt").write_text("Crème brûlée is served.")
+
+    assert [match.path for match in run(root, "search_files", query="CREME BRULEE").matches] == [
+        "menu.txt"
+    ]
+    assert [match.heading for match in run(root, "search_files", query="réfunds").matches] == [
+        "Refunds"
+    ]
+
+
+def test_python_without_full_text_search_is_refused_before_any_turn() -> None:
+    """The error says what is missing and what to do."""
+    with pytest.raises(
+        errors.ConfigurationError,
+        match=(
+            r"search_files needs SQLite's FTS0, and this Python has SQLite .* without it; use a"
+            r" Python"
+        ),
+    ):
+        search.check_index("fts0")
 
 
 @pytest.mark.timeout(10)

@@ -139,6 +139,7 @@ class AgentClient:
         history: Sequence[Message] = (),
         labels: Mapping[str, str] | None = None,
         budget: Budget | None = None,
+        max_iterations: int | None = None,
         options: RequestOptions | None = None,
         allowed_tools: Sequence[str] | None = None,
         live: bool = False,
@@ -161,6 +162,8 @@ class AgentClient:
                 by.
             budget: What the turn may spend, delegates included; it goes before the agent's own,
                 limit by limit.
+            max_iterations: The number of steps that it may make, from 1; it overrides that of the
+                agent.
             options: Temperature, output limit and the like; they go before the agent's own, option
                 by option.
             allowed_tools: Only these are offered, and calling another ends the turn; None for every
@@ -192,6 +195,7 @@ class AgentClient:
             history=history,
             labels=labels,
             budget=budget,
+            max_iterations=max_iterations,
             options=options,
             allowed_tools=allowed_tools,
             live=live,
@@ -210,6 +214,7 @@ class AgentClient:
         history: Sequence[Message] = (),
         labels: Mapping[str, str] | None = None,
         budget: Budget | None = None,
+        max_iterations: int | None = None,
         options: RequestOptions | None = None,
         allowed_tools: Sequence[str] | None = None,
         live: bool = False,
@@ -231,6 +236,7 @@ class AgentClient:
             history=history,
             labels=labels,
             budget=budget,
+            max_iterations=max_iterations,
             options=options,
             allowed_tools=allowed_tools,
             live=live,
@@ -330,16 +336,19 @@ class AgentClient:
     async def add_budget(
         self,
         id: str,  # noqa: A002 - what callers know it as
-        more: Budget,
+        more: Budget | None = None,
         *,
+        iterations: int | None = None,
         by: str | None = None,
     ) -> Remaining:
-        """Add to the budget of a turn: `get` and `Turn.add_budget` in one.
+        """Add to the budget of a turn or to its limit of iterations.
+
+        `get` and `Turn.add_budget` in one.
 
         Raises:
             PerdureError: As `get` and `Turn.add_budget` do.
         """
-        return await (await self.get(id)).add_budget(more, by=by)
+        return await (await self.get(id)).add_budget(more, iterations=iterations, by=by)
 
     async def resume(self, id: str) -> None:  # noqa: A002 - what callers know it as
         """Have a turn ask its model again at once: `get` and `Turn.resume` in one.

@@ -49,8 +49,8 @@ class TurnEntry(Value):
         run_id: Temporal's id of the run.
         agent: Its name.
         task: What was asked, in one line.
-        state: Where the turn is: `paused` waits for budget or to be resumed, or was paused in
-            Temporal by an operator.
+        state: Where the turn is: `paused` waits for budget, for more iterations or to be resumed,
+            or was paused in Temporal by an operator.
         waits_for: `approval`, `provider`, `budget` or `resume`; empty for a turn that waits for
             none of them.
         outcome: How it ended; None before.

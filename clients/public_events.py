@@ -116,8 +116,10 @@ def _of_people(
             yield from _asked_for(include, arguments=decision.arguments, errors=decision.reason)
         case PolicyAnswered(_, ruling):
             yield "verdict", ruling.verdict.kind
-        case BudgetAdded(more):
+        case BudgetAdded(more, iterations=iterations):
             yield "more", more
+            if iterations is not None:
+                yield "iterations", iterations
         case CancelRequested(reason) | ApprovalNeeded(_, reason):
             yield from _asked_for(include, errors=reason)
 

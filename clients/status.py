@@ -51,8 +51,8 @@ class Wait(Value):
     """Something that a turn, or one below it, waits for.
 
     Attributes:
-        kind: What for: `approval` of a call, `budget`, `resume`, `provider`, or `retry`. The last
-            two end by themselves, at `until`.
+        kind: What for: `approval` of a call, `budget`, `iterations`, `resume`, `provider`, or
+            `retry`. The last two end by themselves, at `until`.
         turn_id: The turn that waits.
         reason: Why, in words.
         since: Since when; None where that is not known.
@@ -101,8 +101,9 @@ class TurnStatus(Value):
         agent: The name of its agent.
         task: What was asked, in one line.
         labels: The labels that it was started with.
-        state: `running`; `waiting` for a person or a provider; `paused` until its budget is added
-            to or it is resumed, or because an operator paused it in Temporal; `ended`.
+        state: `running`; `waiting` for a person or a provider; `paused` until its budget or its
+            limit of iterations is added to, until it is resumed, or because an operator paused it
+            in Temporal; `ended`.
         outcome: How it ended; None before.
         error: Why it failed; None where it did not.
         step: The step that it is at, from 1; 0 before the first.
@@ -113,6 +114,8 @@ class TurnStatus(Value):
         spent: What it has spent so far.
         budget: What it may spend; None without a limit, and before its agent is known where the
             budget is the agent's.
+        max_iterations: The number of steps that it may make; None without a limit, and before its
+            agent is known where the limit is the agent's.
         children: The turns that it delegated to.
         last_text: What the model said last, which is the answer of a turn that completed, cut at
             100 kB; empty while a middleware has yet to let it pass.
@@ -135,6 +138,7 @@ class TurnStatus(Value):
     waits: tuple[Wait, ...] = ()
     spent: Spent = Spent()
     budget: Budget | None = None
+    max_iterations: int | None = None
     children: tuple[ChildStatus, ...] = ()
     last_text: str = ""
     started_at: datetime | None = None
@@ -176,6 +180,7 @@ def status(
         waits=tuple(_waits(root, now)),
         spent=_spent(root, now),
         budget=state.ledger.budget,
+        max_iterations=state.max_iterations,
         children=_children(root, now),
         last_text=clip(state.output, TEXT_BYTES),
         started_at=root.began,

@@ -42,7 +42,11 @@ _ANSWER = {
     "arguments": validation.MAPPING.optional(),
     "by": validation.BY,
 }
-_MORE = {"more": validation.of("a Budget, such as Budget(usd='0.50')", Budget), "by": validation.BY}
+_MORE = {
+    "more": validation.of("a Budget, such as Budget(usd='0.50')", Budget).optional(),
+    "iterations": validation.whole(1).optional(),
+    "by": validation.BY,
+}
 
 _TIMEOUT = validation.Kind(
     "a timedelta or a number of seconds, zero or more",
@@ -248,11 +252,18 @@ class Turn(Generic[T]):
             return False
         return True
 
-    async def add_budget(self, more: Budget, *, by: str | None = None) -> Remaining:
-        """Add to the budget; a turn that waits for that goes on. Needs a worker that runs the turn.
+    async def add_budget(
+        self, more: Budget | None = None, *, iterations: int | None = None, by: str | None = None
+    ) -> Remaining:
+        """Add to the budget, to the limit of iterations, or to both.
+
+        A turn that waits for that goes on.
+
+        Needs a worker that runs the turn.
 
         Args:
-            more: What is added to each limit that it names.
+            more: What is added to each limit of the budget that it names.
+            iterations: What is added to the limit of iterations, from 1.
             by: Who adds it, such as an e-mail address: one line, at most 200 characters.
                 It is recorded, not checked.
 
@@ -260,18 +271,20 @@ class Turn(Generic[T]):
             What is left then; zero where what was added does not cover what is overdrawn.
 
         Raises:
-            InvalidRequestError: `more` is no budget, the turn has no such limit, or is over.
+            InvalidRequestError: Nothing is added, `more` is not a budget, `iterations` is not such
+                a number, the turn has no such limit, or is over.
             ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        validation.check(
-            "what is added", {"more": more, "by": by}, _MORE, errors.InvalidRequestError
-        )
+        given = {"more": more, "iterations": iterations, "by": by}
+        validation.check("what is added", given, _MORE, errors.InvalidRequestError)
+        if more is None and iterations is None:
+            raise errors.InvalidRequestError(
+                "nothing is added: give a Budget, iterations=…, or both"
+            )
+        update = BudgetUpdate(**dict(more or ()), iterations=iterations, by=by)
         handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
-        return unpack(
-            await updates.ask(handle, ADD_BUDGET, pack(BudgetUpdate(**dict(more), by=by))),
-            Remaining,
-        )
+        return unpack(await updates.ask(handle, ADD_BUDGET, pack(update)), Remaining)
 
     async def resume(self) -> None:
         """Have the turn ask its model again at once, where it waits for a provider or was paused because one stayed away.

@@ -131,7 +131,7 @@ class TurnBudgetExceededError(PerdureError):
 
 
 class MaxIterationsError(PerdureError):
-    """The agent used all of its iterations without an answer."""
+    """The turn used all of its iterations without an answer."""
 
     code = "MAX_ITERATIONS"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from perdure import errors
-from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.definitions import RULES, AgentDefinition, ToolDefinition
 from perdure.errors import PerdureError
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -115,6 +115,7 @@ def agent(luck: random.Random) -> AgentDefinition:
         parallel_tools=luck.choice([True, False]),
         approval=luck.choice(["marked", "changes", "all"]),
         has_policy=luck.choice([True, False]),
+        rules=luck.choice([0, RULES]),
     )
 
 
@@ -124,7 +125,13 @@ def request(luck: random.Random) -> TurnRequest:
         content=luck.choice(WORDS), requires_human_approval=luck.choice([True, False, False])
     )
     past = tuple(luck.choice(_PAST)(luck) for _ in range(luck.choice([0, 0, 1, 2, 4])))
-    return TurnRequest(agent="any", task=task, history=past, budget=_budget(luck))
+    return TurnRequest(
+        agent="any",
+        task=task,
+        history=past,
+        budget=_budget(luck),
+        max_iterations=luck.choice([None, None, None, 4]),
+    )
 
 
 def answer(

@@ -39,6 +39,7 @@ from perdure.turn.decide import (
     Act,
     Ask,
     AwaitApproval,
+    AwaitIterations,
     AwaitResume,
     Consult,
     Delegate,
@@ -201,6 +202,9 @@ class AgentTurn:
             case AwaitResume(reason):
                 await self._pipeline.observe(agent, waits_for="resume", reason=reason)
                 await waits.for_resume(self._board, reason)
+            case AwaitIterations(reason):
+                await self._pipeline.observe(agent, waits_for="iterations", reason=reason)
+                await waits.for_iterations(self._board, reason)
 
     def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
         """Refuse calls that do not fit. A turn of an earlier release that made them goes on."""
@@ -355,22 +359,23 @@ class AgentTurn:
 
     @workflow.update(name=ADD_BUDGET, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
-        """Raise the budget; a turn that waits for that goes on.
+        """Raise the limits; a turn that waits for that goes on.
 
         One that does not know its limits yet answers when it does.
         """
         added, is_root = outcomes.added(given), workflow.info().parent is None
-        more = added.more
         if is_root:
             self._board.note(added)
         if self._board.state.agent is None:
             await workflow.wait_condition(lambda: self._board.state.agent is not None)
             with failures.typed():
-                self._board.state.ledger.add(more)
-        if not is_root:  # those above first: at no moment is more leased than there is
-            await ancestors.tell_added(self._board.state, more)
+                self._board.state.with_added(added)
+        if not is_root:
+            if added.more:  # those above first: at no moment is more leased than there is
+                await ancestors.tell_added(self._board.state, added.more)
             self._board.note(added)
-        return pack(self._board.remaining)
+        left = self._board.remaining
+        return pack(left.model_copy(update={"iterations": self._board.state.iterations_left}))
 
     @add_budget.validator
     def check_added(self, given: RawValue = NOTHING) -> None:
@@ -381,7 +386,7 @@ class AgentTurn:
                 "what is added", {"by": added.by}, {"by": validation.BY}, errors.InvalidRequestError
             )
             if self._board.state.agent is not None:
-                self._board.state.ledger.add(added.more)
+                self._board.state.with_added(added)
 
     @workflow.update(name=RESUME)
     async def resume(self, given: RawValue = NOTHING) -> None:

@@ -39,6 +39,7 @@ async def run_turn(
     history: Sequence[Message] = (),
     labels: Mapping[str, str] | None = None,
     budget: Budget | None = None,
+    max_iterations: int | None = None,
     options: RequestOptions | None = None,
     allowed_tools: Sequence[str] | None = None,
     task_queue: str | None = None,
@@ -57,6 +58,8 @@ async def run_turn(
         history: Messages of an earlier turn, to go on from.
         labels: Words of yours that tools see, and that turns are listed by.
         budget: What the turn may spend, delegates included.
+        max_iterations: The number of steps that it may make, from 1; it overrides that of the
+            agent.
         options: Temperature, output limit and the like.
         allowed_tools: Only these are offered, and calling another ends the turn.
         task_queue: Where the workers of the agent poll; without it, where your workflow runs.
@@ -73,6 +76,7 @@ async def run_turn(
         history=history,
         labels=labels,
         budget=budget,
+        max_iterations=max_iterations,
         options=options,
         allowed_tools=allowed_tools,
     )

@@ -32,7 +32,7 @@ _NAMES = {
 def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) -> str:
     """The card of a turn that does `now`, as of `at`. `deadline` is when its time is up."""
     agent = state.request.agent if state.request else ""
-    limit = state.agent.max_iterations if state.agent else None
+    limit = state.max_iterations
     lines = [
         f"**{markdown(word(agent)) if agent else ''}** — {_plain(now, 200)}",
         "",

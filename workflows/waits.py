@@ -33,6 +33,13 @@ async def for_budget(board: Board, reason: str) -> None:
         await workflow.wait_condition(lambda: board.state.ledger.budget != budget)
 
 
+async def for_iterations(board: Board, reason: str) -> None:
+    """Wait until a person allows more iterations."""
+    more = board.state.more_iterations
+    async with _waiting(board, WaitBegan("iterations", reason), []):
+        await workflow.wait_condition(lambda: board.state.more_iterations != more)
+
+
 async def for_resume(board: Board, reason: str) -> None:
     """Wait until a person has the model asked again, or adds to the budget."""
     pardoned, budget = board.state.pardoned, board.state.ledger.budget

@@ -6,7 +6,7 @@ import argparse
 import re
 from datetime import timedelta
 
-from perdure import errors
+from perdure import errors, validation
 from perdure.clients.cli.arguments import whole_number
 from perdure.values.budgets import Budget, Remaining
 
@@ -19,14 +19,20 @@ UNITS = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser, what: str) -> None:
-    """The options of a budget."""
+def add_options(parser: argparse.ArgumentParser, what: str, *, iterations: str) -> None:
+    """The options of a budget, and the option `iterations` of the number of steps."""
     group = parser.add_argument_group(what)
     group.add_argument("--usd", metavar="AMOUNT", help="money in US dollars, such as 0.50")
     group.add_argument("--time", type=duration, metavar="TIME", help="such as 90s, 10m or 1h30m")
     group.add_argument("--tokens", type=whole_number, metavar="N", help="input and output together")
     group.add_argument("--model-calls", type=whole_number, metavar="N", help="requests to models")
     group.add_argument("--tool-calls", type=whole_number, metavar="N", help="calls of tools")
+    group.add_argument(
+        iterations,
+        type=_iterations,
+        metavar="N",
+        help="steps of the turn itself, delegates not included",
+    )
 
 
 def budget_of(arguments: argparse.Namespace) -> Budget | None:
@@ -55,6 +61,14 @@ def duration(text: str) -> timedelta:
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
+def _iterations(text: str) -> int:
+    """The type of a limit of iterations, and of what is added to one."""
+    count, most = whole_number(text), validation.MOST
+    if not 1 <= count <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
+    return count
+
+
 def time_in_words(time: timedelta) -> str:
     """In its two largest units, down to whole seconds: `2 h 5 min`, `12 s`."""
     units = [(name, length) for name, length in UNITS if time >= length][:2]
@@ -73,5 +87,8 @@ def in_words(left: Remaining) -> str:
         "tokens": f"{left.tokens} tokens" if left.tokens is not None else "",
         "model_calls": f"{left.model_calls} model calls" if left.model_calls is not None else "",
         "tool_calls": f"{left.tool_calls} tool calls" if left.tool_calls is not None else "",
+        "iterations": f"{left.iterations} iteration{'s' * (left.iterations != 1)}"
+        if left.iterations is not None
+        else "",
     }
     return ", ".join(word for word in words.values() if word)

@@ -51,12 +51,18 @@ def register(subparsers: Any) -> None:
     decisions.register(subparsers, options.choosing, decide_approvals)
     more = subparsers.add_parser(
         "add-budget",
-        help="add to a turn's budget",
-        description="Add to the budget of a turn; one that waits for that goes on.",
-        epilog=examples("perdure add-budget ticket-4711 --usd 0.50 --time 10m"),
+        help="add to a turn's budget or iterations",
+        description=(
+            "Add to the budget of a turn or to its limit of iterations; one that waits for that"
+            " goes on."
+        ),
+        epilog=examples(
+            "perdure add-budget ticket-4711 --usd 0.50 --time 10m",
+            "perdure add-budget ticket-4711 --iterations 10",
+        ),
     )
     more.add_argument("turn", metavar="TURN", help="the turn's id")
-    amounts.add_options(more, "what is added")
+    amounts.add_options(more, "what is added", iterations="--iterations")
     options.deciding(more)
     options.telling(more, "what is left as a line of JSON")
     options.naming(more)
@@ -115,7 +121,7 @@ def _register_run(subparsers: Any) -> None:
     )
     options.streaming(run)
     options.telling(run, "a line of JSON for each event, and one for the report")
-    amounts.add_options(run, "budget")
+    amounts.add_options(run, "limits", iterations="--max-iterations")
     options.connecting(run)
     run.set_defaults(run=run_turn)
 
@@ -261,6 +267,7 @@ async def run_turn(arguments: argparse.Namespace) -> int:
         arguments.task,
         id=arguments.id,
         budget=budget,
+        max_iterations=arguments.max_iterations,
         if_exists=arguments.if_exists,
         live=streams,
     )
@@ -356,12 +363,15 @@ async def add_budget(arguments: argparse.Namespace) -> int:
     from perdure.clients.cli.json_lines import tell
 
     more = amounts.budget_of(arguments)
-    if more is None:
+    if more is None and arguments.iterations is None:
         raise errors.InvalidRequestError(
-            "say what is added: --usd, --time, --tokens, --model-calls or --tool-calls"
+            "say what is added: --usd, --time, --tokens, --model-calls, --tool-calls or"
+            " --iterations"
         )
     client = await _client(arguments)
-    left = await client.add_budget(arguments.turn, more, by=options.by_of(arguments))
+    left = await client.add_budget(
+        arguments.turn, more, iterations=arguments.iterations, by=options.by_of(arguments)
+    )
     if arguments.json:
         tell({"turn": arguments.turn, "left": left})
     else:

@@ -81,6 +81,8 @@ class Commands:
             return self.of("approvals", turn_id)
         if state.waiting.kind == "resume":
             return self.of("resume", turn_id)
+        if state.waiting.kind == "iterations":
+            return self.of("add-budget", turn_id, "--iterations N")
         limits = [
             (f"--{name.replace('_', '-')}", sign)
             for name, sign in _SIGNS.items()

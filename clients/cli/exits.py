@@ -30,7 +30,7 @@ MEANINGS = {
     ),
     3: "truncated: there is an answer, and it is cut off",
     4: "the budget is spent; a turn that finishes has a last answer",
-    5: "the agent used all of its iterations",
+    5: "the turn used all of its iterations",
     6: "the model asked for what the agent may not do",
     7: "the model repeats itself",
     8: "the turn was cancelled",

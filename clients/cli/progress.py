@@ -217,11 +217,12 @@ class Progress:
                 )
             case Resumed():
                 return paint("green", "resumed")
-            case BudgetAdded(more, by):
+            case BudgetAdded(more, by, iterations):
+                added = Remaining(**dict(more or ()), iterations=iterations)
+                what = "budget" if more else "iterations"
                 return paint(
                     "green",
-                    f"budget added{f' by {_all(by)}' if by else ''}:"
-                    f" {amounts.in_words(Remaining(**dict(more)))}",
+                    f"{what} added{f' by {_all(by)}' if by else ''}: {amounts.in_words(added)}",
                 )
 
     def _answered(self, key: Key, text: str) -> str:

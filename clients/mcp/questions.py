@@ -52,13 +52,37 @@ class Amounts(BaseModel):
         Raises:
             InvalidRequestError: It names nothing, or no money.
         """
-        given = self.model_dump(exclude_none=True, exclude={"minutes"})
+        given = self.model_dump(exclude_none=True, exclude={"minutes", "iterations"})
         if self.minutes is not None:
             given["time"] = timedelta(minutes=self.minutes)
         try:
             return Budget.model_validate(given)
         except ValueError as error:
             raise errors.InvalidRequestError(str(error)) from None
+
+
+class More(Amounts):
+    """What is added to the budget of a turn, or to its limit of iterations.
+
+    What is not named stays as it is.
+    """
+
+    iterations: int | None = Field(
+        None,
+        strict=True,
+        gt=0,
+        le=validation.MOST,
+        description="Steps of the turn itself, delegates not included.",
+    )
+
+    @property
+    def added(self) -> Budget | None:
+        """What is added to the budget; None if only iterations are added.
+
+        Raises:
+            InvalidRequestError: It names nothing, or no money.
+        """
+        return None if self.model_dump(exclude_none=True).keys() == {"iterations"} else self.budget
 
 
 class Consent(BaseModel):
@@ -85,10 +109,10 @@ async def ask_to_run(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | E
     )
 
 
-async def ask_to_add(turn: str, more: Amounts, ctx: Ctx) -> Consent | Elicit[Consent]:
+async def ask_to_add(turn: str, more: More, ctx: Ctx) -> Consent | Elicit[Consent]:
     """Whether a turn may spend more."""
     with as_tool_errors():
-        more.budget  # noqa: B018 - what is no budget is said before anybody is asked
+        more.added  # noqa: B018 - a mistake is reported before the user is asked
         _, seen = await served_by(ctx).turn(turn)
     spent = "" if seen.cost_usd is None else f", which has spent ${seen.cost_usd:f}"
     words = ", ".join(

@@ -13,6 +13,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
+from perdure import validation
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.entries import TurnEntry
 from perdure.clients.mcp.questions import (
@@ -21,6 +22,7 @@ from perdure.clients.mcp.questions import (
     LetsResume,
     LetsRun,
     LetsSpend,
+    More,
     as_tool_errors,
     client_of,
     require,
@@ -135,6 +137,15 @@ async def start_turn(
     budget: Annotated[
         Amounts | None, Field(description="What it may spend; without it, what its agent may.")
     ] = None,
+    max_iterations: Annotated[
+        int | None,
+        Field(
+            strict=True,
+            gt=0,
+            le=validation.MOST,
+            description="How many steps it may make; without it, as many as its agent.",
+        ),
+    ] = None,
 ) -> TurnView:
     """Start a turn and return at once; it runs in the background.
 
@@ -144,7 +155,11 @@ async def start_turn(
     with as_tool_errors():
         served.check(agent)
         turn = await served.client.start(
-            agent, task, id=id, budget=budget.budget if budget else None
+            agent,
+            task,
+            id=id,
+            budget=budget.budget if budget else None,
+            max_iterations=max_iterations,
         )
         return await served.look(turn)
 
@@ -207,13 +222,16 @@ async def cancel_turn(
         return await served.look(found)
 
 
-async def add_budget(turn: TurnId, more: Amounts, consent: LetsSpend, ctx: Ctx) -> TurnView:
-    """Add to the budget of a turn; one that is paused goes on. Only after the user has said yes."""
+async def add_budget(turn: TurnId, more: More, consent: LetsSpend, ctx: Ctx) -> TurnView:
+    """Add to the budget of a turn or to its iterations; one that is paused goes on.
+
+    Only after the user has said yes.
+    """
     served = served_by(ctx)
     with as_tool_errors():
         require(consent, "the user did not agree; nothing was added")
         found, _ = await served.turn(turn)
-        await found.add_budget(more.budget, by=client_of(ctx))
+        await found.add_budget(more.added, iterations=more.iterations, by=client_of(ctx))
         return await served.look(found)
 
 

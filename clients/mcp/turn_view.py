@@ -35,8 +35,8 @@ class TurnView(Value):
         turn: Its id.
         agent: The agent's name.
         task: What was asked, in one line.
-        state: `running`; `waiting` for a person or a provider; `paused` until somebody adds to its
-            budget or resumes it; `ended`.
+        state: `running`; `waiting` for a person or a provider; `paused` until a person adds to
+            its budget or its iterations, or resumes it; `ended`.
         doing: What happens in it, in words.
         steps: Completed steps.
         cost_usd: What it was charged with so far; none where nobody knows the price.

@@ -85,11 +85,12 @@ class Agent(Generic[T_co]):
         skills: Instructions with tools, joined to the prompt in this order: values, or folders that
             are a skill or hold skills. Folders are read when a turn begins.
         resolver: Finds tools that a turn allows by name and the agent was not given.
-        max_iterations: Model calls of one turn, at least 1; `"unlimited"` only when asked for by
-            name.
+        max_iterations: Steps of one turn, at least 1; `"unlimited"` only when asked for by name.
+            What a turn is started with overrides it.
         budget: What a turn may spend; what a turn is started with goes before it, limit by limit.
         on_exhausted: When the budget is spent: `fail` with the report, `finish` with a last answer
-            that is paid from a reserve kept for it, or `pause` until somebody adds to the budget.
+            that is paid from a reserve kept for it, or `pause` until a person adds to the budget.
+            `pause` also holds at `max_iterations`.
         output: The type of the answer: whatever pydantic knows and a model can be held to; text
             without it.
         options: Temperature, output limit and the like, for every request; those of a turn go

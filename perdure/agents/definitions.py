@@ -58,7 +58,7 @@ class ToolDefinition(Wire):
         return timedelta(seconds=self.timeout_s)
 
 
-RULES = 1
+RULES = 2
 """The rules of turns that begin now."""
 
 
@@ -118,9 +118,10 @@ class AgentDefinition(Wire):
     definition of an earlier release, which limits nothing. `rules` is the version of the rules that
     the turn is decided by, so that a turn goes on as it began when a release changes them. 1: what
     a resolver raises when its tool is called ends the turn, and a loop is equal steps with equal
-    results instead of equal calls. `model_retry` is None in a definition of an earlier release:
-    then a model that fails is asked once more. `indexed` says that the namespace has Perdure's
-    search attributes. A turn may not find that out itself, nor set them where they are missing.
+    results instead of equal calls. 2: an agent that pauses when its budget is spent also pauses at
+    its limit of iterations. `model_retry` is None in a definition of an earlier release: then a
+    model that fails is asked once more. `indexed` says that the namespace has Perdure's search
+    attributes. A turn may not find that out itself, nor set them where they are missing.
     """
 
     name: str

@@ -37,7 +37,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.wire import ChildNews, Summary, ToolOutput, TurnRead
 from perdure.values.answers import ModelAnswer
-from perdure.values.budgets import Budget, BudgetUpdate
+from perdure.values.budgets import BudgetUpdate
 
 
 def added(given: RawValue) -> BudgetAdded:
@@ -46,7 +46,8 @@ def added(given: RawValue) -> BudgetAdded:
     Raises:
         InvalidRequestError: It is not a budget.
     """
-    return BudgetAdded(unpack(given, Budget), unpack(given, BudgetUpdate).by)
+    update = unpack(given, BudgetUpdate)
+    return BudgetAdded(update.budget, update.by, update.iterations)
 
 
 def completed(key: Key, result: RawValue) -> Fact:

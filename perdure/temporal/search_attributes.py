@@ -60,8 +60,8 @@ Updates = list[SearchAttributeUpdate[Any]]
 class State(StrEnum):
     """Where a turn is. `waiting` and `paused` are turns that live.
 
-    One waits for an approval, or until a provider is asked again. The other waits for budget, or
-    for a person who resumes it.
+    One waits for an approval, or until a provider is asked again. The other waits for budget or
+    more iterations, or for a person who resumes it.
     """
 
     RUNNING = "running"
@@ -100,7 +100,7 @@ def in_state(state: State) -> Updates:
 
 def state_of(waits_for: str) -> State:
     """The state of a turn that waits for something of this kind."""
-    return State.PAUSED if waits_for in ("budget", "resume") else State.WAITING
+    return State.PAUSED if waits_for in ("budget", "iterations", "resume") else State.WAITING
 
 
 def at_end(outcome: Outcome, *, steps: int, spent: Decimal | None = None) -> Updates:

@@ -88,7 +88,14 @@ class AwaitResume:
     reason: str
 
 
-Move = Ask | Act | Delegate | Consult | AwaitApproval | AwaitResume
+@dataclass(frozen=True, slots=True)
+class AwaitIterations:
+    """Wait until a person allows more iterations."""
+
+    reason: str
+
+
+Move = Ask | Act | Delegate | Consult | AwaitApproval | AwaitResume | AwaitIterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,8 @@ def next_move(
     Raises:
         ToolResolverError: The agent's resolver failed when its tool was called.
         AutonomyBoundaryError: The model called what this turn does not allow.
-        MaxIterationsError: The agent may not call the model again.
+        MaxIterationsError: The model may not be called again, and the turn does not wait for more
+            iterations.
         LoopDetectedError: The model repeats itself.
         TurnBudgetExceededError: What the next call may cost is not left.
         OutputInvalidError: The answer is not what was asked for, again and again.
@@ -143,6 +151,10 @@ def next_move(
         ):
             raise
         return AwaitResume(error.message)
+    except errors.MaxIterationsError as error:
+        if not _pauses_for_iterations(agent) or state.ledger.overrun:
+            raise
+        return AwaitIterations(error.message)
     except errors.TurnBudgetExceededError:
         if (
             agent.on_exhausted != "finish"
@@ -175,6 +187,14 @@ def may_pause(agent: AgentDefinition, error: errors.TurnBudgetExceededError) -> 
     ):
         return agent.model_retry.pauses
     return agent.on_exhausted == "pause"
+
+
+def _pauses_for_iterations(agent: AgentDefinition) -> bool:
+    """Whether the turn waits at its limit of iterations.
+
+    Until rules 2 a pause was for the budget only.
+    """
+    return agent.on_exhausted == "pause" and agent.rules >= 2
 
 
 def _call(
@@ -319,11 +339,12 @@ def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> er
 
 
 def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
-    if agent.max_iterations is not None and len(state.steps) >= agent.max_iterations:
+    limit = state.max_iterations
+    if limit is not None and len(state.steps) >= limit:
         raise errors.MaxIterationsError(
             f"{agent.name} made {len(state.steps)} model calls without an answer, which is its"
             " max_iterations; raise it, or continue from the report's messages",
-            context={"max_iterations": agent.max_iterations},
+            context={"max_iterations": limit},
         )
 
 

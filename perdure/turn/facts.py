@@ -276,13 +276,15 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAdded:
-    """The budget was added to.
+    """The budget was added to, or the limit of iterations, or both.
 
-    `by` is who did, as the caller named them; None where it named nobody.
+    `more` is None if only `iterations` were added. `by` is who did, as the caller named them; None
+    where it named nobody.
     """
 
-    more: Budget
+    more: Budget | None
     by: str | None = None
+    iterations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ from perdure.turn.ledger import Ledger
 from perdure.turn.state import PROVIDER, TurnState, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
-from perdure.values.budgets import ONE_TOOL_CALL, Budget
+from perdure.values.budgets import ONE_TOOL_CALL
 from perdure.values.messages import ToolMessage, ToolResult, UserMessage, closed, with_unique_ids
 from perdure.values.prices import REQUEST_TOKENS
 from perdure.values.reports import StopReason
@@ -121,8 +121,8 @@ def _from_outside(
     match fact:
         case Decided(decision):
             return delegation_plan.settle(gates.decided(state, decision))
-        case BudgetAdded(more):
-            return _added(state, more)
+        case BudgetAdded():
+            return _added(state, fact)
         case Resumed():
             return _pardoned(state)
         case WaitBegan():
@@ -187,16 +187,16 @@ def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
     return reduce(_added, early, state)
 
 
-def _added(state: TurnState, more: Budget) -> TurnState:
-    """Raise the budget.
+def _added(state: TurnState, added: BudgetAdded) -> TurnState:
+    """Raise the limits.
 
     What came before the agent was known is kept until then; what does not fit changes nothing, as
     its sender is told.
     """
     if state.agent is None:
-        return replace(state, added=(*state.added, more))
+        return replace(state, added=(*state.added, added))
     with suppress(InvalidRequestError):
-        return replace(state, ledger=state.ledger.add(more))
+        return state.with_added(added)
     return state
 
 

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from perdure import validation
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Lineage
-from perdure.errors import ErrorInfo
+from perdure.errors import ErrorInfo, InvalidRequestError
 from perdure.schemas.strict_schema import Schema
 from perdure.turn.approvals import Asked, Gate
 from perdure.turn.charges import Bill
 from perdure.turn.context_window import NO_CUT, Cut, sent
-from perdure.turn.facts import CallFailed, Key, TurnEnded
+from perdure.turn.facts import BudgetAdded, CallFailed, Key, TurnEnded
 from perdure.turn.ledger import Ledger
 from perdure.turn.token_estimate import Estimate
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision, PendingApproval
-from perdure.values.budgets import Budget, Spending
+from perdure.values.budgets import Spending
 from perdure.values.messages import NO_DIGEST, Media, Message, ToolCall, ToolMessage, ToolResult
 from perdure.values.options import NO_OPTIONS, RequestOptions
 from perdure.values.prices import bound
 from perdure.values.reports import AgentReport, ChildReport, LeftOut, Outcome, Step, Tried, Usage
 from perdure.values.tasks import headline
 
-PEOPLE = ("approval", "budget", "resume")
+PEOPLE = ("approval", "budget", "iterations", "resume")
 """What a turn waits for that only a person can give."""
 
 PROVIDER = "provider"
@@ -39,8 +40,9 @@ class Waiting:
 
     `retry`: the model is asked again after a short pause. `provider`: after a longer one, `until`
     that moment, as attempt number `attempt`; the first failed at `since`. It stays until a model
-    answers. `budget`: somebody has to add to it. `approval`: somebody has to decide about the calls
-    that are `pending`. `resume`: the model was asked as long as the agent lets it.
+    answers. `budget` and `iterations`: a person has to add to that limit. `approval`: somebody has
+    to decide about the calls that are `pending`. `resume`: the model was asked as long as the agent
+    lets it.
     """
 
     kind: str
@@ -141,10 +143,11 @@ class TurnState:
     flight asks, `passed` which were passed over for it and why; `tried` is who did not answer
     before the last answer; `unpriced`, that one was asked whose price nobody knows. `finishing`
     says that the last answer is asked for. `added` is what came for the budget before anybody knew
-    which limits there are. The first `pardoned` of the `failures` of a call were before somebody
-    added to the budget. `rounds` says how often the chain has begun again since, the last time
-    after `round_at` failures. `unpassed` is the number of middlewares that have yet to let the last
-    answer pass. `broken` is an error of a tool call that ends the turn.
+    which limits there are; `more_iterations` is what was added to the limit of iterations. The
+    first `pardoned` of the `failures` of a call were before somebody added to the budget. `rounds`
+    says how often the chain has begun again since, the last time after `round_at` failures.
+    `unpassed` is the number of middlewares that have yet to let the last answer pass. `broken` is
+    an error of a tool call that ends the turn.
     """
 
     request: TurnRequest | None = None
@@ -184,7 +187,8 @@ class TurnState:
     model_calls: int = 0
     closed_calls: int = 0
     ledger: Ledger = Ledger()
-    added: tuple[Budget, ...] = ()
+    added: tuple[BudgetAdded, ...] = ()
+    more_iterations: int = 0
     finishing: bool = False
     unpassed: int = 0
     broken: ErrorInfo | None = None
@@ -229,6 +233,46 @@ class TurnState:
     def time_limit(self) -> timedelta | None:
         """How long the turn may take, waits for people excluded; None where that has no limit."""
         return self.ledger.budget.time if self.ledger.budget else None
+
+    @property
+    def max_iterations(self) -> int | None:
+        """The number of steps that the turn may make.
+
+        None without a limit, and before its agent is known if the limit is the agent's.
+        """
+        given = self.request.max_iterations if self.request else None
+        limit = self.agent.max_iterations if given is None and self.agent else given
+        return None if limit is None else limit + self.more_iterations
+
+    @property
+    def iterations_left(self) -> int | None:
+        """The number of steps that it may still make, including the one that it is at.
+
+        None without a limit.
+        """
+        return (
+            None if self.max_iterations is None else max(self.max_iterations - len(self.steps), 0)
+        )
+
+    def with_added(self, added: BudgetAdded) -> TurnState:
+        """The state with higher limits. The agent has to be known.
+
+        Raises:
+            InvalidRequestError: What is added has no limit, or the sum is beyond what a limit can
+                be. Then nothing is added.
+        """
+        ledger = self.ledger.add(added.more) if added.more else self.ledger
+        if added.iterations is None:
+            return replace(self, ledger=ledger)
+        if self.max_iterations is None:
+            raise InvalidRequestError(
+                "the turn has no limit of iterations, so nothing can be added to it"
+            )
+        if self.max_iterations + added.iterations > validation.MOST:
+            raise InvalidRequestError(
+                f"a limit of iterations is at most {validation.MOST}; add less"
+            )
+        return replace(self, ledger=ledger, more_iterations=self.more_iterations + added.iterations)
 
     @property
     def is_priced(self) -> bool:

@@ -19,7 +19,7 @@ from perdure.errors import ErrorInfo
 from perdure.schemas.strict_schema import Schema, strict
 from perdure.text import one_line, size
 from perdure.turn.context_window import NO_CUT, Cut
-from perdure.values.budgets import Budget, Remaining, Spending
+from perdure.values.budgets import Budget, Iterations, Remaining, Spending
 from perdure.values.messages import Message, media_weight, weight
 from perdure.values.options import RequestOptions
 from perdure.values.reports import ChildReport, Outcome, Usage
@@ -38,8 +38,8 @@ class TurnRequest(Wire):
     From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`.
 
     `output_schema` is that of the answer, `model` the one that is asked; both go before the agent's
-    own. `lineage` is set by a turn that delegates. `live` has what the model says told while it
-    speaks.
+    own. `lineage` is set by a turn that delegates. `max_iterations` overrides the limit of the
+    agent. `live` has what the model says told while it speaks.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -48,6 +48,7 @@ class TurnRequest(Wire):
     history: tuple[Message, ...] = ()
     labels: dict[str, str] = {}
     budget: Budget | None = None
+    max_iterations: Iterations | None = None
     options: RequestOptions | None = None
     allowed_tools: tuple[str, ...] | None = None
     output_schema: Schema | None = None
@@ -68,14 +69,11 @@ class TurnRequest(Wire):
     def digest(self) -> str:
         """What is asked, as SHA-256 in hex.
 
-        Labels, budget, options, the type of the answer and `live` are not part of it: they say how,
+        Labels, limits, options, the type of the answer and `live` are not part of it: they say how,
         not what.
         """
-        asked = self.model_dump(
-            mode="json",
-            exclude={"labels", "budget", "options", "output_schema", "live"},
-            exclude_none=True,
-        )
+        how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
+        asked = self.model_dump(mode="json", exclude=how, exclude_none=True)
         return hashlib.sha256(to_json(asked)).hexdigest()
 
     def check(self) -> None:

@@ -65,6 +65,8 @@ Time = Annotated[
     timedelta, BeforeValidator(_no_truth), Field(gt=timedelta(0), le=validation.LONGEST)
 ]
 Count = Annotated[int, Field(gt=0, strict=True, le=10**15)]
+Iterations = Annotated[int, Field(gt=0, strict=True, le=validation.MOST)]
+"""A limit of the steps of one turn, or what is added to it."""
 
 
 class Budget(Given):
@@ -155,22 +157,48 @@ def _named(budget: Budget) -> dict[str, Any]:
 
 
 class BudgetUpdate(Budget):
-    """Input of the update that adds to a budget: what is added, and who does.
+    """Input of the update that adds to a budget, to the limit of iterations, or to both.
 
-    An earlier release reads it as a `Budget`.
+    `by` is who adds it.
+
+    An earlier release reads it as a `Budget`, and refuses one that adds iterations only.
     """
 
     by: str | None = None
+    iterations: Iterations | None = None
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> BudgetUpdate:
+        if self.iterations is None and self.budget is None:
+            raise ValueError(
+                "name at least one of usd, time, tokens, model_calls, tool_calls, iterations"
+            )
+        return self
+
+    @property
+    def budget(self) -> Budget | None:
+        """What is added to the budget; None if only iterations are added."""
+        named = {
+            name: getattr(self, name)
+            for name in Budget.model_fields
+            if getattr(self, name) is not None
+        }
+        return Budget(**named) if named else None
 
 
 class Remaining(Wire):
-    """What is left of a budget when a request is made, at least zero; None where there is no limit."""
+    """What is left of a budget when a request is made, at least zero; None where there is no limit.
+
+    `iterations` is set in the answer of `add_budget` only: the steps that the turn may still make,
+    including the one that it is at.
+    """
 
     usd: Decimal | None = None
     time: timedelta | None = None
     tokens: int | None = None
     model_calls: int | None = None
     tool_calls: int | None = None
+    iterations: int | None = None
 
     @field_validator("time")
     @classmethod

@@ -75,7 +75,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "child_read": {},
     "child_told": {"waits_for": or_null(STRING), "message": STRING},
     "decided": {"approve": FLAG, "arguments": STRING, "message": STRING},
-    "budget_added": {"more": {"type": "object"}},
+    "budget_added": {"more": or_null({"type": "object"}), "iterations": COUNT},
     "resumed": {},
     "wait_began": {
         "waits_for": STRING,

@@ -61,6 +61,7 @@ ACCEPTED: list[dict[str, Any]] = [
             "model_calls": 3,
             "tool_calls": 3,
         },
+        "max_iterations": 5,
         "options": {
             "temperature": 0.5,
             "max_output_tokens": 100,

@@ -32,6 +32,9 @@ DESCRIPTIONS = {
     "history": "messages of an earlier turn, such as those of its report",
     "labels": "values that tools see and that turns are listed by",
     "budget": "what the turn may spend; it overrides the budget of the task, limit by limit",
+    "max_iterations": (
+        "the number of steps that the turn may make; it overrides the limit of the agent"
+    ),
     "options": "options of the requests to the model; they override those of the agent",
     "allowed_tools": "the only tools that may be called; null for all, [] for none",
     "output_schema": "the JSON schema of the answer; it overrides that of the agent",

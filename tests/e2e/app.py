@@ -74,13 +74,19 @@ def leave(ctx: ToolContext[None], what: str) -> str:
     sys.exit(3)
 
 
-def make() -> AgentWorker:
-    """The worker that the environment describes."""
+def make(**fields: Any) -> AgentWorker:
+    """The worker that the environment describes, and an agent with these fields."""
     provider = OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")
     agent = Agent(
         name=AGENT,
         model="stub:clerk",
         instructions="Do as told.",
         tools=[fetch, charge, die, die_once, leave],
+        **fields,
     )
     return AgentWorker(agent, providers={"stub": provider})
+
+
+def make_pausing() -> AgentWorker:
+    """The same worker; its agent pauses at its limit of one iteration."""
+    return make(on_exhausted="pause", max_iterations=1)

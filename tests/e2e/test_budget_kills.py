@@ -1,12 +1,16 @@
-"""Budgets and workers that are killed: what nobody knows the outcome of is charged, so the
-provider's bill is never above what was booked.
+"""Limits and workers that are killed.
+
+A call whose outcome is unknown is charged, so the provider's bill is never above what was booked; a
+turn that waits for more waits on.
 """
 
 import pytest
 
 from perdure import Budget
 from perdure.testing.stub_provider import LoggedRequest, per_million
+from perdure.turn.facts import WaitBegan
 
+from ..integration.spending import until
 from .stories import Tell, asks, kill, says, use
 
 BUDGET = 20_000
@@ -45,3 +49,26 @@ async def test_attempt_that_was_killed_is_charged_whole_and_the_next_has_its_own
     assert second.input_tokens + second.limit <= BUDGET - charged
     assert second.limit < lost.limit
     assert second.sha256 == lost.sha256
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E23")
+async def test_wait_for_iterations_survives_the_kill_of_its_worker(tell: Tell) -> None:
+    """The turn still waits, and nothing is asked again when another worker has it and a person
+    allows more.
+    """
+    app = "tests.e2e.app:make_pausing"
+    story = await tell(asks(use("charge", "one")), asks(use("charge", "two")), says("done"))
+    worker = await story.worker(app)
+    turn = await story.start(max_iterations=2)
+    await until(turn, WaitBegan)
+    await kill(worker)
+    waits = (await turn.status()).waits
+    await story.worker(app)
+    left = await turn.add_budget(iterations=1)
+
+    report = await story.report(turn)
+
+    assert ([one.kind for one in waits], left.iterations) == (["iterations"], 1)
+    assert (len(report.steps), story.requests()) == (3, {1: 1, 2: 1, 3: 1})
+    assert story.ran() == [("one", 1), ("two", 1)]

@@ -131,7 +131,21 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
         (["--verb", "list"], "perdure: unrecognized arguments: --verb; see perdure --help"),
         (
             ["add-budget", "t"],
-            "perdure: say what is added: --usd, --time, --tokens, --model-calls or --tool-calls",
+            (
+                "perdure: say what is added: --usd, --time, --tokens, --model-calls, --tool-calls"
+                " or --iterations"
+            ),
+        ),
+        (
+            ["add-budget", "t", "--iterations", "0"],
+            (
+                "perdure add-budget: --iterations: '0' is not a whole number from 1 to 1000000000;"
+                " see perdure add-budget --help"
+            ),
+        ),
+        (
+            ["run", "talker", "hello", "--max-iterations", "few"],
+            "perdure run: --max-iterations: 'few' is no whole number; see perdure run --help",
         ),
         (
             ["run", "talker", "hello", "--usd", "much"],

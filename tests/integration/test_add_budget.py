@@ -47,7 +47,7 @@ async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
         await turn.result()
 
     assert left.time is not None
-    assert left == Remaining(usd=Decimal("4.1"), time=left.time, tool_calls=4)
+    assert left == Remaining(usd=Decimal("4.1"), time=left.time, tool_calls=4, iterations=9)
     assert money_left(model.requests[1]) == Decimal("4.1")
 
 

@@ -469,6 +469,37 @@ async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
     assert ended["output"] == "done"
 
 
+@pytest.mark.accepts("E21", "E22")
+async def test_iterations_are_given_and_added(runtime: Runtime) -> None:
+    """By `start_turn` and `add_budget`; the user is asked, and a number that is none is refused
+    before.
+    """
+    paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause")
+    model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
+    user = User(action="accept", content={"approve": True})
+    async with runtime(paused, model=model) as perdure, assistant(perdure, user=user) as client:
+        wrong = [
+            await use(client, "start_turn", agent="clerk", task="go", max_iterations=bad)
+            for bad in (0, True, "5", 10**10)
+        ]
+        call_, _ = await waiting(client, max_iterations=1)
+        await use(client, "approve_call", **call_)
+        seen = await use(client, "turn_result", turn=call_["turn"])
+        wrong += [
+            await use(client, "add_budget", turn=call_["turn"], more={"iterations": bad})
+            for bad in (0, True, "5")
+        ]
+        await use(client, "add_budget", turn=call_["turn"], more={"iterations": 2})
+        ended = await use(client, "turn_result", turn=call_["turn"])
+
+    assert all("iterations" in said["error"] for said in wrong)
+    assert (seen["state"], seen["doing"].partition(":")[0]) == ("paused", "waits for iterations")
+    assert user.asked[1:] == [
+        f'Add to the budget of turn "{call_["turn"]}", which has spent $0: iterations 2?'
+    ]
+    assert (ended["output"], ended["steps"]) == ("done", 2)
+
+
 @pytest.mark.accepts("P2")
 async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> None:
     """Money is for a person to give: a model that asks for it gets none."""

@@ -54,6 +54,20 @@ class Ticket:
 
 
 @workflow.defn
+class Limited:
+    """One that allows a single step."""
+
+    @workflow.run
+    async def run(self, question: str) -> list[Any]:
+        """Say which limit ended it."""
+        try:
+            await run_turn(CLERK, question, max_iterations=1)
+        except errors.MaxIterationsError as error:
+            return [type(error).__name__, *next(iter(error.context.items()))]
+        return []
+
+
+@workflow.defn
 class Careful:
     """One that minds errors."""
 

@@ -107,6 +107,26 @@ async def test_turn_that_began_by_the_earlier_rule_of_loops_ends_by_it(
     )
 
 
+@pytest.mark.accepts("Y6", "E24")
+async def test_turn_that_began_when_the_limit_of_iterations_did_not_pause_ends_at_it() -> None:
+    """Its agent pauses when the budget is spent; until rules 2 that was no pause at its limit of
+    iterations.
+    """
+    history = stored(FOLDER.parent / "earlier/limit_of_a_pausing_agent.json")
+
+    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(history)
+    state = await folded(history)
+
+    assert replayed.replay_failure is None
+    assert state.agent is not None
+    assert state.ended is not None
+    assert (state.agent.on_exhausted, state.agent.rules, state.ended.outcome) == (
+        "pause",
+        1,
+        Outcome.MAX_ITERATIONS,
+    )
+
+
 @pytest.mark.accepts("Y6")
 async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_set_replays() -> (
     None

@@ -22,6 +22,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.agents.policy import Allow, Deny, RequireApproval
 from perdure.errors import PerdureError
 from perdure.protocols import Prompt
+from perdure.temporal import outcomes
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn import approvals, reservations
 from perdure.turn.approvals import Ruling
@@ -29,6 +30,7 @@ from perdure.turn.decide import (
     Act,
     Ask,
     AwaitApproval,
+    AwaitIterations,
     Consult,
     Done,
     moves_at_once,
@@ -60,7 +62,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
-from perdure.values.budgets import Budget
+from perdure.values.budgets import Budget, BudgetUpdate
 from perdure.values.messages import ToolCall
 from perdure.values.reports import Outcome, StopReason
 
@@ -150,8 +152,8 @@ class Played:
         match move:
             case Done():
                 return move
-            case AwaitApproval(asked):
-                self._wait_for_approval(asked)
+            case AwaitApproval() | AwaitIterations():
+                self._wait(move)
             case Ask():
                 self._ask(move)
             case Consult() if self._slept(move.delay):
@@ -223,14 +225,16 @@ class Played:
 
     def _add_budget(self) -> None:
         """The update's validator refuses what has no limit, once the limits are known."""
-        more = self.luck.choice(drawn.MORE)
+        added = BudgetAdded(
+            self.luck.choice(drawn.MORE), iterations=self.luck.choice([None, None, None, 1])
+        )
         if self.state.agent is not None:
             try:
-                self.state.ledger.add(more)
+                self.state.with_added(added)
             except errors.InvalidRequestError:
                 return
-        self.states.append(apply(self.state, BudgetAdded(more)))
-        self._unwritten.append(BudgetAdded(more))
+        self.states.append(apply(self.state, added))
+        self._unwritten.append(added)
 
     def _wait_for_budget(self, reason: str) -> None:
         self._note(WaitBegan("budget", reason))
@@ -246,6 +250,19 @@ class Played:
                 )
             )
         )
+        self._note(WaitEnded())
+
+    def _wait(self, move: AwaitApproval | AwaitIterations) -> None:
+        if isinstance(move, AwaitApproval):
+            self._wait_for_approval(move.asked)
+        else:
+            self._wait_for_iterations(move.reason)
+
+    def _wait_for_iterations(self, reason: str) -> None:
+        self._note(WaitBegan("iterations", reason))
+        if self._chance(8):
+            raise Stopped
+        self._note(BudgetAdded(None, iterations=3))
         self._note(WaitEnded())
 
     def _wait_for_approval(self, asked: approvals.Asked) -> None:
@@ -389,8 +406,10 @@ def through_history(fact: Fact) -> Fact:
             return PolicyAnswered(key, unpack(pack(ruling), Ruling))
         case Decided(decision):
             return Decided(unpack(pack(decision), Decision))
-        case BudgetAdded(more):
-            return BudgetAdded(unpack(pack(more), Budget))
+        case BudgetAdded(more, by, iterations):
+            return outcomes.added(
+                pack(BudgetUpdate(**dict(more or ()), iterations=iterations, by=by))
+            )
         case _:
             return fact
 

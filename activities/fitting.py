@@ -7,20 +7,17 @@ a call that has less consent than the deployed tool demands.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic_core import to_json
 
 from perdure import limits
 from perdure.agents.mcp_servers import MCPTool
 from perdure.agents.tools import Tool
+from perdure.agents.turn_rules import Approval
 from perdure.text import clean, clip, clip_recorded
 from perdure.turn.wire import Asking, ToolOutput, ToolRun
 
 _SCHEMA_BYTES = 4 * 1024
 _UNKNOWN = "contact with the process that ran it was lost; whether it took effect is unknown"
-
-Approval = Literal["marked", "changes", "all"]
 
 
 def error_result(text: str) -> ToolOutput:

@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 from weakref import WeakValueDictionary
 
 from temporalio import activity
@@ -31,6 +30,7 @@ from perdure.agents.delegates import Delegate, InheritedTool, PinnedDelegate, de
 from perdure.agents.registry import Entry, Registry, described_in
 from perdure.agents.skills import LOAD_SKILL
 from perdure.agents.tools import Tool
+from perdure.agents.turn_rules import Approval
 from perdure.errors import PerdureError
 from perdure.temporal.history import first_request
 from perdure.temporal.names import GENERATE
@@ -143,7 +143,7 @@ class Agents:
             or resolved(agent, name)
         )
 
-    def approval(self, run_id: str, owner: str) -> Literal["marked", "changes", "all"]:
+    def approval(self, run_id: str, owner: str) -> Approval:
         """Which calls of its tools wait for a person, as this worker has the agent."""
         agent = self._kept(run_id, owner) or self._entry(owner)
         return agent.approval if isinstance(agent, Agent) else "marked"

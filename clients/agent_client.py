@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
@@ -43,12 +43,14 @@ from perdure.temporal.payloads import pack
 from perdure.temporal.search_attributes import State
 from perdure.text import word
 from perdure.turn.wire import TurnRequest
+from perdure.values import keywords
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Remaining
-from perdure.values.messages import Message, media_weight
+from perdure.values.messages import media_weight
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport, Outcome
-from perdure.values.tasks import Context, Task, opening
+from perdure.values.tasks import Task, opening
+from perdure.values.turn_options import TurnOptions
 
 logger = logging.getLogger("perdure")
 
@@ -58,7 +60,7 @@ LAST_PRIORITY = 5
 """What a server has unless it is told otherwise."""
 
 _STARTS = {
-    "if_exists": validation.choice("attach", "restart", "error"),
+    "if_exists": validation.choice(IfExists),
     "priority": (
         validation.Kind(
             f"a whole number from 1, the first, to {LAST_PRIORITY}, the last",
@@ -73,6 +75,15 @@ _FILTERS = {
     "task_queue": validation.UNICODE.optional(),
     "limit": validation.whole(1).optional(),
 }
+
+
+class StartOptions(TurnOptions, total=False):
+    """The options of `AgentClient.start`, which describes them."""
+
+    id: str | None
+    live: bool
+    if_exists: IfExists
+    priority: int | None
 
 
 class AgentClient:
@@ -128,6 +139,7 @@ class AgentClient:
         """Temporal's own client, for what is not Perdure's to offer."""
         return self._client
 
+    @keywords.shows(TurnOptions)
     async def start(
         self,
         agent: Agent[R] | str,
@@ -135,16 +147,10 @@ class AgentClient:
         *,
         output: type[R] | None = None,
         id: str | None = None,  # noqa: A002 - what callers know it as
-        context: Context | Mapping[str, str] | None = None,
-        history: Sequence[Message] = (),
-        labels: Mapping[str, str] | None = None,
-        budget: Budget | None = None,
-        max_iterations: int | None = None,
-        options: RequestOptions | None = None,
-        allowed_tools: Sequence[str] | None = None,
         live: bool = False,
         if_exists: IfExists = "attach",
         priority: int | None = None,
+        **given: Unpack[TurnOptions],
     ) -> Turn[R]:
         """Start a turn and return at once; a worker runs it.
 
@@ -187,62 +193,26 @@ class AgentClient:
             ServerUnreachableError: Temporal does not answer.
         """
         wanted = start_request.type_of(agent, output)
-        request = start_request.turn_request(
-            agent,
-            task,
-            output=output,
-            context=context,
-            history=history,
-            labels=labels,
-            budget=budget,
-            max_iterations=max_iterations,
-            options=options,
-            allowed_tools=allowed_tools,
-            live=live,
-        )
+        request = start_request.turn_request(agent, task, output=output, live=live, **given)
         turn = await self._begin(id, request, if_exists, priority)
         return turn if wanted is None else turn.typed(wanted)
 
+    @keywords.shows(StartOptions)
     async def run(
         self,
         agent: Agent[R] | str,
         task: str | Task,
         *,
         output: type[R] | None = None,
-        id: str | None = None,  # noqa: A002 - what callers know it as
-        context: Context | Mapping[str, str] | None = None,
-        history: Sequence[Message] = (),
-        labels: Mapping[str, str] | None = None,
-        budget: Budget | None = None,
-        max_iterations: int | None = None,
-        options: RequestOptions | None = None,
-        allowed_tools: Sequence[str] | None = None,
-        live: bool = False,
-        if_exists: IfExists = "attach",
-        priority: int | None = None,
         on_step: OnStep | None = None,
+        **given: Unpack[StartOptions],
     ) -> AgentReport[R]:
         """Start a turn and wait for its end: `start` and `result` in one.
 
         Raises:
             PerdureError: As `start` and `Turn.result` do.
         """
-        turn = await self.start(
-            agent,
-            task,
-            output=output,
-            id=id,
-            context=context,
-            history=history,
-            labels=labels,
-            budget=budget,
-            max_iterations=max_iterations,
-            options=options,
-            allowed_tools=allowed_tools,
-            live=live,
-            if_exists=if_exists,
-            priority=priority,
-        )
+        turn = await self.start(agent, task, output=output, **given)
         return await turn.result(on_step=on_step)
 
     async def generate(

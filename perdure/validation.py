@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ValidationError, ValidationInfo
 from pydantic_core import ErrorDetails
@@ -44,8 +44,9 @@ def of(words: str, *types: type) -> Kind:
     return Kind(words, lambda value: isinstance(value, types))
 
 
-def choice(*choices: str) -> Kind:
-    """One of these words."""
+def choice(literal: Any) -> Kind:
+    """One of the words of a `Literal`."""
+    choices = get_args(literal)
     return Kind(
         ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}", lambda value: value in choices
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -19,30 +18,24 @@ from perdure.temporal.payloads import pack
 from perdure.turn import ending
 from perdure.turn.facts import ChildEnded, Key, TurnEnded
 from perdure.turn.wire import Summary, TurnRequest
-from perdure.values.budgets import Budget
-from perdure.values.messages import Message
-from perdure.values.options import RequestOptions
+from perdure.values import keywords
 from perdure.values.reports import AgentReport, Outcome
-from perdure.values.tasks import Context, Task
+from perdure.values.tasks import Task
+from perdure.values.turn_options import TurnOptions
 from perdure.workflows.calls import has_ended
 
 _ONLY = Key(0)
 
 
+@keywords.shows(TurnOptions)
 async def run_turn(
     agent: Agent[R] | str,
     task: str | Task,
     *,
     output: type[R] | None = None,
     id: str | None = None,  # noqa: A002 - what callers know it as
-    context: Context | Mapping[str, str] | None = None,
-    history: Sequence[Message] = (),
-    labels: Mapping[str, str] | None = None,
-    budget: Budget | None = None,
-    max_iterations: int | None = None,
-    options: RequestOptions | None = None,
-    allowed_tools: Sequence[str] | None = None,
     task_queue: str | None = None,
+    **given: Unpack[TurnOptions],
 ) -> AgentReport[R]:
     """Run a turn from a workflow of yours, as its child, and wait for its end.
 
@@ -68,18 +61,7 @@ async def run_turn(
         PerdureError: As at the client; `.report` holds what was done. Uncaught, it fails your
             workflow (`PerdurePlugin` sees to that).
     """
-    request = start_request.turn_request(
-        agent,
-        task,
-        output=output,
-        context=context,
-        history=history,
-        labels=labels,
-        budget=budget,
-        max_iterations=max_iterations,
-        options=options,
-        allowed_tools=allowed_tools,
-    )
+    request = start_request.turn_request(agent, task, output=output, **given)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
     ended = await _ended(turn_id, request, task_queue)
     return _read(turn_id, request, ended, start_request.type_of(agent, output))

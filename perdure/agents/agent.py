@@ -16,6 +16,14 @@ from perdure.agents.observers import Observer
 from perdure.agents.policy import Policy
 from perdure.agents.skills import LOAD_SKILL, Skill, among, loader, refuse_same_names
 from perdure.agents.tools import NAME, Tool, Toolbox, ToolResolver, as_tools
+from perdure.agents.turn_rules import (
+    Approval,
+    OnChildError,
+    OnExhausted,
+    OnLoop,
+    Protocol,
+    Unmarked,
+)
 from perdure.base import T_co
 from perdure.schemas import output_type
 from perdure.validation import Kind
@@ -52,12 +60,12 @@ _KINDS = {
     "max_children": _COUNT,
     "max_descendants": _COUNT,
     "children_at_once": _COUNT,
-    "on_exhausted": validation.choice("fail", "finish", "pause"),
-    "on_loop": validation.choice("fail", "warn", "ignore"),
-    "approval": validation.choice("marked", "changes", "all"),
-    "protocol": validation.choice("native", "react_text", "json"),
-    "unmarked": validation.choice("answer", "correct"),
-    "on_child_error": validation.choice("cancel", "collect"),
+    "on_exhausted": validation.choice(OnExhausted),
+    "on_loop": validation.choice(OnLoop),
+    "approval": validation.choice(Approval),
+    "protocol": validation.choice(Protocol),
+    "unmarked": validation.choice(Unmarked),
+    "on_child_error": validation.choice(OnChildError),
 }
 _LISTS = {
     "toolboxes": validation.of("a Toolbox or an MCPServer", Toolbox, MCPServer),
@@ -135,15 +143,15 @@ class Agent(Generic[T_co]):
     resolver: ToolResolver | None = None
     max_iterations: int | Literal["unlimited"] = limits.MAX_ITERATIONS
     budget: Budget | None = None
-    on_exhausted: Literal["fail", "finish", "pause"] = "fail"
+    on_exhausted: OnExhausted = "fail"
     output: type[T_co] | None = None
     options: RequestOptions = NO_OPTIONS
     model_retry: ModelRetryPolicy | None = None
-    on_loop: Literal["fail", "warn", "ignore"] = "fail"
-    protocol: Literal["native", "react_text", "json"] = "native"
-    unmarked: Literal["answer", "correct"] = "correct"
+    on_loop: OnLoop = "fail"
+    protocol: Protocol = "native"
+    unmarked: Unmarked = "correct"
     parallel_tools: bool = False
-    approval: Literal["marked", "changes", "all"] = "marked"
+    approval: Approval = "marked"
     policy: Policy | None = None
     middleware: Sequence[Middleware] = ()
     observers: Sequence[Observer] = ()
@@ -152,7 +160,7 @@ class Agent(Generic[T_co]):
     max_children: int = limits.CHILDREN
     children_at_once: int = limits.CHILDREN_AT_ONCE
     max_descendants: int = limits.DESCENDANTS
-    on_child_error: Literal["cancel", "collect"] = "cancel"
+    on_child_error: OnChildError = "cancel"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):

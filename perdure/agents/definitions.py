@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -17,6 +17,14 @@ from perdure.agents.middleware import Logger, Middleware, Timeout
 from perdure.agents.skills import LOAD_SKILL, Skill, joined
 from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import raised
+from perdure.agents.turn_rules import (
+    Approval,
+    OnChildError,
+    OnExhausted,
+    OnLoop,
+    Protocol,
+    Unmarked,
+)
 from perdure.base import Wire
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
@@ -131,17 +139,17 @@ class AgentDefinition(Wire):
     tools: tuple[ToolDefinition, ...] = ()
     max_iterations: int | None = limits.MAX_ITERATIONS
     budget: Budget | None = None
-    on_exhausted: Literal["fail", "finish", "pause"] = "fail"
+    on_exhausted: OnExhausted = "fail"
     output_schema: Schema | None = None
     options: RequestOptions = NO_OPTIONS
-    on_loop: Literal["fail", "warn", "ignore"] = "ignore"
-    protocol: Literal["native", "react_text", "json"] = "native"
-    unmarked: Literal["answer", "correct"] = "correct"
+    on_loop: OnLoop = "ignore"
+    protocol: Protocol = "native"
+    unmarked: Unmarked = "correct"
     price: Price | None = None
     tier: str = ""
     allowed: tuple[str, ...] | None = None
     parallel_tools: bool = False
-    approval: Literal["marked", "changes", "all"] = "marked"
+    approval: Approval = "marked"
     has_policy: bool = False
     middleware: tuple[Stage, ...] = ()
     observes: bool = False
@@ -153,7 +161,7 @@ class AgentDefinition(Wire):
     max_children: int = limits.CHILDREN
     children_at_once: int = limits.CHILDREN_AT_ONCE
     max_descendants: int | None = None
-    on_child_error: Literal["cancel", "collect"] = "cancel"
+    on_child_error: OnChildError = "cancel"
     model_retry: PinnedRetry | None = None
 
     @property

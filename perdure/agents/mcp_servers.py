@@ -17,7 +17,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -27,6 +27,7 @@ from perdure.agents.tools import NAME, Tool, Toolbox, ToolContext
 from perdure.schemas import tool_arguments
 from perdure.schemas.strict_schema import check_size
 from perdure.text import stripped, word
+from perdure.values import keywords
 
 BETWEEN = "__"
 """Between the name of a server and that of its tool."""
@@ -51,6 +52,17 @@ _KINDS = {
 }
 
 Call = Callable[[ToolContext[Any], Mapping[str, JsonValue]], Awaitable[object]]
+
+
+class MCPServerOptions(TypedDict, total=False):
+    """The options of a server, however it is reached, which `MCPServer` describes."""
+
+    allowed: Collection[str] | None
+    requires_approval: bool | Collection[str]
+    trusted: bool
+    timeout: timedelta
+    start_timeout: timedelta
+    digest: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +147,7 @@ class MCPServer:
         object.__setattr__(self, "headers_env", dict(self.headers_env))
 
     @classmethod
+    @keywords.shows(MCPServerOptions)
     def stdio(
         cls,
         name: str,
@@ -142,61 +155,31 @@ class MCPServer:
         *,
         env: Collection[str] | Mapping[str, str] = (),
         cwd: str = "",
-        allowed: Collection[str] | None = None,
-        requires_approval: bool | Collection[str] = False,
-        trusted: bool = False,
-        timeout: timedelta = limits.TOOL_CALL,
-        start_timeout: timedelta = limits.MCP_START,
-        digest: str | None = None,
+        **options: Unpack[MCPServerOptions],
     ) -> MCPServer:
         """A server that each worker starts as a process of its own and ends with itself.
 
         Raises:
             ConfigurationError: A value that cannot work.
         """
-        return cls(
-            name=name,
-            command=command,
-            env=env,
-            cwd=cwd,
-            allowed=allowed,
-            requires_approval=requires_approval,
-            trusted=trusted,
-            timeout=timeout,
-            start_timeout=start_timeout,
-            digest=digest,
-        )
+        return cls(name=name, command=command, env=env, cwd=cwd, **options)
 
     @classmethod
+    @keywords.shows(MCPServerOptions)
     def http(
         cls,
         name: str,
         url: str,
         *,
         headers_env: Mapping[str, str] | None = None,
-        allowed: Collection[str] | None = None,
-        requires_approval: bool | Collection[str] = False,
-        trusted: bool = False,
-        timeout: timedelta = limits.TOOL_CALL,
-        start_timeout: timedelta = limits.MCP_START,
-        digest: str | None = None,
+        **options: Unpack[MCPServerOptions],
     ) -> MCPServer:
         """A server that runs elsewhere, by streamable HTTP.
 
         Raises:
             ConfigurationError: A value that cannot work.
         """
-        return cls(
-            name=name,
-            url=url,
-            headers_env=headers_env or {},
-            allowed=allowed,
-            requires_approval=requires_approval,
-            trusted=trusted,
-            timeout=timeout,
-            start_timeout=start_timeout,
-            digest=digest,
-        )
+        return cls(name=name, url=url, headers_env=headers_env or {}, **options)
 
     @property
     def variables(self) -> dict[str, str]:

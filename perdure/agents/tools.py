@@ -16,7 +16,17 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -25,6 +35,7 @@ from perdure import errors, limits, validation
 from perdure.schemas import tool_arguments
 from perdure.text import size
 from perdure.validation import Kind
+from perdure.values import keywords
 
 if TYPE_CHECKING:  # so that `Tool` alone is a tool of any function
     from typing_extensions import ParamSpec as DefaultingSpec
@@ -40,6 +51,20 @@ Result = TypeVar("Result")
 
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
 _CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
+
+
+class ToolOptions(TypedDict, total=False):
+    """The options of a tool beside its name and description, which `tool` describes."""
+
+    timeout: timedelta
+    read_only: bool
+    idempotent: bool
+    requires_approval: bool
+
+
+_DEFAULTS = ToolOptions(
+    timeout=limits.TOOL_CALL, read_only=False, idempotent=False, requires_approval=False
+)
 _KINDS = {
     "description": validation.TEXT.optional(),
     "timeout": validation.TIME,
@@ -96,16 +121,14 @@ class ToolContext(Generic[Deps]):
 class Tool(Generic[P, R]):
     """A function with a name, a description and a schema. Calling it calls the function."""
 
+    @keywords.shows(ToolOptions, _DEFAULTS)
     def __init__(
         self,
         function: Callable[P, R],
         *,
         name: str | None = None,
         description: str | None = None,
-        timeout: timedelta = limits.TOOL_CALL,
-        read_only: bool = False,
-        idempotent: bool = False,
-        requires_approval: bool = False,
+        **options: Unpack[ToolOptions],
     ) -> None:
         self.function = function
         self.name: str = _name_of(function) if name is None else name
@@ -114,18 +137,13 @@ class Tool(Generic[P, R]):
                 f"tool name {self.name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -; pass name= to"
                 " choose another"
             )
-        given = {
-            "description": description,
-            "timeout": timeout,
-            "read_only": read_only,
-            "idempotent": idempotent,
-            "requires_approval": requires_approval,
-        }
-        validation.check(f"tool {self.name}", given, _KINDS)
-        self.read_only = read_only
-        self.idempotent = idempotent or read_only
-        self.requires_approval = requires_approval
-        self.timeout = timeout
+        keywords.check(f"tool {self.name}", options, ToolOptions)
+        self._options: ToolOptions = {**_DEFAULTS, **options}
+        validation.check(f"tool {self.name}", {"description": description, **self._options}, _KINDS)
+        self.read_only = self._options["read_only"]
+        self.idempotent = self._options["idempotent"] or self.read_only
+        self.requires_approval = self._options["requires_approval"]
+        self.timeout = self._options["timeout"]
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
         self._stated: tool_arguments.StatedArguments | None = None
@@ -134,16 +152,14 @@ class Tool(Generic[P, R]):
         )  # its own attributes could be called as ours are
 
     @staticmethod
+    @keywords.shows(ToolOptions, _DEFAULTS)
     def from_schema(
         function: Callable[..., Result],
         *,
         name: str,
         description: str,
         parameters: Mapping[str, Any],
-        timeout: timedelta = limits.TOOL_CALL,
-        read_only: bool = False,
-        idempotent: bool = False,
-        requires_approval: bool = False,
+        **options: Unpack[ToolOptions],
     ) -> Tool[..., Result]:
         """A tool whose arguments are described by a JSON schema instead of the function's signature.
 
@@ -167,15 +183,7 @@ class Tool(Generic[P, R]):
         Raises:
             ConfigurationError: The schema, the name, the timeout or another value is not valid.
         """
-        made: Tool[..., Result] = Tool(
-            function,
-            name=name,
-            description=description,
-            timeout=timeout,
-            read_only=read_only,
-            idempotent=idempotent,
-            requires_approval=requires_approval,
-        )
+        made: Tool[..., Result] = Tool(function, name=name, description=description, **options)
         made._stated = tool_arguments.stated(f"tool {name}", parameters)
         return made
 
@@ -248,13 +256,7 @@ class Tool(Generic[P, R]):
 
     def _copy(self, function: Callable[..., R], name: str) -> Tool[..., R]:
         made: Tool[..., R] = Tool(
-            function,
-            name=name,
-            description=self._given_description,
-            timeout=self.timeout,
-            read_only=self.read_only,
-            idempotent=self.idempotent,
-            requires_approval=self.requires_approval,
+            function, name=name, description=self._given_description, **self._options
         )
         made._stated = self._stated
         return made
@@ -267,24 +269,16 @@ class Tool(Generic[P, R]):
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout: timedelta = limits.TOOL_CALL,
-    read_only: bool = False,
-    idempotent: bool = False,
-    requires_approval: bool = False,
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+@keywords.shows(ToolOptions, _DEFAULTS)
 def tool(
     function: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout: timedelta = limits.TOOL_CALL,
-    read_only: bool = False,
-    idempotent: bool = False,
-    requires_approval: bool = False,
+    **options: Unpack[ToolOptions],
 ) -> Any:
     """Make a tool of a function: schema from its signature, description from its docstring.
 
@@ -292,7 +286,8 @@ def tool(
         function: A sync or async function, or a bound method.
         name: Instead of the function's own; 1 to 64 of A-Z, a-z, 0-9, _ and -.
         description: Instead of the docstring's.
-        timeout: After this the call is stopped and the model told; at most 3650 days.
+        timeout: After this the call is stopped and the model told; 60 seconds by default, at most
+            3650 days.
         read_only: It changes nothing, so it may run again after a crash.
         idempotent: It may run again after a crash with the same `idempotency_key`. Otherwise it is
             started at most once.
@@ -303,17 +298,10 @@ def tool(
     """
 
     def make(f: Callable[..., Any]) -> Tool:
-        made: Tool = Tool(
-            f,
-            name=name,
-            description=description,
-            timeout=timeout,
-            read_only=read_only,
-            idempotent=idempotent,
-            requires_approval=requires_approval,
-        )
+        made: Tool = Tool(f, name=name, description=description, **options)
         return made
 
+    keywords.check("a tool", options, ToolOptions)
     return make if function is None else make(function)
 
 

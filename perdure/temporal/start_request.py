@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Unpack
 
 from pydantic import ValidationError
 
@@ -14,8 +14,10 @@ from perdure.temporal.names import MEMO
 from perdure.temporal.payloads import explain
 from perdure.text import markdown, word
 from perdure.turn.wire import TurnRequest
-from perdure.values.messages import Media, Message
-from perdure.values.tasks import Context, Task, headline, opening
+from perdure.values import keywords
+from perdure.values.messages import Media
+from perdure.values.tasks import Task, headline, opening
+from perdure.values.turn_options import TurnOptions
 
 
 def turn_request(
@@ -23,28 +25,31 @@ def turn_request(
     task: str | Task,
     *,
     output: Any = None,
-    context: Context | Mapping[str, str] | None = None,
-    history: Sequence[Message] = (),
-    labels: Mapping[str, str] | None = None,
-    allowed_tools: Sequence[str] | None = None,
-    **given: Any,
+    model: str | None = None,
+    live: bool = False,
+    **given: Unpack[TurnOptions],
 ) -> TurnRequest:
-    """The input of a turn. `given` are further fields of it.
+    """The input of a turn.
 
     Raises:
+        TypeError: There is no such option.
         TooLargeError: The input is too large.
         InvalidRequestError: It is not valid.
         ConfigurationError: No model can be held to the output type.
     """
+    keywords.check("a turn", given, TurnOptions)
+    context, labels = given.get("context"), given.get("labels")
     fields = {
+        **given,
         "agent": agent.name if isinstance(agent, Agent) else agent,
         "task": task,
         "context": {"blocks": dict(context)} if isinstance(context, Mapping) else context,
-        "history": _listed(history),
+        "history": _listed(given.get("history", ())),
         "labels": {} if labels is None else labels,
         "output_schema": output_type.schema_of(output),
-        "allowed_tools": _listed(allowed_tools),
-        **given,
+        "model": model,
+        "allowed_tools": _listed(given.get("allowed_tools")),
+        "live": live,
     }
     try:
         request = TurnRequest.model_validate(fields)

@@ -18,6 +18,7 @@ from perdure import (
     AgentReport,
     AssistantMessage,
     Context,
+    MCPServer,
     Media,
     Message,
     MessagesTypeAdapter,
@@ -46,6 +47,7 @@ from perdure.testing import Runtime, ScriptedModel, call, calls, fails, local_ru
 from perdure.turn.facts import ModelAnswered, ToolReturned, TurnEnded
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker, PerdurePlugin
+from perdure.workflows import run_turn
 
 
 @dataclass
@@ -87,6 +89,13 @@ class Desk:
 
 assert_type(add(1, b=2), int)
 assert_type(add.name, str)
+unknown_option = tool(read_onli=True)  # type: ignore[call-overload]
+wrong_option = Tool(plain, timeout=20)  # type: ignore[arg-type]
+stated = Tool.from_schema(plain, name="plain", description="Plain.", parameters={}, idempotent=True)
+assert_type(stated(), str)
+MCPServer.stdio("time", ["mcp-server-time"], env=["TZ"], trusted=True, digest=None)
+MCPServer.http("docs", "https://example.com/mcp", timeout=20)  # type: ignore[arg-type]
+MCPServer.http("docs", "https://example.com/mcp", env=["TZ"])  # type: ignore[call-arg]
 unknown_argument = add(1, c=2)  # type: ignore[call-arg]
 wrong_type = add("1")  # type: ignore[arg-type]
 
@@ -165,6 +174,15 @@ async def backend() -> None:
     assert_type(turn, Turn)
     assert_type(await client.get("ticket-4711"), Turn[Any])
     await client.start("researcher", "Why?", if_exists="maybe")  # type: ignore[arg-type]
+    await client.run("researcher", "Why?", if_exists="maybe")  # type: ignore[arg-type]
+    await client.start("researcher", "Why?", budget="0.50")  # type: ignore[arg-type]
+    await client.run("researcher", "Why?", max_iterations="few")  # type: ignore[arg-type]
+    await client.run("researcher", "Why?", bugdet=None)  # type: ignore[call-arg]
+    await run_turn("researcher", "Why?", live=True)  # type: ignore[call-arg]
+    shared: dict[str, Any] = {"labels": {"customer": "4711"}}
+    await client.run(researcher, "Why?", max_iterations=5, **shared)
+    assert_type((await client.run("researcher", "Why?", output=Deps, priority=1)).output, Deps)
+    await client.add_budget("ticket-4711", iterations=10)
     cursor: str | None = None
     async for event in turn.events(after=cursor):
         assert_type(event, Event)

@@ -1,0 +1,26 @@
+"""The options of a turn that every function that starts one takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from perdure.values.budgets import Budget
+from perdure.values.messages import Message
+from perdure.values.options import RequestOptions
+from perdure.values.tasks import Context
+
+
+class TurnOptions(TypedDict, total=False):
+    """The options of a turn, which `AgentClient.start` describes.
+
+    Each is a field of `TurnRequest` of the same name.
+    """
+
+    context: Context | Mapping[str, str] | None
+    history: Sequence[Message]
+    labels: Mapping[str, str] | None
+    budget: Budget | None
+    max_iterations: int | None
+    options: RequestOptions | None
+    allowed_tools: Sequence[str] | None

@@ -280,9 +280,9 @@ async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime
         "reason": "the answer: reason must be a text, not 5",
         "no pending": "the answer: pending must be what pending_approvals gives, not 'call_1_1'",
         "by id": "the answer: arguments must be a mapping, such as a dict, or None, not ['to']",
-        "no budget": "what is added: more must be a Budget, such as Budget(usd='0.50'), not None",
+        "no budget": "nothing is added: give a Budget, iterations=…, or both",
         "money alone": (
-            "what is added: more must be a Budget, such as Budget(usd='0.50'), not '0.5'"
+            "what is added: more must be a Budget, such as Budget(usd='0.50'), or None, not '0.5'"
         ),
         "no id": "the turn: id must be a text that UTF-8 can hold, not 5",
         "cancel": "the cancel: reason must be a text that UTF-8 can hold, not 5",

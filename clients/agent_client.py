@@ -168,8 +168,7 @@ class AgentClient:
                 by.
             budget: What the turn may spend, delegates included; it goes before the agent's own,
                 limit by limit.
-            max_iterations: The number of steps that it may make, from 1; it overrides that of the
-                agent.
+            max_iterations: How many steps it may make, from 1; it overrides that of the agent.
             options: Temperature, output limit and the like; they go before the agent's own, option
                 by option.
             allowed_tools: Only these are offered, and calling another ends the turn; None for every
@@ -311,9 +310,7 @@ class AgentClient:
         iterations: int | None = None,
         by: str | None = None,
     ) -> Remaining:
-        """Add to the budget of a turn or to its limit of iterations.
-
-        `get` and `Turn.add_budget` in one.
+        """Add to the limits of a turn: `get` and `Turn.add_budget` in one.
 
         Raises:
             PerdureError: As `get` and `Turn.add_budget` do.

@@ -257,9 +257,7 @@ class Turn(Generic[T]):
     ) -> Remaining:
         """Add to the budget, to the limit of iterations, or to both.
 
-        A turn that waits for that goes on.
-
-        Needs a worker that runs the turn.
+        A turn that waits for that goes on. Needs a worker that runs the turn.
 
         Args:
             more: What is added to each limit of the budget that it names.

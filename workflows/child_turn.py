@@ -51,8 +51,7 @@ async def run_turn(
         history: Messages of an earlier turn, to go on from.
         labels: Words of yours that tools see, and that turns are listed by.
         budget: What the turn may spend, delegates included.
-        max_iterations: The number of steps that it may make, from 1; it overrides that of the
-            agent.
+        max_iterations: How many steps it may make, from 1; it overrides that of the agent.
         options: Temperature, output limit and the like.
         allowed_tools: Only these are offered, and calling another ends the turn.
         task_queue: Where the workers of the agent poll; without it, where your workflow runs.

@@ -62,9 +62,9 @@ class Amounts(BaseModel):
 
 
 class More(Amounts):
-    """What is added to the budget of a turn, or to its limit of iterations.
+    """What is added to the budget of a turn, or to its iterations.
 
-    What is not named stays as it is.
+    Other limits stay as they are.
     """
 
     iterations: int | None = Field(

@@ -1,4 +1,4 @@
-"""Signatures on the site list the options of a `TypedDict` where the code has `**given: Unpack[…]`.
+"""An extension of griffe: signatures list the options of `**given: Unpack[…]`.
 
 `mkdocs.yml` names this file.
 """

@@ -1,6 +1,6 @@
-"""The words by which an agent says how its turns run.
+"""The choices of an agent about how its turns run.
 
-Its declaration, the definition of a turn and their checks share them.
+`Agent`, its checks and `AgentDefinition` share them.
 """
 
 from __future__ import annotations

@@ -124,8 +124,7 @@ def next_move(
     Raises:
         ToolResolverError: The agent's resolver failed when its tool was called.
         AutonomyBoundaryError: The model called what this turn does not allow.
-        MaxIterationsError: The model may not be called again, and the turn does not wait for more
-            iterations.
+        MaxIterationsError: The model may not be called again, and the turn does not wait for more.
         LoopDetectedError: The model repeats itself.
         TurnBudgetExceededError: What the next call may cost is not left.
         OutputInvalidError: The answer is not what was asked for, again and again.
@@ -192,7 +191,7 @@ def may_pause(agent: AgentDefinition, error: errors.TurnBudgetExceededError) -> 
 def _pauses_for_iterations(agent: AgentDefinition) -> bool:
     """Whether the turn waits at its limit of iterations.
 
-    Until rules 2 a pause was for the budget only.
+    Before rules 2, only the budget paused it.
     """
     return agent.on_exhausted == "pause" and agent.rules >= 2
 

@@ -190,7 +190,7 @@ def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
 def _added(state: TurnState, added: BudgetAdded) -> TurnState:
     """Raise the limits.
 
-    What came before the agent was known is kept until then; what does not fit changes nothing, as
+    What came before the agent was known is kept until then. What does not fit changes nothing, as
     its sender is told.
     """
     if state.agent is None:

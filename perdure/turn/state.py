@@ -142,12 +142,12 @@ class TurnState:
     are the models whose thoughts are among the messages. `calling` says which model a call in
     flight asks, `passed` which were passed over for it and why; `tried` is who did not answer
     before the last answer; `unpriced`, that one was asked whose price nobody knows. `finishing`
-    says that the last answer is asked for. `added` is what came for the budget before anybody knew
-    which limits there are; `more_iterations` is what was added to the limit of iterations. The
-    first `pardoned` of the `failures` of a call were before somebody added to the budget. `rounds`
-    says how often the chain has begun again since, the last time after `round_at` failures.
-    `unpassed` is the number of middlewares that have yet to let the last answer pass. `broken` is
-    an error of a tool call that ends the turn.
+    says that the last answer is asked for. `added` is what came for the limits before they were
+    known; `more_iterations` is what was added to the limit of iterations. The first `pardoned` of
+    the `failures` of a call were before somebody added to the budget. `rounds` says how often the
+    chain has begun again since, the last time after `round_at` failures. `unpassed` is the number
+    of middlewares that have yet to let the last answer pass. `broken` is an error of a tool call
+    that ends the turn.
     """
 
     request: TurnRequest | None = None
@@ -246,13 +246,12 @@ class TurnState:
 
     @property
     def iterations_left(self) -> int | None:
-        """The number of steps that it may still make, including the one that it is at.
+        """The number of steps that it may still make, including the current one.
 
         None without a limit.
         """
-        return (
-            None if self.max_iterations is None else max(self.max_iterations - len(self.steps), 0)
-        )
+        limit = self.max_iterations
+        return None if limit is None else max(limit - len(self.steps), 0)
 
     def with_added(self, added: BudgetAdded) -> TurnState:
         """The state with higher limits. The agent has to be known.

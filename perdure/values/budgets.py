@@ -159,9 +159,8 @@ def _named(budget: Budget) -> dict[str, Any]:
 class BudgetUpdate(Budget):
     """Input of the update that adds to a budget, to the limit of iterations, or to both.
 
-    `by` is who adds it.
-
-    An earlier release reads it as a `Budget`, and refuses one that adds iterations only.
+    `by` is the person who adds it. An earlier release reads it as a `Budget`, and refuses one that
+    adds iterations only.
     """
 
     by: str | None = None

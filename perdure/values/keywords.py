@@ -1,9 +1,7 @@
-"""Keyword options that several functions share.
-
-A family of them is declared once, as a `TypedDict`.
+"""Keyword options that several functions share, declared once as a `TypedDict`.
 
 `**options: Unpack[Family]` tells type checkers and editors which options there are (PEP 692). At
-run time such a function accepts any keyword: `check` refuses the unknown ones, and `shows` has
+run time such a function accepts any keyword: `check` refuses unknown ones, and `shows` makes
 `help` list the options of the family.
 """
 

@@ -14,7 +14,7 @@ from perdure.values.tasks import Context
 class TurnOptions(TypedDict, total=False):
     """The options of a turn, which `AgentClient.start` describes.
 
-    Each is a field of `TurnRequest` of the same name.
+    Each is a field of the same name of `TurnRequest`.
     """
 
     context: Context | Mapping[str, str] | None

@@ -44,7 +44,7 @@ REASON = (
 
 
 def steps(count: int) -> ScriptedModel:
-    """So many steps with a tool call, and an answer in the next."""
+    """This number of steps with a tool call, and then an answer."""
     return ScriptedModel(
         *[calls(call("look", number=number)) for number in range(count)], says("done")
     )
@@ -120,7 +120,7 @@ async def test_workflow_of_theirs_limits_a_turn(
 
 
 @pytest.mark.accepts("E21")
-async def test_limit_is_no_part_of_what_is_asked(runtime: Runtime) -> None:
+async def test_limit_is_not_part_of_what_is_asked(runtime: Runtime) -> None:
     """The same id with another limit is the same turn, and the digest of earlier inputs is what it
     was.
     """
@@ -139,9 +139,7 @@ BAD: list[Any] = [0, -1, True, 10**10, "5", 2.5, "unlimited"]
 
 @pytest.mark.accepts("E21")
 @pytest.mark.parametrize("given", BAD, ids=repr)
-async def test_what_is_no_number_of_iterations_is_refused_at_once(
-    runtime: Runtime, given: Any
-) -> None:
+async def test_invalid_iterations_are_refused_at_once(runtime: Runtime, given: Any) -> None:
     """By the client, before anything is sent, and by a turn that another client starts or adds to."""
     async with runtime(PAUSES, model=steps(2)) as client:
         with pytest.raises(

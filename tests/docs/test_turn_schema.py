@@ -87,6 +87,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a float for money": {"agent": "support", "task": "Answer.", "budget": {"usd": 0.5}},
     "a budget without a limit": {"agent": "support", "task": "Answer.", "budget": {}},
     "tokens as a string": {"agent": "support", "task": "Answer.", "budget": {"tokens": "9"}},
+    "no iterations": {"agent": "support", "task": "Answer.", "max_iterations": 0},
+    "iterations as a string": {"agent": "support", "task": "Answer.", "max_iterations": "9"},
+    "iterations as a truth value": {"agent": "support", "task": "Answer.", "max_iterations": True},
     "a label that is a number": {"agent": "support", "task": "Answer.", "labels": {"team": 1}},
     "a message without its role": {
         "agent": "support",

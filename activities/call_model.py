@@ -210,7 +210,7 @@ def _prompt(call: ModelCall, state: TurnState) -> Prompt:
         options = options.model_copy(update={"max_output_tokens": call.max_output_tokens})
     if state.finishing:
         options = options.model_copy(update={"tool_choice": None})
-    schema, messages = state.output_schema(state.agent), sent(state.messages, call.cut)
+    schema, messages = state.output_schema(state.agent), sent(state.transcript.messages, call.cut)
     return Prompt(
         system=state.agent.instructions,
         messages=(
@@ -231,7 +231,7 @@ def _request(
         system=prompt.system,
         messages=(
             prompt.messages
-            if state.thinkers <= {target}
+            if state.transcript.thinkers <= {target}
             else tuple(fallback.for_target(prompt.messages, target))
         ),
         tools=prompt.tools,

@@ -80,7 +80,7 @@ class Transcripts:
             if not runs_tools(answer) and not asks_again(answered):
                 return
             self._runs[run_id] = _Known(answered, answered)
-            self._bytes += RUN_BYTES + answered.size_bytes
+            self._bytes += RUN_BYTES + answered.transcript.size_bytes
             while self._bytes > self._max_bytes and self._runs:
                 self._drop(next(iter(self._runs)))
 
@@ -91,7 +91,7 @@ class Transcripts:
             if known is None or not _waits_for(known.state, key, call_id):
                 return
             state = apply(known.state, outcomes.returned(key, output))
-            self._bytes += state.size_bytes - known.state.size_bytes
+            self._bytes += state.transcript.size_bytes - known.state.transcript.size_bytes
             known.state = state
 
     async def load(self, client: Client, info: activity.Info, call: ModelCall) -> TurnState:
@@ -122,8 +122,8 @@ class Transcripts:
                 return state
         raise errors.TranscriptMismatchError(
             f"the turn's transcript has the digest {call.digest}, its history gives"
-            f" {len(state.messages)} messages with {state.digest[: len(call.digest)]}; nothing was"
-            " sent"
+            f" {len(state.transcript.messages)} messages with"
+            f" {state.transcript.digest[: len(call.digest)]}; nothing was sent"
         )
 
     async def read(self, client: Client, info: activity.Info) -> TurnState:
@@ -136,17 +136,20 @@ class Transcripts:
     def _drop(self, run_id: str) -> None:
         known = self._runs.pop(run_id, None)
         if known is not None:
-            self._bytes -= RUN_BYTES + known.state.size_bytes
+            self._bytes -= RUN_BYTES + known.state.transcript.size_bytes
 
 
 def _matches(state: TurnState, call: ModelCall) -> bool:
-    return state.agent is not None and state.digest.startswith(call.digest)
+    return state.agent is not None and state.transcript.digest.startswith(call.digest)
 
 
 def _waits_for(state: TurnState, key: Key, call_id: str) -> bool:
-    if len(state.steps) + 1 != key.step or key.call > len(state.results):
+    if len(state.steps) + 1 != key.step or key.call > len(state.open_step.results):
         return False
-    return state.results[key.call - 1] is None and state.calls[key.call - 1].id == call_id
+    return (
+        state.open_step.results[key.call - 1] is None
+        and state.open_step.calls[key.call - 1].id == call_id
+    )
 
 
 async def _fold_all(client: Client, run: WorkflowExecution, own: Key | None) -> TurnState:
@@ -164,7 +167,7 @@ async def _fold_tail(
     client: Client, run: WorkflowExecution, own: Key | None, state: TurnState
 ) -> TurnState:
     """Fold what happened since the last answer in `state`, reading history from its end."""
-    answered = len(state.steps) + bool(state.results)
+    answered = len(state.steps) + bool(state.open_step.results)
     tail: list[HistoryEvent] = []
     async for event in _backward(client, run):
         key = key_of(event)

@@ -70,7 +70,7 @@ class Node:
             for child in self.children
             if not any(one.ended for one in self.state.children if one.turn_id == child.turn_id)
         )
-        return sum((child.spent for child in running), self.state.ledger.spent)
+        return sum((child.spent for child in running), self.state.accounts.ledger.spent)
 
     def all(self) -> Iterator[Node]:
         """It and all below it."""

@@ -179,7 +179,7 @@ def status(
         since=root.ended or root.since,
         waits=tuple(_waits(root, now)),
         spent=_spent(root, now),
-        budget=state.ledger.budget,
+        budget=state.accounts.ledger.budget,
         max_iterations=state.max_iterations,
         children=_children(root, now),
         last_text=clip(state.output, TEXT_BYTES),
@@ -230,8 +230,10 @@ def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApp
 
 
 def _step(state: TurnState) -> int:
-    begun = [key.step for key in state.in_flight] + [failure.key.step for failure in state.failures]
-    return max([len(state.steps) + bool(state.calls), *begun])
+    begun = [key.step for key in state.in_flight] + [
+        failure.key.step for failure in state.attempts.failures
+    ]
+    return max([len(state.steps) + bool(state.open_step.calls), *begun])
 
 
 def _waits(node: Node, now: datetime) -> Iterator[Wait]:

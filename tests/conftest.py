@@ -208,8 +208,8 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
     assert not failed, f"workflow tasks of {turn_id} failed: {failed}"
     if state.ended is not None and state.ended.summary is not None:
         assert told_by(state.ended.summary) == told_by_fold(state)
-        assert state.in_flight or not state.ledger.held, (
-            f"{turn_id} is over and still reserves {dict(state.ledger.held)}"
+        assert state.in_flight or not state.accounts.ledger.held, (
+            f"{turn_id} is over and still reserves {dict(state.accounts.ledger.held)}"
         )
     if (
         state.request
@@ -220,8 +220,8 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
             await client.get_workflow_handle(turn_id, run_id=run_id).describe()
         ).memo_value("perdure")
         cost = in_words("usd", state.charged.usd) if state.is_priced else ""
-        tokens = state.usage.input_tokens + state.usage.output_tokens
-        folded = (state.ended.outcome, state.digest, len(state.steps), tokens, cost)
+        tokens = state.accounts.usage.input_tokens + state.accounts.usage.output_tokens
+        folded = (state.ended.outcome, state.transcript.digest, len(state.steps), tokens, cost)
         assert (
             memo["outcome"],
             memo.get("digest", ""),
@@ -255,13 +255,13 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
         "agent": state.request.agent if state.request else "",
         "output": clip(state.output, limits.SUMMARY_BYTES // 2),
         "steps": len(state.steps),
-        "model_calls": state.model_calls,
+        "model_calls": state.accounts.model_calls,
         "tool_calls": state.tool_calls,
-        "usage": state.usage,
+        "usage": state.accounts.usage,
         "spent": state.charged,
         "is_priced": state.is_priced,
-        "length": len(state.messages),
-        "digest": state.digest,
+        "length": len(state.transcript.messages),
+        "digest": state.transcript.digest,
         "children": reports.bounded(
             [child.report for child in state.children], limits.SUMMARY_BYTES // 4
         ),

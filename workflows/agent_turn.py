@@ -149,7 +149,7 @@ class AgentTurn:
         )
         while board.state.agent is None:
             await asyncio.sleep(retry_delay(board.state).total_seconds())
-            key = Key(0, attempt=len(board.state.failures) + 1)
+            key = Key(0, attempt=len(board.state.attempts.failures) + 1)
             await self._calls.perform(
                 key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}"
             )
@@ -170,7 +170,7 @@ class AgentTurn:
                     self._outage(agent),
                 )
             except errors.TurnBudgetExceededError as error:
-                ledger = self._board.state.ledger
+                ledger = self._board.state.accounts.ledger
                 if not may_pause(agent, error) or ledger.overrun or ledger.budget is None:
                     raise
                 await self._pipeline.observe(agent, waits_for="budget", reason=error.message)
@@ -223,7 +223,7 @@ class AgentTurn:
         state = ready_for(board.state, key)
         reservation = reservations.for_call(state, agent, target, choice.cut)
         call = ModelCall.of(
-            state.digest,
+            state.transcript.digest,
             model="" if target.model == agent.model else target.model,
             others=choice.others,
             passed=choice.passed,
@@ -231,7 +231,7 @@ class AgentTurn:
             round=choice.round,
             max_output_tokens=reservation.max_output_tokens,
             most_input=reservation.most_input,
-            budget=board.remaining if board.state.ledger.budget else None,
+            budget=board.remaining if board.state.accounts.ledger.budget else None,
         )
         summary = f"{_label(key)}{', last answer' if key.is_last else ''}: {target.model}"
         summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
@@ -259,7 +259,9 @@ class AgentTurn:
             waiting and waiting.kind == PROVIDER
         ):
             await self._pipeline.observe(
-                agent, waits_for=PROVIDER, reason=self._board.state.failures[-1].error.message
+                agent,
+                waits_for=PROVIDER,
+                reason=self._board.state.attempts.failures[-1].error.message,
             )
         return await waits.for_provider(self._board, choice, move.key)
 
@@ -303,7 +305,7 @@ class AgentTurn:
         info, state = workflow.info(), self._board.state
         request = state.request
         approved, only_reads = approvals.consent_of(
-            agent, request.task if request else None, tool, state.gates[move.key.call - 1]
+            agent, request.task if request else None, tool, state.open_step.gates[move.key.call - 1]
         )
         run = ToolRun(
             owner=tool.owner or agent.name,
@@ -316,7 +318,8 @@ class AgentTurn:
             approved=approved,
             only_reads=only_reads,
             repeats=any(
-                failure.lost and failure.key.call == move.key.call for failure in state.failures
+                failure.lost and failure.key.call == move.key.call
+                for failure in state.attempts.failures
             ),
         )
         summary = (
@@ -327,7 +330,7 @@ class AgentTurn:
 
     def _said_of(self, move: Act) -> str:
         """Who approved a call, where that is known."""
-        found = approvals.decision_about(move.call.id, self._board.state.decisions)
+        found = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
         return f", {found.in_words}" if found and found.by else ""
 
     async def _consult(self, move: Consult, agent: AgentDefinition) -> None:

@@ -78,9 +78,9 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
         return
     key = fact.key
     if isinstance(fact, ModelAnswered):
-        answer = after.answer or fact.answer
+        answer = after.open_step.answer or fact.answer
         tokens = answer.usage.input_tokens + answer.usage.output_tokens
-        cost = after.bill.cost if after.bill else None
+        cost = after.open_step.bill.cost if after.open_step.bill else None
         _write(
             after,
             "llm_call",
@@ -91,13 +91,17 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
             cost_usd=cost,
             outcome=answer.stop.value,
         )
-        if after.answer is not before.answer:  # else it came too late
+        if after.open_step.answer is not before.open_step.answer:  # else it came too late
             answered_without_a_run(before, after)
             _cut_off(after, key.step)
     elif isinstance(fact, CallFailed) and key.is_model_call:
         target = fallback.target_of(before, key)
         is_priced = target is not None and target.price is not None
-        cost = after.ledger.spent.usd - before.ledger.spent.usd if is_priced else None
+        cost = (
+            after.accounts.ledger.spent.usd - before.accounts.ledger.spent.usd
+            if is_priced
+            else None
+        )
         model, code = target.name if target else "", fact.error.code
         _write(
             after,
@@ -112,15 +116,15 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
         )
     elif (
         isinstance(fact, ToolReturned | ToolLost)
-        and before.results
-        and key.call <= len(before.results)
+        and before.open_step.results
+        and key.call <= len(before.open_step.results)
     ):
-        name = before.calls[key.call - 1].name
+        name = before.open_step.calls[key.call - 1].name
         duration = fact.output.duration_ms if isinstance(fact, ToolReturned) else took_ms
         is_error = isinstance(fact, ToolLost) or fact.output.is_error
         outcome = fact.loss.value if isinstance(fact, ToolLost) else "error" if is_error else "ok"
         words = fact.output.content if isinstance(fact, ToolReturned) and is_error else ""
-        by = _decided_by(before, before.calls[key.call - 1].id)
+        by = _decided_by(before, before.open_step.calls[key.call - 1].id)
         _write(
             after,
             "tool_call",
@@ -138,12 +142,13 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
 
     A policy or a person said no, nobody spoke, the budget is spent, or the fold knows the answer.
     """
-    given = after.results or (
+    given = after.open_step.results or (
         after.steps[-1].results if len(after.steps) > len(before.steps) else ()
     )
     for place, result in enumerate(given, 1):
         if result is None or (
-            place <= len(before.results) and before.results[place - 1] is not None
+            place <= len(before.open_step.results)
+            and before.open_step.results[place - 1] is not None
         ):
             continue
         outcome = "error" if result.is_error else "ok"
@@ -168,16 +173,16 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
 
 def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
     """Who decided about a call of the open step, or of the one that was closed last, where that is known."""
-    decisions = state.decisions or (state.steps[-1].decisions if state.steps else ())
+    decisions = state.open_step.decisions or (state.steps[-1].decisions if state.steps else ())
     found = approvals.decision_about(call_id, decisions)
     return {"decided_by": found.by} if found and found.by is not None else {}
 
 
 def _cut_off(state: TurnState, step: int) -> None:
     """Calls of an answer that was cut off, declined or objected to do not run."""
-    if state.answer is None or state.results or state.steps[-1].results:
+    if state.open_step.answer is None or state.open_step.results or state.steps[-1].results:
         return
-    for place, call in enumerate(state.answer.message.calls, 1):
+    for place, call in enumerate(state.open_step.answer.message.calls, 1):
         _write(
             state, "tool_call", Key(step, place), tool=call.name, duration_ms=0, outcome="not_run"
         )
@@ -185,7 +190,9 @@ def _cut_off(state: TurnState, step: int) -> None:
 
 def _left_open(state: TurnState, took_ms: Callable[[Key], int]) -> None:
     """Calls without a result when the turn is over."""
-    for place, (call, result) in enumerate(zip(state.calls, state.results, strict=True), 1):
+    for place, (call, result) in enumerate(
+        zip(state.open_step.calls, state.open_step.results, strict=True), 1
+    ):
         key = Key(len(state.steps) + 1, place)
         if result is None:
             _write(
@@ -209,9 +216,12 @@ def _unfinished(state: TurnState, key: Key) -> str:
 
 def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
     """A delegate's turn is over, and maybe with it the call that started it."""
-    if key.call > len(before.results) or before.results[key.call - 1] is not None:
+    if (
+        key.call > len(before.open_step.results)
+        or before.open_step.results[key.call - 1] is not None
+    ):
         return
-    results = after.results or (after.steps[-1].results if after.steps else ())
+    results = after.open_step.results or (after.steps[-1].results if after.steps else ())
     given = results[key.call - 1] if key.call <= len(results) else None
     if given is not None:
         took = [

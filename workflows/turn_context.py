@@ -35,7 +35,11 @@ class Board:
 
     def note(self, fact: Fact) -> None:
         """Something happened."""
-        if isinstance(fact, CallFailed) and fact.key.is_model_call and not self.state.unpardoned:
+        if (
+            isinstance(fact, CallFailed)
+            and fact.key.is_model_call
+            and not self.state.attempts.unpardoned
+        ):
             self.failing_since = workflow.now()
         length = workflow.info().get_current_history_length()
         if length != self._length:
@@ -82,13 +86,17 @@ class Board:
     @property
     def remaining(self) -> Remaining:
         """What is left of the budget."""
-        left = {dimension: self.state.ledger.remaining(dimension) for dimension in DIMENSIONS}
+        left = {
+            dimension: self.state.accounts.ledger.remaining(dimension) for dimension in DIMENSIONS
+        }
         return Remaining.model_validate({"time": self.time_left, **left})
 
     @property
     def failing_for(self) -> timedelta:
         """The time since the first of the model's failures that count; zero where there is none."""
-        return workflow.now() - self.failing_since if self.state.unpardoned else timedelta()
+        return (
+            workflow.now() - self.failing_since if self.state.attempts.unpardoned else timedelta()
+        )
 
     def show(self, now: str = "") -> None:
         """Say in the web UI what the turn does now; without it, what it did last is still true."""

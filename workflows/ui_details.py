@@ -48,10 +48,10 @@ def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) ->
         lines += ["", f"Time is up at {_moment(deadline)} (limit {_short(state.time_limit)})"]
     if state.waiting is not None and state.waiting.is_told:
         lines += ["", *_wait(state, state.waiting, at)]
-    for one in state.decisions[-_MOST_CALLS:]:
+    for one in state.open_step.decisions[-_MOST_CALLS:]:
         lines += ["", f"Decided: {_decided(one, state)}"]
-    if state.failures:
-        last = errors.from_info(state.failures[-1].error)
+    if state.attempts.failures:
+        last = errors.from_info(state.attempts.failures[-1].error)
         lines += ["", f"Last error: {last.code}: {_plain(last.message, 300)}"]
     return "\n".join(lines)
 
@@ -59,7 +59,7 @@ def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) ->
 def _spending(state: TurnState) -> list[str]:
     """A row for each thing that is counted: spent, reserved, limit."""
     rows = ["| | spent | reserved | limit |", "|---|---|---|---|"]
-    ledger = state.ledger
+    ledger = state.accounts.ledger
     reserved = ledger.reserved
     for name in DIMENSIONS:
         limit = getattr(ledger.budget, name, None)
@@ -128,7 +128,9 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
 
 def _decided(decision: Decision, state: TurnState) -> str:
     """What a person decided about a call of this step."""
-    tool = next((call.name for call in state.calls if call.id == decision.call_id), "a call")
+    tool = next(
+        (call.name for call in state.open_step.calls if call.id == decision.call_id), "a call"
+    )
     edited = ", with other arguments" if decision.arguments is not None else ""
     reason = f": {one_line(decision.reason, 300)}" if decision.reason else ""
     return markdown(f"{word(tool)} ({word(decision.call_id)}) {decision.in_words}{edited}{reason}")

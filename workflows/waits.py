@@ -28,24 +28,27 @@ _REASON_CHARACTERS = 200
 
 async def for_budget(board: Board, reason: str) -> None:
     """Wait until somebody adds to the budget."""
-    budget = board.state.ledger.budget
+    budget = board.state.accounts.ledger.budget
     async with _waiting(board, WaitBegan("budget", reason), []):
-        await workflow.wait_condition(lambda: board.state.ledger.budget != budget)
+        await workflow.wait_condition(lambda: board.state.accounts.ledger.budget != budget)
 
 
 async def for_iterations(board: Board, reason: str) -> None:
     """Wait until a person allows more iterations."""
-    more = board.state.more_iterations
+    more = board.state.accounts.more_iterations
     async with _waiting(board, WaitBegan("iterations", reason), []):
-        await workflow.wait_condition(lambda: board.state.more_iterations != more)
+        await workflow.wait_condition(lambda: board.state.accounts.more_iterations != more)
 
 
 async def for_resume(board: Board, reason: str) -> None:
     """Wait until a person has the model asked again, or adds to the budget."""
-    pardoned, budget = board.state.pardoned, board.state.ledger.budget
+    pardoned, budget = board.state.attempts.pardoned, board.state.accounts.ledger.budget
     async with _waiting(board, WaitBegan("resume", reason), []):
         await workflow.wait_condition(
-            lambda: board.state.pardoned != pardoned or board.state.ledger.budget != budget
+            lambda: (
+                board.state.attempts.pardoned != pardoned
+                or board.state.accounts.ledger.budget != budget
+            )
         )
 
 
@@ -54,10 +57,10 @@ async def for_provider(board: Board, choice: Choice, key: Key) -> bool:
 
     The time of the turn counts.
     """
-    pardoned = board.state.pardoned
+    pardoned = board.state.attempts.pardoned
     if outages.is_told(choice.number, choice.delay):
         until = workflow.now() + choice.delay
-        reason = board.state.failures[-1].error.message
+        reason = board.state.attempts.failures[-1].error.message
         if board.state.waiting is None or board.state.waiting.kind != PROVIDER:
             log_events.wait_began(board.state, PROVIDER)
         board.note(
@@ -69,7 +72,7 @@ async def for_provider(board: Board, choice: Choice, key: Key) -> bool:
         board.show("waits for provider")
     try:
         await workflow.wait_condition(
-            lambda: board.state.pardoned != pardoned,
+            lambda: board.state.attempts.pardoned != pardoned,
             timeout=choice.delay,
             timeout_summary=f"before {choice.target.model} is asked again",
         )

@@ -45,7 +45,7 @@ def needs_somebody(state: TurnState) -> bool:
 
 def spent(state: TurnState, spending: Spending, elapsed: timedelta) -> str:
     """What is spent of each limit of the budget; empty where there is no budget."""
-    budget = state.ledger.budget
+    budget = state.accounts.ledger.budget
     if budget is None:
         return ""
     limits = {name: getattr(budget, name) for name in DIMENSIONS}
@@ -86,7 +86,7 @@ class Commands:
         limits = [
             (f"--{name.replace('_', '-')}", sign)
             for name, sign in _SIGNS.items()
-            if getattr(state.ledger.budget, name, None) is not None
+            if getattr(state.accounts.ledger.budget, name, None) is not None
         ]
         return self.of("add-budget", turn_id, *(f"{option} {sign}" for option, sign in limits))
 
@@ -100,9 +100,13 @@ def _activity(state: TurnState, key: Key) -> str:
     if not key.step:
         return "looks the agent up"
     if key.is_model_call:
-        model = dict(state.calling).get(key) or (state.agent.model if state.agent else "")
+        model = state.in_flight.get(key) or (state.agent.model if state.agent else "")
         return f"asks {word(model) if model else 'the model'}"
-    name = word(state.calls[key.call - 1].name) if key.call <= len(state.calls) else "a tool"
+    name = (
+        word(state.open_step.calls[key.call - 1].name)
+        if key.call <= len(state.open_step.calls)
+        else "a tool"
+    )
     return f"asks the policy about {name}" if key.is_policy else f"runs {name}"
 
 

@@ -134,12 +134,12 @@ def next_move(
     if state.broken is not None:
         raise errors.from_info(state.broken)
     is_last_word = (
-        state.answer is not None
-        and not state.results
-        and (state.finishing or not runs_tools(state.answer))
+        state.open_step.answer is not None
+        and not state.open_step.results
+        and (state.finishing or not runs_tools(state.open_step.answer))
     )
-    if state.answer is not None and is_last_word and not asks_again(state):
-        return _done(state, state.answer, agent)
+    if state.open_step.answer is not None and is_last_word and not asks_again(state):
+        return _done(state, state.open_step.answer, agent)
     try:
         return _call(state, agent, time_left, benched, outage)
     except errors.LLMError as error:
@@ -151,7 +151,7 @@ def next_move(
             raise
         return AwaitResume(error.message)
     except errors.MaxIterationsError as error:
-        if not _pauses_for_iterations(agent) or state.ledger.overrun:
+        if not _pauses_for_iterations(agent) or state.accounts.ledger.overrun:
             raise
         return AwaitIterations(error.message)
     except errors.TurnBudgetExceededError:
@@ -161,9 +161,11 @@ def next_move(
             or not _may_finish(state, agent, time_left)
         ):
             raise
-        key = Key(len(state.steps) + (2 if state.results else 1), is_last=True)
+        key = Key(len(state.steps) + (2 if state.open_step.results else 1), is_last=True)
         choice = fallback.choose(
-            ready_for(state, key), agent, {*benched, *(failure.model for failure in state.failures)}
+            ready_for(state, key),
+            agent,
+            {*benched, *(failure.model for failure in state.attempts.failures)},
         )
         reservations.check(ready_for(state, key), agent, choice.target, choice.cut)
         return Ask(key, choice)
@@ -212,7 +214,7 @@ def _call(
         )
     index = state.next_call
     if index is not None:
-        boundary.check(agent, state.calls)
+        boundary.check(agent, state.open_step.calls)
         return _gate(state) or _acts(state, agent, [index])[0]
     if not state.finishing:
         _check_iterations(state, agent)
@@ -228,10 +230,12 @@ def _call(
 
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:
     """What has to be said before any call of this step runs: by the policy, then by people."""
-    for place, (result, gate) in enumerate(zip(state.results, state.gates, strict=True), 1):
+    for place, (result, gate) in enumerate(
+        zip(state.open_step.results, state.open_step.gates, strict=True), 1
+    ):
         if result is None and gate.status == "policy":
             key = replace(_next_attempt(state, call=place), is_policy=True)
-            return Consult(key, state.calls[place - 1], retry_delay(state))
+            return Consult(key, state.open_step.calls[place - 1], retry_delay(state))
     return AwaitApproval(state.asked) if state.asked.calls else None
 
 
@@ -239,7 +243,7 @@ def _acts(
     state: TurnState, agent: AgentDefinition, places: list[int]
 ) -> tuple[Act | Delegate, ...]:
     """These calls of the step, made at once."""
-    state.ledger.reserve("call", ONE_TOOL_CALL)
+    state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
     calls = gates.edited(state)
     acts = tuple(Act(_next_attempt(state, call=place), calls[place - 1]) for place in places)
     given = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
@@ -258,8 +262,8 @@ def _acts(
 
 def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Delegate, ...]:
     """Every call of the step that is open, as many as the budget of tool calls lets, and the first in any case."""
-    places = [place for place, result in enumerate(state.results, 1) if result is None]
-    left = state.ledger.remaining("tool_calls")
+    places = [place for place, result in enumerate(state.open_step.results, 1) if result is None]
+    left = state.accounts.ledger.remaining("tool_calls")
     return _acts(state, agent, places[: len(places) if left is None else max(int(left), 1)])
 
 
@@ -358,7 +362,7 @@ def _done(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done
         reason = answer.objection.splitlines()[0]
         raise errors.OutputInvalidError(
             f"{answer.model}: {reason}",
-            context={"model": answer.model, "answers": state.objections},
+            context={"model": answer.model, "answers": state.open_step.objections},
         )
     if state.finishing:
         return Done(Outcome.BUDGET_EXHAUSTED, text, risk="budget_exhausted")
@@ -371,4 +375,4 @@ def _done(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done
 
 def _next_attempt(state: TurnState, call: int = 0) -> Key:
     key = Key(step=len(state.steps) + 1, call=call)
-    return replace(key, attempt=state.attempts(key) + 1)
+    return replace(key, attempt=state.attempts.count(key) + 1)

@@ -46,7 +46,7 @@ def apply(state: TurnState, fact: ChildScheduled | ChildEnded | ChildRead | Chil
 
 def _scheduled(state: TurnState, fact: ChildScheduled) -> TurnState:
     """A turn was started: its lease is set aside, and the call that started it is charged once."""
-    ledger, budget = state.ledger, fact.request.budget
+    ledger, budget = state.accounts.ledger, fact.request.budget
     if fact.key.attempt == 1 and not state.children_of(fact.key.step, fact.key.call):
         ledger = replace(ledger, spent=ledger.spent + Spending(tool_calls=1))
     lease = NOTHING
@@ -59,13 +59,10 @@ def _scheduled(state: TurnState, fact: ChildScheduled) -> TurnState:
         lease = Spending(**{name: value for name, value in limited.items() if value is not None})
     child = Child(fact.key, fact.turn_id, fact.request, lease)
     ledger = ledger.hold(str(fact.key), lease)
-    return replace(
-        state,
-        children=(*state.children, child),
-        in_flight=state.with_begun(fact.key),
-        ledger=ledger,
-        waiting=None,
+    state = replace(
+        state, children=(*state.children, child), in_flight=state.with_begun(fact.key), waiting=None
     )
+    return state.with_ledger(ledger)
 
 
 def _told(state: TurnState, fact: ChildTold) -> TurnState:
@@ -80,15 +77,15 @@ def _told(state: TurnState, fact: ChildTold) -> TurnState:
         return state
     if news.added is None:
         return _with(state, replace(child, waits_for=news.waits_for, reason=news.reason))
-    more = _limited(state.ledger, news.added)
+    more = _limited(state.accounts.ledger, news.added)
     if more is None:
         return state
     lease = child.lease + Spending(
         **{name: value for name, value in more if value is not None and name != "time"}
     )
     with suppress(InvalidRequestError):
-        ledger = state.ledger.add(more).hold(str(fact.key), lease)
-        return _with(replace(state, ledger=ledger), replace(child, lease=lease))
+        ledger = state.accounts.ledger.add(more).hold(str(fact.key), lease)
+        return _with(state.with_ledger(ledger), replace(child, lease=lease))
     return state
 
 
@@ -107,7 +104,9 @@ def _ended(state: TurnState, fact: ChildEnded) -> TurnState:
     child = state.child(fact.key)
     if child is None or child.ended:
         return state
-    state = replace(state, in_flight=state.without(fact.key), ledger=_settled(state.ledger, fact))
+    state = replace(state, in_flight=state.without(fact.key)).with_ledger(
+        _settled(state.accounts.ledger, fact)
+    )
     if not fact.began and fact.key.attempt < STARTS:
         return replace(
             state, children=tuple(other for other in state.children if other.key != fact.key)
@@ -144,11 +143,11 @@ def _read(state: TurnState, fact: ChildRead) -> TurnState:
     if child is None or child.summary is not None or child.read is not None or fact.summary is None:
         return state
     read = fact.summary if fact.is_over else _at_least(fact.summary, child.lease)
-    ledger, key = state.ledger, str(child.key)
+    ledger, key = state.accounts.ledger, str(child.key)
     ledger = (
         ledger.correct(child.lease, read.spent) if child.ended else ledger.hold(key, read.spent)
     )
-    return _with(replace(state, ledger=ledger), replace(child, read=read))
+    return _with(state.with_ledger(ledger), replace(child, read=read))
 
 
 def _at_least(summary: Summary, lease: Spending) -> Summary:

@@ -74,15 +74,15 @@ def settle(state: TurnState) -> TurnState:
     agent = state.agent
     if (
         agent is None
-        or not any(map(is_delegation, state.calls))
+        or not any(map(is_delegation, state.open_step.calls))
         or any(gate.status != "open" for gate in _open_gates(state))
     ):
         return state
     planned = 0
     for place, call in enumerate(gates.edited(state), 1):
         if (
-            not state.results
-            or state.results[place - 1] is not None
+            not state.open_step.results
+            or state.open_step.results[place - 1] is not None
             or not is_delegation(call)
             or agent.tool(call.name) is None
         ):
@@ -100,7 +100,9 @@ def settle(state: TurnState) -> TurnState:
 
 def _open_gates(state: TurnState) -> list[Any]:
     return [
-        gate for gate, result in zip(state.gates, state.results, strict=False) if result is None
+        gate
+        for gate, result in zip(state.open_step.gates, state.open_step.results, strict=False)
+        if result is None
     ]
 
 
@@ -178,7 +180,7 @@ def _too_many(
 def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
     """How many turns the open calls of the step are to start that are not among `calls`."""
     ids = {call.id for call in calls}
-    rows = enumerate(zip(gates.edited(state), state.results, strict=True), 1)
+    rows = enumerate(zip(gates.edited(state), state.open_step.results, strict=True), 1)
     waiting = [
         (place, call)
         for place, (call, result) in rows

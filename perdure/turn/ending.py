@@ -55,14 +55,14 @@ def summary(
         output=clip(output, limits.SUMMARY_BYTES // 2),
         risk=risk,
         steps=len(state.steps),
-        model_calls=state.model_calls,
+        model_calls=state.accounts.model_calls,
         tool_calls=state.tool_calls,
-        usage=state.usage,
+        usage=state.accounts.usage,
         spent=state.charged,
         is_priced=state.is_priced,
         duration_ms=int(duration.total_seconds() * 1000),
-        length=len(state.messages),
-        digest=state.digest,
+        length=len(state.transcript.messages),
+        digest=state.transcript.digest,
         error=error.info() if error else None,
         children=reports.bounded(
             [child.report for child in state.children], limits.SUMMARY_BYTES // 4

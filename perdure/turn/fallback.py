@@ -92,7 +92,7 @@ def _choose(
         target = _taking(state, agent)
         if agent.model_retry is None:
             return Choice(target, retries.retry_delay(state))
-    failures = state.of_round
+    failures = state.attempts.of_round
     unfit = {
         target.model: reason for target in agent.chain if (reason := _unfit(state, agent, target))
     }
@@ -113,7 +113,7 @@ def _choose(
         return _next_round(state, agent, unfit, outage)
     pardoned = (
         failure.model
-        for failure in state.failures[: state.pardoned]
+        for failure in state.attempts.failures[: state.attempts.pardoned]
         if failure.error.code != errors.LLMBudgetExceededError.code
     )
     resting = {*benched, *pardoned, *(failure.model for failure in failures)}
@@ -126,7 +126,10 @@ def _choose(
         if target.model not in {one.model for one in failures}
     ]
     return Choice(
-        chosen, round=state.rounds, others=bool(rested) and len(left) > 1, passed=tuple(passed)
+        chosen,
+        round=state.attempts.rounds,
+        others=bool(rested) and len(left) > 1,
+        passed=tuple(passed),
     )
 
 
@@ -138,12 +141,12 @@ def _again(
     Raises:
         PerdureError: No model would help.
     """
-    failures, policy = state.of_round, agent.model_retry
+    failures, policy = state.attempts.of_round, agent.model_retry
     last = failures[-1]
     error = errors.from_info(last.error)
     lost = sum(failure.lost for failure in failures)
     if last.lost and lost < limits.LOST_ATTEMPTS:
-        return Choice(agent.target(last.model), round=state.rounds)
+        return Choice(agent.target(last.model), round=state.attempts.rounds)
     failed = sum(
         failure.model == last.model and not failure.lost and not is_skip(failure)
         for failure in failures
@@ -163,10 +166,10 @@ def _again(
     asked_s = retries.asked_pause_s(error, validation.LONGEST)
     delay = outages.pause(policy, 1, outage, asked_s)
     is_long = len(agent.chain) > 1 and circuit_breaker.is_long(asked_s)
-    is_for_a_round = is_away(last) and (state.rounds > 0 or is_long)
+    is_for_a_round = is_away(last) and (state.attempts.rounds > 0 or is_long)
     if not may_pass or is_for_a_round or outages.lasts_too_long(policy, delay, outage):
         return None
-    return Choice(agent.target(last.model), delay, state.rounds, number=1)
+    return Choice(agent.target(last.model), delay, state.attempts.rounds, number=1)
 
 
 def _of_round(state: TurnState, agent: AgentDefinition, outage: Outage) -> Sequence[Target]:
@@ -174,14 +177,14 @@ def _of_round(state: TurnState, agent: AgentDefinition, outage: Outage) -> Seque
 
     All in the first, later those that are away and do not want to be left alone.
     """
-    if not state.rounds:
+    if not state.attempts.rounds:
         return agent.chain
     return [target for target in _away(state, agent) if not outage.asked_s.get(target.model)]
 
 
 def _away(state: TurnState, agent: AgentDefinition) -> list[Target]:
     """The models whose provider was away when they were asked last."""
-    last = {failure.model: failure for failure in state.unpardoned}
+    last = {failure.model: failure for failure in state.attempts.unpardoned}
     return [
         target for target in agent.chain if target.model in last and is_away(last[target.model])
     ]
@@ -207,14 +210,14 @@ def _next_round(
     Raises:
         PerdureError: None is, or the pause would be too long.
     """
-    failures, policy = state.unpardoned, agent.model_retry
+    failures, policy = state.attempts.unpardoned, agent.model_retry
     away = [target for target in _away(state, agent) if target.model not in unfit]
     alone = len(agent.chain) == 1
     error = errors.from_info(failures[-1].error) if alone else _exhausted(agent, failures, unfit)
     if policy is None or not away:
         raise error
     first = min(away, key=lambda target: outage.asked_s.get(target.model, 0.0))
-    number = state.rounds + 2
+    number = state.attempts.rounds + 2
     delay = outages.pause(policy, number, outage, outage.asked_s.get(first.model, 0.0))
     may_finish = (
         agent.on_exhausted == "finish"
@@ -232,7 +235,7 @@ def _next_round(
     ready = (
         target for target in away if outage.asked_s.get(target.model, 0.0) <= delay.total_seconds()
     )
-    return Choice(next(ready, first), delay, state.rounds + 1, number)
+    return Choice(next(ready, first), delay, state.attempts.rounds + 1, number)
 
 
 def is_skip(failure: CallFailed) -> bool:
@@ -266,7 +269,9 @@ def _taking(state: TurnState, agent: AgentDefinition) -> Target:
 
 def _unfit(state: TurnState, agent: AgentDefinition, target: Target) -> str:
     """Why a model cannot take the input; empty where it can, or nobody knows."""
-    refused = next(filter(None, (refusal(part, target.media) for part in state.media)), "")
+    refused = next(
+        filter(None, (refusal(part, target.media) for part in state.transcript.media)), ""
+    )
     if refused:
         return refused
     if _cut(state, agent, target) is None:
@@ -276,15 +281,15 @@ def _unfit(state: TurnState, agent: AgentDefinition, target: Target) -> str:
 
 def _cut(state: TurnState, agent: AgentDefinition, target: Target) -> Cut | None:
     """What is not sent to a model; None where even the least is too long for it."""
-    before, output = state.cut(target.model), state.options(agent).max_output_tokens
-    if output is None and reservations.is_limited(state.ledger):
+    before, output = state.transcript.cut(target.model), state.options(agent).max_output_tokens
+    if output is None and reservations.is_limited(state.accounts.ledger):
         output = limits.OUTPUT_TOKENS
     return cut_for(
-        state.messages,
+        state.transcript.messages,
         before,
-        state.estimate,
+        state.tokens.estimate,
         target.window,
-        opening=state.opening,
+        opening=state.transcript.opening,
         output_tokens=output,
     )
 
@@ -347,7 +352,7 @@ def target_of(state: TurnState, key: Key) -> Target | None:
     """The model that a call under way asks; None before the agent is known."""
     if state.agent is None:
         return None
-    return state.agent.target(dict(state.calling).get(key, ""))
+    return state.agent.target(state.in_flight.get(key, ""))
 
 
 def tried(state: TurnState) -> tuple[Tried, ...]:
@@ -355,12 +360,12 @@ def tried(state: TurnState) -> tuple[Tried, ...]:
 
     Passed over, benched, or failed, in the order in which that happened.
     """
-    failures = [failure for failure in state.failures if failure.model]
+    failures = [failure for failure in state.attempts.failures if failure.model]
     failed = [
         Tried(model=failure.model, reason="benched" if is_skip(failure) else failure.error.code)
         for failure in failures
     ]
-    if state.rounds:  # an outage of hours has hundreds that are alike
+    if state.attempts.rounds:  # an outage of hours has hundreds that are alike
         failed = list(dict.fromkeys(failed))
-    passed = (one.partition(": ") for one in state.passed)
+    passed = (one.partition(": ") for one in state.attempts.passed)
     return (*failed, *(Tried(model=model, reason=reason) for model, _, reason in passed))

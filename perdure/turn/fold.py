@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 from pydantic_core import to_json
 
@@ -30,8 +29,8 @@ from perdure.turn import (
     reservations,
     steps,
 )
-from perdure.turn.approvals import OPEN
-from perdure.turn.context_window import NO_CUT, Cut, left_out
+from perdure.turn.approvals import OPEN, Gate
+from perdure.turn.context_window import NO_CUT
 from perdure.turn.facts import (
     AgentResolved,
     ApprovalNeeded,
@@ -58,22 +57,21 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.ledger import Ledger
+from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.state import PROVIDER, TurnState, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import ONE_TOOL_CALL
-from perdure.values.messages import ToolMessage, ToolResult, UserMessage, closed, with_unique_ids
-from perdure.values.prices import REQUEST_TOKENS
+from perdure.values.messages import (
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    closed,
+    with_unique_ids,
+)
 from perdure.values.reports import StopReason
 from perdure.values.tasks import opening
-
-_NO_FAILURES: dict[str, Any] = {
-    "failures": (),
-    "pardoned": 0,
-    "rounds": 0,
-    "round_at": 0,
-    "passed": (),
-}
 
 
 def fold(facts: Iterable[Fact], state: TurnState | None = None) -> TurnState:
@@ -95,17 +93,13 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
         case CallFailed():
             return _failed(state, fact)
         case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):
-            ledger, own = state.ledger, str(key)
-            state = replace(
-                _landed(state, key),
-                ledger=(
-                    ledger.release(own) if isinstance(fact, ApprovalNeeded) else ledger.charge(own)
-                ),
-            )
+            ledger, own = state.accounts.ledger, str(key)
+            ledger = ledger.release(own) if isinstance(fact, ApprovalNeeded) else ledger.charge(own)
+            state = _landed(state, key).with_ledger(ledger)
             return _tool_ended(state, fact) if steps.is_open(state, key) else state
         case HookEnded(key, error):
-            passes = key.hook == "after" and error is None
-            return replace(_landed(state, key), unpassed=max(state.unpassed - passes, 0))
+            state = _landed(state, key)
+            return _passed(state) if key.hook == "after" and error is None else state
         case PolicyAnswered(key, ruling):
             return delegation_plan.settle(gates.ruled(_landed(state, key), key, ruling.verdict))
         case ChildScheduled() | ChildEnded() | ChildRead() | ChildTold():
@@ -144,7 +138,13 @@ def _from_outside(
 
 def _pardoned(state: TurnState) -> TurnState:
     """What failed so far does not count: a person lets the turn go on, or the model has answered."""
-    return replace(state, pardoned=len(state.failures), rounds=0, round_at=0)
+    return replace(state, attempts=state.attempts.pardon())
+
+
+def _passed(state: TurnState) -> TurnState:
+    """A middleware let the last answer pass."""
+    step = state.open_step
+    return replace(state, open_step=replace(step, unpassed=max(step.unpassed - 1, 0)))
 
 
 def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
@@ -155,17 +155,23 @@ def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
 
 
 def _begin(state: TurnState, request: TurnRequest) -> TurnState:
-    state = replace(state, request=request, ledger=Ledger(request.given_budget))
+    state = replace(state, request=request).with_ledger(Ledger(request.given_budget))
     for message in (*closed(request.history), opening(request.task, request.context)):
         state = steps.append(state, message)
-    return replace(state, asked_bound=state.bound, opening=len(state.messages) - 1)
+    transcript, tokens = state.transcript, state.tokens
+    return replace(
+        state,
+        transcript=replace(transcript, opening=len(transcript.messages) - 1),
+        tokens=replace(tokens, asked_bound=tokens.bound),
+    )
 
 
 def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
     known = reservations.base_tokens(agent, state.output_schema(agent)) + len(
         to_json(state.options(agent).extra)
     )
-    given, early = state.ledger.budget, state.added
+    accounts = state.accounts
+    given = accounts.ledger.budget
     both = (
         given.within(agent.budget)
         if given and state.lineage
@@ -173,18 +179,15 @@ def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
         if given
         else agent.budget
     )
-    ledger = replace(state.ledger, budget=both)
+    ledger = replace(accounts.ledger, budget=both)
     state = replace(
         state,
         agent=agent,
-        failures=(),
-        pardoned=0,
-        ledger=ledger,
-        added=(),
-        base_tokens=known,
-        estimate=state.estimate.on(known),
+        attempts=Attempts(),
+        accounts=replace(accounts, ledger=ledger, added=()),
+        tokens=state.tokens.on(known),
     )
-    return reduce(_added, early, state)
+    return reduce(_added, accounts.added, state)
 
 
 def _added(state: TurnState, added: BudgetAdded) -> TurnState:
@@ -194,7 +197,8 @@ def _added(state: TurnState, added: BudgetAdded) -> TurnState:
     its sender is told.
     """
     if state.agent is None:
-        return replace(state, added=(*state.added, added))
+        accounts = replace(state.accounts, added=(*state.accounts.added, added))
+        return replace(state, accounts=accounts)
     with suppress(InvalidRequestError):
         return state.with_added(added)
     return state
@@ -207,7 +211,7 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     """
     key = fact.key
     call, state = fact.call, ready_for(state, key)
-    ledger = state.ledger
+    accounts, ledger, model = state.accounts, state.accounts.ledger, ""
     if key.is_model_call and state.agent is not None:
         asked = state.agent.target(call.model if call else "")
         reserved = (
@@ -215,39 +219,26 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
             if call is None
             else reservations.of_call(state, state.agent, call)
         )
-        ledger, passed = (
-            ledger.hold(str(key), reserved),
-            (call.passed if call else ()) or state.passed,
+        ledger, model = ledger.hold(str(key), reserved), asked.model
+        attempts = (
+            state.attempts if call is None else state.attempts.of_call(call.round, call.passed)
         )
-        state = _cut(state, asked.model, call.cut if call else NO_CUT)
-        state = replace(state, calling=(*state.calling, (key, asked.model)), passed=passed)
-        if call is not None and call.round > state.rounds:
-            state = replace(state, rounds=call.round, round_at=len(state.failures))
-    elif key.is_tool_call:
-        ledger = ledger.hold(str(key), ONE_TOOL_CALL)
-    model_calls = state.model_calls + key.is_model_call
-    return replace(
-        state,
-        in_flight=state.with_begun(key),
-        model_calls=model_calls,
-        ledger=ledger,
-        waiting=_waiting_on(state, None),
-    )
-
-
-def _cut(state: TurnState, model: str, cut: Cut) -> TurnState:
-    """This much is not sent to this model, from now on.
-
-    The same cut leaves out the same: what it is counted from never changes.
-    """
-    if cut != state.cut(model):
         state = replace(
             state,
-            cuts=(*((name, other) for name, other in state.cuts if name != model), (model, cut)),
+            attempts=attempts,
+            transcript=state.transcript.with_cut(model, call.cut if call else NO_CUT),
         )
-    if cut != state.last_cut:
-        state = replace(state, last_cut=cut, left_out=left_out(state.messages, cut))
-    return state
+    elif key.is_tool_call:
+        ledger = ledger.hold(str(key), ONE_TOOL_CALL)
+    accounts = replace(
+        accounts, ledger=ledger, model_calls=accounts.model_calls + key.is_model_call
+    )
+    return replace(
+        state,
+        in_flight=state.with_begun(key, model),
+        accounts=accounts,
+        waiting=_waiting_on(state, None),
+    )
 
 
 def ready_for(state: TurnState, key: Key) -> TurnState:
@@ -257,34 +248,44 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
     """
     if not key.is_last or state.finishing:
         return state
-    if state.results:
+    step = state.open_step
+    if step.results:
         given = (
             result
             or ToolResult(call_id=call.id, name=call.name, content=steps.NOT_RUN, is_error=True)
-            for call, result in zip(state.calls, state.results, strict=True)
+            for call, result in zip(step.calls, step.results, strict=True)
         )
-        state = steps.settle(replace(state, results=tuple(given)), len(state.steps) + 1)
+        state = steps.settle(
+            replace(state, open_step=replace(step, results=tuple(given))), len(state.steps) + 1
+        )
+    state = steps.append(state, reservations.LAST_WORDS)
     return replace(
-        steps.append(state, reservations.LAST_WORDS), finishing=True, answer=None, **_NO_FAILURES
+        state, finishing=True, open_step=replace(state.open_step, answer=None), attempts=Attempts()
     )
 
 
 def _failed(before: TurnState, fact: CallFailed) -> TurnState:
     target = fallback.target_of(before, fact.key) if fact.key.is_model_call else None
     state = _landed(before, fact.key)
+    accounts = state.accounts
     if target is not None and (fallback.is_skip(fact) or _is_unsent(before, fact)):
-        state = replace(
-            state, ledger=state.ledger.release(str(fact.key)), model_calls=state.model_calls - 1
+        accounts = replace(
+            accounts,
+            ledger=accounts.ledger.release(str(fact.key)),
+            model_calls=accounts.model_calls - 1,
         )
     elif target is not None:
-        ledger = charges.settle_failure(state.ledger, fact, target.price)
-        state = replace(state, ledger=ledger, unpriced=state.unpriced or target.price is None)
+        ledger = charges.settle_failure(accounts.ledger, fact, target.price)
+        accounts = replace(
+            accounts, ledger=ledger, unpriced=accounts.unpriced or target.price is None
+        )
     if _is_late(state, fact.key):
-        return state
-    failure = replace(fact, model=target.model if target else "")
+        return replace(state, accounts=accounts)
+    attempts = state.attempts.plus(replace(fact, model=target.model if target else ""))
     return replace(
         state,
-        failures=(*state.failures, failure),
+        accounts=accounts,
+        attempts=attempts,
         waiting=_waiting_on(state, Waiting("retry", fact.error.message)),
     )
 
@@ -302,8 +303,7 @@ def _is_unsent(state: TurnState, fact: CallFailed) -> bool:
 
 
 def _landed(state: TurnState, key: Key) -> TurnState:
-    calling = tuple(one for one in state.calling if one[0] != key)
-    return replace(state, in_flight=state.without(key), calling=calling)
+    return replace(state, in_flight=state.without(key))
 
 
 def _is_late(state: TurnState, key: Key) -> bool:
@@ -312,66 +312,64 @@ def _is_late(state: TurnState, key: Key) -> bool:
 
 
 def _answered(state: TurnState, key: Key, answer: ModelAnswer, target: Target | None) -> TurnState:
-    bill = charges.of_answer(state.ledger, key, answer, target.price if target else None)
-    state = replace(state, unpriced=state.unpriced or target is None or target.price is None)
+    accounts, bill = (
+        state.accounts,
+        charges.of_answer(state.accounts.ledger, key, answer, target.price if target else None),
+    )
+    accounts = replace(
+        accounts,
+        ledger=accounts.ledger.settle(str(key), bill.amount),
+        usage=accounts.usage + answer.usage,
+        unpriced=accounts.unpriced or target is None or target.price is None,
+    )
     if _is_late(state, key):
-        return replace(
-            state,
-            ledger=state.ledger.settle(str(key), bill.amount),
-            usage=state.usage + answer.usage,
-        )
-    message = with_unique_ids(answer.message, state.call_ids, f"call_{key.step}")
+        return replace(state, accounts=accounts)
+    message = with_unique_ids(answer.message, state.transcript.call_ids, f"call_{key.step}")
     answer = answer.model_copy(
         update={"message": message, "model": answer.model or (target.name if target else "")}
     )
-    objections = state.objections + 1 if answer.objection else 0
-    if bill.is_told and not state.finishing and target is not None:
-        tokens = answer.usage.input_tokens + REQUEST_TOKENS
-        cut = state.cut(target.model)
-        counted = state.estimate.counted(answer.usage.input_tokens, cut.tokens)
-        state = replace(
-            state,
-            known_tokens=tokens,
-            known_at=state.bound,
-            known_by=target.model,
-            known_cut=cut,
-            estimate=counted,
-        )
-    tried = fallback.tried(state)
-    state = replace(
-        state,
-        answer=answer,
-        tried=tried,
-        bill=bill,
-        objections=objections,
-        calls=(),
-        results=(),
-        usage=state.usage + answer.usage,
-    )
     is_final = state.finishing or not runs_tools(answer)
-    unpassed = (
-        sum(stage.has_after for stage in state.agent.middleware) if state.agent and is_final else 0
+    step = OpenStep(
+        answer=answer,
+        objections=state.open_step.objections + 1 if answer.objection else 0,
+        tried=fallback.tried(state),
+        bill=bill,
+        unpassed=(
+            sum(stage.has_after for stage in state.agent.middleware)
+            if state.agent and is_final
+            else 0
+        ),
     )
-    state = replace(state, unpassed=unpassed, **_NO_FAILURES)
-    state = steps.append(replace(state, ledger=state.ledger.settle(str(key), bill.amount)), message)
+    tokens = state.tokens
+    if bill.is_told and not state.finishing and target is not None:
+        tokens = tokens.reported(
+            answer.usage.input_tokens, target.model, state.transcript.cut(target.model)
+        )
+    state = steps.append(
+        replace(state, accounts=accounts, tokens=tokens, open_step=step, attempts=Attempts()),
+        message,
+    )
     if is_final:
         return _objected(steps.close(state, key.step), answer)
     if state.agent is not None and boundary.violation(state.agent, message.calls):
-        return replace(
-            state,
-            calls=message.calls,
-            results=tuple(None for _ in message.calls),
-            gates=tuple(OPEN for _ in message.calls),
-        )
-    state = replace(
-        state,
-        calls=message.calls,
-        gates=tuple(gates.gate_of(state, call) for call in message.calls),
-    )
-    state = replace(
-        state, results=tuple(steps.known_result(state.agent, call) for call in state.calls)
+        results: tuple[ToolResult | None, ...] = tuple(None for _ in message.calls)
+        return _opened(state, message.calls, results, tuple(OPEN for _ in message.calls))
+    results = tuple(steps.known_result(state.agent, call) for call in message.calls)
+    state = _opened(
+        state, message.calls, results, tuple(gates.gate_of(state, call) for call in message.calls)
     )
     return delegation_plan.settle(steps.settle(state, key.step))
+
+
+def _opened(
+    state: TurnState,
+    calls: tuple[ToolCall, ...],
+    results: tuple[ToolResult | None, ...],
+    gates: tuple[Gate, ...],
+) -> TurnState:
+    return replace(
+        state, open_step=replace(state.open_step, calls=calls, results=results, gates=gates)
+    )
 
 
 def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
@@ -393,11 +391,10 @@ def asks_again(state: TurnState) -> bool:
 
     One that was cut off would be cut off again.
     """
-    if state.answer is None or not state.answer.objection or state.finishing:
+    step = state.open_step
+    if step.answer is None or not step.answer.objection or state.finishing:
         return False
-    return (
-        state.objections <= limits.OUTPUT_REASKS and state.answer.stop is not StopReason.MAX_TOKENS
-    )
+    return step.objections <= limits.OUTPUT_REASKS and step.answer.stop is not StopReason.MAX_TOKENS
 
 
 def runs_tools(answer: ModelAnswer) -> bool:

@@ -11,6 +11,7 @@ from perdure.text import clip
 from perdure.turn import approvals, steps
 from perdure.turn.approvals import Gate
 from perdure.turn.facts import ApprovalNeeded, CallFailed, Key
+from perdure.turn.open_step import Attempts
 from perdure.turn.state import TurnState
 from perdure.values.approvals import Decision
 from perdure.values.messages import ToolCall
@@ -25,7 +26,10 @@ def gate_of(state: TurnState, call: ToolCall) -> Gate:
 
 def edited(state: TurnState) -> tuple[ToolCall, ...]:
     """The calls of the step, with the arguments that people gave them."""
-    return tuple(gate.edited(call) for call, gate in zip(state.calls, state.gates, strict=True))
+    return tuple(
+        gate.edited(call)
+        for call, gate in zip(state.open_step.calls, state.open_step.gates, strict=True)
+    )
 
 
 def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -> TurnState:
@@ -33,7 +37,7 @@ def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -
     agent, request = state.agent, state.request
     if not steps.is_open(state, key) or agent is None or request is None:
         return state
-    state = replace(state, failures=(), pardoned=0)
+    state = replace(state, attempts=Attempts())
     if isinstance(verdict, Deny):
         return steps.give(
             state,
@@ -41,8 +45,8 @@ def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -
             clip(approvals.denied(verdict.reason), limits.TOOL_RESULT_BYTES),
             is_error=True,
         )
-    gate = approvals.after_policy(agent, request.task, state.calls[key.call - 1], verdict)
-    return replace(state, gates=_with(state.gates, key.call, gate))
+    gate = approvals.after_policy(agent, request.task, state.open_step.calls[key.call - 1], verdict)
+    return _with(state, key.call, gate)
 
 
 def decided(state: TurnState, decision: Decision) -> TurnState:
@@ -50,14 +54,16 @@ def decided(state: TurnState, decision: Decision) -> TurnState:
     place = _place(state, decision.call_id)
     if place is None:
         return state
-    state = replace(state, decisions=(*state.decisions, decision))
-    gate = state.gates[place - 1]
+    state = replace(
+        state, open_step=replace(state.open_step, decisions=(*state.open_step.decisions, decision))
+    )
+    gate = state.open_step.gates[place - 1]
     if not decision.approve:
         denied = clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES)
         return steps.give(_unedited(state, place), _key(state, place), denied, is_error=True)
     arguments = gate.arguments if decision.arguments is None else decision.arguments
     approved = gate.model_copy(update={"status": "open", "approved": True, "arguments": arguments})
-    return replace(state, gates=_with(state.gates, place, approved))
+    return _with(state, place, approved)
 
 
 def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
@@ -72,13 +78,11 @@ def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
         "reason": fact.reason,
         "schema_digest": fact.schema_digest,
     }
-    gate = state.gates[key.call - 1].model_copy(update=asked)
+    gate = state.open_step.gates[key.call - 1].model_copy(update=asked)
     failure = CallFailed(
         key, PerdureError(fact.reason).info()
     )  # so the next attempt has another key
-    return replace(
-        state, gates=_with(state.gates, key.call, gate), failures=(*state.failures, failure)
-    )
+    return replace(_with(state, key.call, gate), attempts=state.attempts.plus(failure))
 
 
 def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
@@ -86,7 +90,7 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
     for call_id in ids:
         place = _place(state, call_id)
         if place is not None:
-            after = state.gates[place - 1].expires or limits.APPROVAL_EXPIRY
+            after = state.open_step.gates[place - 1].expires or limits.APPROVAL_EXPIRY
             state = steps.give(
                 _unedited(state, place), _key(state, place), approvals.expired(after), is_error=True
             )
@@ -95,13 +99,11 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
 
 def _unedited(state: TurnState, place: int) -> TurnState:
     """The state of a call that does not run: nothing ran with the arguments that a person gave it."""
-    gate = state.gates[place - 1]
+    gate = state.open_step.gates[place - 1]
     return (
         state
         if gate.arguments is None
-        else replace(
-            state, gates=_with(state.gates, place, gate.model_copy(update={"arguments": None}))
-        )
+        else _with(state, place, gate.model_copy(update={"arguments": None}))
     )
 
 
@@ -110,8 +112,12 @@ def _place(state: TurnState, call_id: str) -> int | None:
     return next(
         (
             place
-            for place, (call, gate) in enumerate(zip(state.calls, state.gates, strict=False), 1)
-            if call.id == call_id and gate.status == "asked" and state.results[place - 1] is None
+            for place, (call, gate) in enumerate(
+                zip(state.open_step.calls, state.open_step.gates, strict=False), 1
+            )
+            if call.id == call_id
+            and gate.status == "asked"
+            and state.open_step.results[place - 1] is None
         ),
         None,
     )
@@ -121,5 +127,8 @@ def _key(state: TurnState, place: int) -> Key:
     return Key(len(state.steps) + 1, place)
 
 
-def _with(gates: tuple[Gate, ...], place: int, gate: Gate) -> tuple[Gate, ...]:
-    return (*gates[: place - 1], gate, *gates[place:])
+def _with(state: TurnState, place: int, gate: Gate) -> TurnState:
+    gates = state.open_step.gates
+    return replace(
+        state, open_step=replace(state.open_step, gates=(*gates[: place - 1], gate, *gates[place:]))
+    )

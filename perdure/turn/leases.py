@@ -35,7 +35,7 @@ def leases(
     """
     wanted = [asked(call) for call in calls]
     waiting = sum(len(errands) for errands in wanted)
-    ledger = state.ledger.hold("kept", reservations.kept(state, agent)).hold(
+    ledger = state.accounts.ledger.hold("kept", reservations.kept(state, agent)).hold(
         "calls", Spending(tool_calls=len(calls) + others)
     )
     below = _below_each(state, calls, waiting)

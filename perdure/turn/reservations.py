@@ -59,13 +59,13 @@ def for_call(
     if state.finishing:
         return _for_last_call(state, agent, target, cut)
     asked, most = state.options(agent).max_output_tokens, state.input_bound(target.model, cut)
-    if not is_limited(state.ledger):
+    if not is_limited(state.accounts.ledger):
         output = asked or limits.OUTPUT_TOKENS
         return Reservation(_amount(target.price, most, output), asked)
     wanted = asked or limits.OUTPUT_TOKENS
     back = kept(state, agent)
     output = max(
-        min(wanted, _affordable(state.ledger, target.price, most, back)),
+        min(wanted, _affordable(state.accounts.ledger, target.price, most, back)),
         min(wanted, limits.LEAST_OUTPUT_TOKENS),
     )
     return Reservation(_amount(target.price, most, output), output)
@@ -93,7 +93,7 @@ def check(state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = N
         TurnBudgetExceededError: The call may cost more than is left, or more than leaves enough for
             the last answer.
     """
-    ledger = state.ledger
+    ledger = state.accounts.ledger
     unpriced = next((one.model for one in agent.chain if one.price is None), None)
     if ledger.budget is not None and ledger.budget.usd is not None and unpriced is not None:
         raise errors.UnknownPriceError(
@@ -116,7 +116,10 @@ def check(state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = N
 
 def can_finish(state: TurnState, agent: AgentDefinition) -> bool:
     """Whether the last answer is still paid for."""
-    return not state.ledger.overrun and state.ledger.lacking(kept(state, agent)) is None
+    return (
+        not state.accounts.ledger.overrun
+        and state.accounts.ledger.lacking(kept(state, agent)) is None
+    )
 
 
 def is_limited(ledger: Ledger) -> bool:
@@ -130,7 +133,11 @@ def kept(state: TurnState, agent: AgentDefinition) -> Spending:
     """What an agent that finishes keeps for a last answer, to nothing but what was asked."""
     if agent.on_exhausted != "finish":
         return NOTHING
-    tokens = base_tokens(agent, state.output_schema(agent)) + state.asked_bound + bound(LAST_WORDS)
+    tokens = (
+        base_tokens(agent, state.output_schema(agent))
+        + state.tokens.asked_bound
+        + bound(LAST_WORDS)
+    )
     amounts = [
         _amount(target.price, tokens, _last_output(state, agent, target)) for target in agent.chain
     ]  # nobody knows who will give it
@@ -147,12 +154,12 @@ def _for_last_call(
     """As much of the transcript as what is left pays for."""
     output, input_bound = _last_output(state, agent, target), state.input_bound(target.model, cut)
     base = base_tokens(agent, state.output_schema(agent))
-    if not is_limited(state.ledger):
+    if not is_limited(state.accounts.ledger):
         return Reservation(_amount(target.price, input_bound, output), output)
-    most = _most_input(state.ledger, target.price, output)
+    most = _most_input(state.accounts.ledger, target.price, output)
     if input_bound <= most:
         return Reservation(_amount(target.price, input_bound, output), output)
-    most = max(most, base + state.asked_bound)
+    most = max(most, base + state.tokens.asked_bound)
     return Reservation(_amount(target.price, most, output), output, most_input=most - base)
 
 
@@ -162,7 +169,7 @@ def _last_output(state: TurnState, agent: AgentDefinition, target: Target) -> in
         state.options(agent).max_output_tokens or limits.LAST_OUTPUT_TOKENS,
         limits.LAST_OUTPUT_TOKENS,
     )
-    budget = state.ledger.budget
+    budget = state.accounts.ledger.budget
     if budget is not None and budget.tokens is not None:
         most = min(most, budget.tokens // 4)
     if budget is not None and budget.usd is not None and target.price is not None:

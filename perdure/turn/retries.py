@@ -17,7 +17,7 @@ def retry_delay(state: TurnState) -> timedelta:
     Raises:
         PerdureError: The last attempt's own error, where another attempt would not help.
     """
-    failures = state.failures[state.pardoned :]
+    failures = state.attempts.unpardoned
     if not failures:
         return timedelta()
     last = failures[-1]

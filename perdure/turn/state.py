@@ -12,20 +12,18 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Lineage
 from perdure.errors import ErrorInfo, InvalidRequestError
 from perdure.schemas.strict_schema import Schema
-from perdure.turn.approvals import Asked, Gate
-from perdure.turn.charges import Bill
-from perdure.turn.context_window import NO_CUT, Cut, sent
-from perdure.turn.facts import BudgetAdded, CallFailed, Key, TurnEnded
+from perdure.turn.approvals import Asked
+from perdure.turn.context_window import NO_CUT, Cut
+from perdure.turn.facts import BudgetAdded, Key, TurnEnded
 from perdure.turn.ledger import Ledger
-from perdure.turn.token_estimate import Estimate
+from perdure.turn.open_step import Attempts, OpenStep
+from perdure.turn.transcript import TokenCount, Transcript
 from perdure.turn.wire import Summary, TurnRequest
-from perdure.values.answers import ModelAnswer
-from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Spending
-from perdure.values.messages import NO_DIGEST, Media, Message, ToolCall, ToolMessage, ToolResult
+from perdure.values.messages import Message, ToolMessage
 from perdure.values.options import NO_OPTIONS, RequestOptions
-from perdure.values.prices import bound
-from perdure.values.reports import AgentReport, ChildReport, LeftOut, Outcome, Step, Tried, Usage
+from perdure.values.reports import AgentReport, ChildReport, Outcome, Step, Usage
 from perdure.values.tasks import headline
 
 PEOPLE = ("approval", "budget", "iterations", "resume")
@@ -128,93 +126,71 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
+class Accounts:
+    """What a turn has spent, and what it may spend.
+
+    Attributes:
+        ledger: The budget, what is spent of it, and what is reserved.
+        usage: The tokens of all answers.
+        model_calls: The number of model calls that were made.
+        closed_calls: The number of tool calls of closed steps.
+        added: What was added to the limits before the agent was known, and so which limits there
+            are.
+        more_iterations: What was added to the limit of iterations.
+        unpriced: Whether a model was asked whose price is not known.
+    """
+
+    ledger: Ledger = Ledger()
+    usage: Usage = Usage()
+    model_calls: int = 0
+    closed_calls: int = 0
+    added: tuple[BudgetAdded, ...] = ()
+    more_iterations: int = 0
+    unpriced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TurnState:
     """Everything that follows from the facts so far.
 
-    `messages` are complete: every call in them has its results, but for the calls of the last
-    answer, whose results gather in `results`. `calls` are those, until each has one; `decisions`
-    are what people decided about them; `in_flight` are activities and children, in their order.
-    `bound` is the most tokens that they can be, `asked_bound` that of what the turn was given;
-    `known_tokens` is what the model `known_by` reported for the messages up to `known_at` without
-    `known_cut`. `estimate` is about how many tokens they are. `cuts` is what is not sent to which
-    model, because its window is too small, `left_out` what `last_cut` left out of the last call.
-    `opening` is the place of the message with the task, `media` all images and files. `thinkers`
-    are the models whose thoughts are among the messages. `calling` says which model a call in
-    flight asks, `passed` which were passed over for it and why; `tried` is who did not answer
-    before the last answer; `unpriced`, that one was asked whose price nobody knows. `finishing`
-    says that the last answer is asked for. `added` is what came for the limits before they were
-    known; `more_iterations` is what was added to the limit of iterations. The first `pardoned` of
-    the `failures` of a call were before somebody added to the budget. `rounds` says how often the
-    chain has begun again since, the last time after `round_at` failures. `unpassed` is the number
-    of middlewares that have yet to let the last answer pass. `broken` is an error of a tool call
-    that ends the turn.
+    Attributes:
+        request: What the turn was started with.
+        agent: The definition that it is pinned to; None until that is known.
+        transcript: What was said.
+        tokens: How many tokens that is.
+        steps: The steps that are closed.
+        open_step: The last answer, and its calls until each has a result.
+        attempts: What failed since the last answer.
+        accounts: What is spent, and what may be.
+        in_flight: Activities and children that are under way, in their order, each with the model
+            that it asks; empty where it asks none.
+        children: The turns of delegates.
+        waiting: Why nothing happens; None where something does.
+        finishing: Whether the last answer is asked for, because the budget is spent.
+        broken: The error of a tool call that ends the turn.
+        cancel_reason: Why the turn is to stop; None where it is not.
+        ended: The end of the turn.
     """
 
     request: TurnRequest | None = None
     agent: AgentDefinition | None = None
-    messages: tuple[Message, ...] = ()
-    digest: str = NO_DIGEST
-    size_bytes: int = 0
-    bound: int = 0
-    asked_bound: int = 0
-    known_tokens: int = 0
-    known_at: int = 0
-    known_by: str = ""
-    known_cut: Cut = NO_CUT
-    base_tokens: int = 0
-    estimate: Estimate = Estimate()
-    cuts: tuple[tuple[str, Cut], ...] = ()
-    last_cut: Cut = NO_CUT
-    left_out: LeftOut | None = None
-    opening: int = 0
-    media: tuple[Media, ...] = ()
-    call_ids: frozenset[str] = frozenset()
-    thinkers: frozenset[str] = frozenset()
+    transcript: Transcript = Transcript()
+    tokens: TokenCount = TokenCount()
     steps: tuple[Step, ...] = ()
-    answer: ModelAnswer | None = None
-    calls: tuple[ToolCall, ...] = ()
-    objections: int = 0
-    tried: tuple[Tried, ...] = ()
-    bill: Bill | None = None
-    results: tuple[ToolResult | None, ...] = ()
-    gates: tuple[Gate, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    failures: tuple[CallFailed, ...] = ()
-    pardoned: int = 0
-    rounds: int = 0
-    round_at: int = 0
-    usage: Usage = Usage()
-    model_calls: int = 0
-    closed_calls: int = 0
-    ledger: Ledger = Ledger()
-    added: tuple[BudgetAdded, ...] = ()
-    more_iterations: int = 0
-    finishing: bool = False
-    unpassed: int = 0
-    broken: ErrorInfo | None = None
-    in_flight: Mapping[Key, None] = field(default_factory=dict)
-    calling: tuple[tuple[Key, str], ...] = ()
-    passed: tuple[str, ...] = ()
-    unpriced: bool = False
+    open_step: OpenStep = OpenStep()
+    attempts: Attempts = Attempts()
+    accounts: Accounts = Accounts()
+    in_flight: Mapping[Key, str] = field(default_factory=dict)
     children: tuple[Child, ...] = ()
     waiting: Waiting | None = None
+    finishing: bool = False
+    broken: ErrorInfo | None = None
     cancel_reason: str | None = None
     ended: TurnEnded | None = None
 
     def input_bound(self, model: str, cut: Cut = NO_CUT) -> int:
-        """The most input tokens of the next call of this model.
-
-        What it reported counts, and what was counted of other messages does not.
-        """
-        if (model, cut) == (self.known_by, self.known_cut):
-            return self.known_tokens + self.bound - self.known_at
-        return self.base_tokens + (
-            self.bound if cut == NO_CUT else sum(map(bound, sent(self.messages, cut)))
-        )
-
-    def cut(self, model: str) -> Cut:
-        """What is not sent of the transcript to this model."""
-        return next((cut for name, cut in self.cuts if name == model), NO_CUT)
+        """The most input tokens of the next call of this model."""
+        return self.tokens.most_input(model, cut, self.transcript.messages)
 
     def options(self, agent: AgentDefinition) -> RequestOptions:
         """The options of the turn over those of the agent."""
@@ -232,7 +208,7 @@ class TurnState:
     @property
     def time_limit(self) -> timedelta | None:
         """How long the turn may take, waits for people excluded; None where that has no limit."""
-        return self.ledger.budget.time if self.ledger.budget else None
+        return self.accounts.ledger.budget.time if self.accounts.ledger.budget else None
 
     @property
     def max_iterations(self) -> int | None:
@@ -242,7 +218,7 @@ class TurnState:
         """
         given = self.request.max_iterations if self.request else None
         limit = self.agent.max_iterations if given is None and self.agent else given
-        return None if limit is None else limit + self.more_iterations
+        return None if limit is None else limit + self.accounts.more_iterations
 
     @property
     def iterations_left(self) -> int | None:
@@ -260,9 +236,10 @@ class TurnState:
             InvalidRequestError: What is added has no limit, or the sum is beyond what a limit can
                 be. Then nothing is added.
         """
-        ledger = self.ledger.add(added.more) if added.more else self.ledger
+        ledger = self.accounts.ledger
+        ledger = ledger.add(added.more) if added.more else ledger
         if added.iterations is None:
-            return replace(self, ledger=ledger)
+            return self.with_ledger(ledger)
         if self.max_iterations is None:
             raise InvalidRequestError(
                 "the turn has no limit of iterations, so nothing can be added to it"
@@ -271,7 +248,8 @@ class TurnState:
             raise InvalidRequestError(
                 f"a limit of iterations is at most {validation.MOST}; add less"
             )
-        return replace(self, ledger=ledger, more_iterations=self.more_iterations + added.iterations)
+        more = self.accounts.more_iterations + added.iterations
+        return replace(self, accounts=replace(self.accounts, ledger=ledger, more_iterations=more))
 
     @property
     def is_priced(self) -> bool:
@@ -289,11 +267,13 @@ class TurnState:
         """The same, its delegates left out."""
         if (
             self.agent is None
-            or self.unpriced
-            or any(self.agent.target(model).price is None for _, model in self.calling)
+            or self.accounts.unpriced
+            or any(
+                self.agent.target(model).price is None for model in self.in_flight.values() if model
+            )
         ):
             return False
-        return self.agent.price is not None or self.model_calls > 0
+        return self.agent.price is not None or self.accounts.model_calls > 0
 
     @property
     def depth_left(self) -> int:
@@ -328,7 +308,9 @@ class TurnState:
     @property
     def tool_calls(self) -> int:
         """How many calls have a result: those of closed steps, and of the one that is open."""
-        return self.closed_calls + sum(result is not None for result in self.results)
+        return self.accounts.closed_calls + sum(
+            result is not None for result in self.open_step.results
+        )
 
     def child(self, key: Key) -> Child | None:
         """The turn of a delegate."""
@@ -343,13 +325,13 @@ class TurnState:
     @property
     def charged(self) -> Spending:
         """What is spent, and what is reserved for calls that nobody knows the end of."""
-        return self.ledger.spent + self.ledger.reserved
+        return self.accounts.ledger.spent + self.accounts.ledger.reserved
 
     @property
     def last_words(self) -> str:
         """What the model said last."""
-        if self.answer is not None:
-            return self.answer.message.text
+        if self.open_step.answer is not None:
+            return self.open_step.answer.message.text
         return self.steps[-1].message.text if self.steps else ""
 
     @property
@@ -358,12 +340,12 @@ class TurnState:
 
         Empty while a middleware has yet to let them pass, and where one refused them.
         """
-        return "" if self.unpassed else self.last_words
+        return "" if self.open_step.unpassed else self.last_words
 
     @property
     def asked(self) -> Asked:
         """The open calls that wait for a person, with the arguments that they would run with."""
-        rows = zip(self.calls, self.results, self.gates, strict=True)
+        rows = zip(self.open_step.calls, self.open_step.results, self.open_step.gates, strict=True)
         return Asked(
             tuple(
                 (gate.edited(call), gate)
@@ -375,13 +357,20 @@ class TurnState:
     @property
     def next_call(self) -> int | None:
         """The first call without a result, counted from 1; None where there is none."""
-        return next((index for index, result in enumerate(self.results, 1) if result is None), None)
+        return next(
+            (index for index, result in enumerate(self.open_step.results, 1) if result is None),
+            None,
+        )
 
     @property
     def partial(self) -> tuple[Message, ...]:
         """The messages, with the results that the last answer's calls have so far."""
-        given = tuple(result for result in self.results if result is not None)
-        return (*self.messages, ToolMessage(results=given)) if given else self.messages
+        given = tuple(result for result in self.open_step.results if result is not None)
+        return (
+            (*self.transcript.messages, ToolMessage(results=given))
+            if given
+            else self.transcript.messages
+        )
 
     def report(
         self,
@@ -400,8 +389,8 @@ class TurnState:
             risk=risk,
             steps=self.steps,
             messages=self.partial,
-            usage=self.usage,
-            model_calls=self.model_calls,
+            usage=self.accounts.usage,
+            model_calls=self.accounts.model_calls,
             tool_calls=self.tool_calls,
             cost=self.charged.usd if self.is_priced else None,
             spent=self.charged,
@@ -410,32 +399,18 @@ class TurnState:
             unstopped=tuple(str(key) for key in self.in_flight),
         )
 
-    def with_begun(self, key: Key) -> Mapping[Key, None]:
+    def with_begun(self, key: Key, model: str = "") -> Mapping[Key, str]:
         """What is in flight, and this."""
-        return {**self.in_flight, key: None}
+        return {**self.in_flight, key: model}
 
-    def without(self, key: Key) -> Mapping[Key, None]:
-        """What is in flight but for this."""
+    def without(self, key: Key) -> Mapping[Key, str]:
+        """What is in flight except this."""
         if key not in self.in_flight:
             return self.in_flight
         left = dict(self.in_flight)
         del left[key]
         return left
 
-    @property
-    def unpardoned(self) -> tuple[CallFailed, ...]:
-        """The failures that count."""
-        return self.failures[self.pardoned :]
-
-    @property
-    def of_round(self) -> tuple[CallFailed, ...]:
-        """Those of the round that is under way."""
-        return self.failures[max(self.pardoned, self.round_at) :]
-
-    def attempts(self, key: Key) -> int:
-        """How many attempts of this activity are over."""
-        return sum(
-            1
-            for failure in self.failures
-            if (failure.key.step, failure.key.call) == (key.step, key.call)
-        )
+    def with_ledger(self, ledger: Ledger) -> TurnState:
+        """The state with this ledger."""
+        return replace(self, accounts=replace(self.accounts, ledger=ledger))

@@ -14,19 +14,7 @@ from perdure.text import clip, head
 from perdure.turn import loops
 from perdure.turn.facts import CallFailed, Key, Loss
 from perdure.turn.state import TurnState
-from perdure.values.messages import (
-    AssistantMessage,
-    Media,
-    Message,
-    Thinking,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserMessage,
-    canonical,
-    chain,
-)
-from perdure.values.prices import bound
+from perdure.values.messages import Message, ToolCall, ToolMessage, ToolResult, canonical
 from perdure.values.reports import Step
 
 NOT_RUN = "This call has no result: the budget was spent before it was run, or while it ran."
@@ -51,26 +39,10 @@ _LOSS = {
 def append(state: TurnState, message: Message) -> TurnState:
     """One more message in the transcript."""
     data = canonical(message)
-    ids, thinkers = state.call_ids, state.thinkers
-    if isinstance(message, AssistantMessage):
-        ids = ids | {call.id for call in message.calls} if message.calls else ids
-        thinkers = thinkers | {
-            part.by for part in message.parts if isinstance(part, Thinking) and part.by is not None
-        }
     return replace(
         state,
-        messages=(*state.messages, message),
-        digest=chain(state.digest, data),
-        size_bytes=state.size_bytes + len(data),
-        bound=state.bound + (bound(message) if isinstance(message, UserMessage) else len(data)),
-        call_ids=ids,
-        thinkers=thinkers,
-        estimate=state.estimate.plus(message),
-        media=(
-            (*state.media, *(part for part in message.parts if isinstance(part, Media)))
-            if isinstance(message, UserMessage)
-            else state.media
-        ),
+        transcript=state.transcript.plus(message, data),
+        tokens=state.tokens.plus(message, len(data)),
     )
 
 
@@ -93,8 +65,8 @@ def is_open(state: TurnState, key: Key) -> bool:
     """
     return (
         key.step == len(state.steps) + 1
-        and key.call <= len(state.results)
-        and state.results[key.call - 1] is None
+        and key.call <= len(state.open_step.results)
+        and state.open_step.results[key.call - 1] is None
     )
 
 
@@ -103,26 +75,23 @@ def give(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:
 
     Where a person changed its arguments, the model is told: it knows its own.
     """
-    call = state.calls[key.call - 1]
-    edited = state.gates[key.call - 1].arguments if key.call <= len(state.gates) else None
+    step, place = state.open_step, key.call
+    call = step.calls[place - 1]
+    edited = step.gates[place - 1].arguments if place <= len(step.gates) else None
     told = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
     result = ToolResult(call_id=call.id, name=call.name, content=content + told, is_error=is_error)
-    results = (*state.results[: key.call - 1], result, *state.results[key.call :])
-    others = tuple(failure for failure in state.failures if failure.key.call != key.call)
-    return settle(
-        replace(state, results=results, failures=others, pardoned=min(state.pardoned, len(others))),
-        key.step,
-    )
+    step = replace(step, results=(*step.results[: place - 1], result, *step.results[place:]))
+    return settle(replace(state, open_step=step, attempts=state.attempts.without(place)), key.step)
 
 
 def lose(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
     """A call has no result of its own: it is run again, or the model is told."""
-    call = state.calls[key.call - 1]
+    call = state.open_step.calls[key.call - 1]
     tool = state.agent.tool(call.name) if state.agent else None
     may_repeat = loss is Loss.WORKER_LOST and tool is not None and tool.is_idempotent
     if may_repeat and key.attempt < limits.LOST_ATTEMPTS:
         error = errors.PerdureError(f"{call.name}: {_LOSS[Loss.WORKER_LOST]}").info()
-        return replace(state, failures=(*state.failures, CallFailed(key, error, lost=True)))
+        return replace(state, attempts=state.attempts.plus(CallFailed(key, error, lost=True)))
     limit = f"{tool.timeout_s:g} s" if tool else ""
     text = f"{call.name}: {_LOSS[loss].format(limit=limit)}" + (f": {message}" if message else "")
     return give(state, key, text, is_error=True)
@@ -130,9 +99,9 @@ def lose(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
 
 def settle(state: TurnState, step: int) -> TurnState:
     """Close the step once every call has its result."""
-    if not all(state.results):
+    if not all(state.open_step.results):
         return state
-    results = _with_warning(state, tuple(filter(None, state.results)), step)
+    results = _with_warning(state, tuple(filter(None, state.open_step.results)), step)
     return close(append(state, ToolMessage(results=results)), step, results)
 
 
@@ -154,26 +123,20 @@ def _with_warning(
 
 def close(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -> TurnState:
     """The step is over."""
-    assert state.answer is not None
+    last, bill = state.open_step, state.open_step.bill
+    assert last.answer is not None
     step = Step(
         number=number,
-        model=state.answer.model,
-        message=state.answer.message,
+        model=last.answer.model,
+        message=last.answer.message,
         results=results,
-        stop=state.answer.stop,
-        usage=state.answer.usage,
-        cost=state.bill.cost if state.bill else None,
-        overrun=state.bill.overrun if state.bill else False,
-        tried=state.tried,
-        left_out=state.left_out,
-        decisions=state.decisions,
+        stop=last.answer.stop,
+        usage=last.answer.usage,
+        cost=bill.cost if bill else None,
+        overrun=bill.overrun if bill else False,
+        tried=last.tried,
+        left_out=state.transcript.left_out,
+        decisions=last.decisions,
     )
-    return replace(
-        state,
-        steps=(*state.steps, step),
-        calls=(),
-        results=(),
-        gates=(),
-        decisions=(),
-        closed_calls=state.closed_calls + len(results),
-    )
+    accounts = replace(state.accounts, closed_calls=state.accounts.closed_calls + len(results))
+    return replace(state, steps=(*state.steps, step), open_step=last.closed(), accounts=accounts)

@@ -243,7 +243,7 @@ class Story:
             for turn, run in self.client.turns
         ]
         states = [await fold_history(self.temporal, await history) for history in histories]
-        assert_sent_as_recorded(requests, [state.messages for state in states])
+        assert_sent_as_recorded(requests, [state.transcript.messages for state in states])
 
     async def facts(self, turn: Turn) -> list[Fact]:
         """What history has, as a reader who comes later sees it."""

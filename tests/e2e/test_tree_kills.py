@@ -135,7 +135,7 @@ async def _check_told_once(story: Story, turn: Turn, report: AgentReport) -> Non
 def _check_budget(state: TurnState) -> None:
     """At every moment, what is spent and what is reserved are within the budget."""
     for name in ("usd", "tokens", "model_calls"):
-        limit = getattr(state.ledger.budget, name, None)
+        limit = getattr(state.accounts.ledger.budget, name, None)
         assert limit is None or getattr(state.charged, name) <= limit
 
 

@@ -90,5 +90,5 @@ async def race(client: AgentClient, number: int) -> str:
     report = await report_of(turn)
     state = await state_of(client.temporal, turn.id, turn.run_id or "")
     assert (report.outcome, report.model_calls) == (Outcome.COMPLETED, 1)
-    assert state.ledger.budget == Budget(model_calls=4 if answer == "taken in" else 3)
+    assert state.accounts.ledger.budget == Budget(model_calls=4 if answer == "taken in" else 3)
     return answer

@@ -101,8 +101,8 @@ async def test_reader_agrees_with_a_turn_that_was_reset_to_any_of_its_workflow_t
                 )
             )
             state: TurnState = await fold_history(client.temporal, recorded)
-            assert state.ledger.budget
-            limits.append(state.ledger.budget.model_calls)
+            assert state.accounts.ledger.budget
+            limits.append(state.accounts.ledger.budget.model_calls)
 
     assert any(added)
     assert limits == [30] * len(added)

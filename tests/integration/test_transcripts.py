@@ -214,7 +214,7 @@ class Recorded:
     ) -> TurnState:
         """What the activity of a step's model call would load."""
         state = self.before(step)
-        named = ModelCall(digest=state.digest, model="scripted:reader")
+        named = ModelCall(digest=state.transcript.digest, model="scripted:reader")
         return await transcripts.load(client or self.client, self.info(step), named)
 
     def info(self, step: int) -> activity.Info:
@@ -271,9 +271,9 @@ async def test_tail_since_any_answer_gives_each_steps_transcript(recorded: Recor
             recorded.history.run_id, recorded.before(known), Key(known), recorded.answer(known)
         )
         state = await recorded.load(transcripts, step, client)
-        assert (state.messages, state.digest) == (
-            recorded.before(step).messages,
-            recorded.before(step).digest,
+        assert (state.transcript.messages, state.transcript.digest) == (
+            recorded.before(step).transcript.messages,
+            recorded.before(step).transcript.digest,
         )
 
     assert service.calls[FORWARD] == 0
@@ -293,9 +293,9 @@ async def test_what_was_made_here_needs_no_history(recorded: Recorded) -> None:
             fold(recorded.facts).steps[step - 1].message.calls, recorded.results(step), strict=True
         ):
             transcripts.remember_result(recorded.history.run_id, fact.key, call_.id, fact.output)
-        assert (await recorded.load(transcripts, step + 1, client)).messages == recorded.before(
-            step + 1
-        ).messages
+        assert (
+            await recorded.load(transcripts, step + 1, client)
+        ).transcript.messages == recorded.before(step + 1).transcript.messages
 
     assert service.calls.total() == 0
 
@@ -333,7 +333,9 @@ async def test_answer_that_history_does_not_have_is_not_believed(
             transcripts.remember_result(
                 recorded.history.run_id, fact.key, f"call_{known}_{fact.key.call}", fact.output
             )
-        assert (await recorded.load(transcripts, step)).messages == recorded.before(step).messages
+        assert (await recorded.load(transcripts, step)).transcript.messages == recorded.before(
+            step
+        ).transcript.messages
 
 
 def wrong_calls() -> Iterator[tuple[ToolCall, ...]]:
@@ -399,7 +401,9 @@ async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_b
                         fact.output,
                     )
                 loaded = await recorded.load(transcripts, known + 1)
-                assert loaded.messages == recorded.before(known + 1).messages, wrong
+                assert (
+                    loaded.transcript.messages == recorded.before(known + 1).transcript.messages
+                ), wrong
 
 
 @pytest.mark.accepts("Y13")
@@ -416,7 +420,7 @@ async def test_result_that_history_does_not_have_is_not_believed(recorded: Recor
 
     state = await recorded.load(transcripts, 2)
 
-    assert state.messages == recorded.before(2).messages
+    assert state.transcript.messages == recorded.before(2).transcript.messages
 
 
 @pytest.mark.accepts("Y13")
@@ -429,7 +433,9 @@ async def test_transcript_that_history_does_not_hold_is_an_error(recorded: Recor
     state = recorded.before(2)
     other = ModelCall(digest="0" * 64, model="scripted:reader")
 
-    with pytest.raises(errors.TranscriptMismatchError, match=f"{len(state.messages)} messages"):
+    with pytest.raises(
+        errors.TranscriptMismatchError, match=f"{len(state.transcript.messages)} messages"
+    ):
         await transcripts.load(recorded.client, recorded.info(2), other)
 
 
@@ -451,7 +457,7 @@ async def test_cache_forgets_the_run_that_was_used_first(recorded: Recorded) -> 
     """It holds what fits; a run that was forgotten is read from history again."""
     client, service = counting(recorded.client)
     run_id = recorded.history.run_id
-    transcripts = Transcripts(max_bytes=recorded.before(3).size_bytes + RUN_BYTES + 1000)
+    transcripts = Transcripts(max_bytes=recorded.before(3).transcript.size_bytes + RUN_BYTES + 1000)
     transcripts.remember_answer(run_id, recorded.before(2), Key(2), recorded.answer(2))
     for fact in recorded.results(2):
         transcripts.remember_result(
@@ -463,7 +469,11 @@ async def test_cache_forgets_the_run_that_was_used_first(recorded: Recorded) -> 
     transcripts.remember_answer("another run", recorded.before(3), Key(3), recorded.answer(3))
     again = await recorded.load(transcripts, 3, client)
 
-    assert kept.messages == again.messages == recorded.before(3).messages
+    assert (
+        kept.transcript.messages
+        == again.transcript.messages
+        == recorded.before(3).transcript.messages
+    )
     assert requests_while_kept == 0
     assert service.calls[FORWARD] == 1
 

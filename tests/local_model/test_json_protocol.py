@@ -93,9 +93,9 @@ async def ended(runtime: Runtime, app: AgentWorker, **start: Any) -> AgentReport
 
     assert report is not None
     assert (report.messages, report.steps, report.usage, report.outcome) == (
-        state.messages,
+        state.transcript.messages,
         state.steps,
-        state.usage,
+        state.accounts.usage,
         state.ended and state.ended.outcome,
     )
     assert is_paired(report.messages)

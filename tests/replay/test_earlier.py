@@ -35,4 +35,4 @@ async def test_answer_with_more_calls_than_one_may_hold_replays() -> None:
     assert state.ended is not None
     assert state.ended.summary is not None
     assert len(state.steps[0].results) == 66 > limits.CALLS
-    assert (state.digest, state.tool_calls) == (state.ended.summary.digest, 66)
+    assert (state.transcript.digest, state.tool_calls) == (state.ended.summary.digest, 66)

@@ -100,7 +100,7 @@ async def test_turn_that_began_by_the_earlier_rule_of_loops_ends_by_it(
     assert replayed.replay_failure is None
     assert state.ended is not None
     assert state.ended.summary is not None
-    assert (state.ended.outcome, state.digest, len(state.steps[0].results)) == (
+    assert (state.ended.outcome, state.transcript.digest, len(state.steps[0].results)) == (
         outcome,
         state.ended.summary.digest,
         3,
@@ -165,12 +165,12 @@ async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> Non
     assert state.ended.outcome == OUTCOMES[path.stem]
     if (summary := state.ended.summary) is not None:
         seen = (
-            len(state.messages),
-            state.digest,
+            len(state.transcript.messages),
+            state.transcript.digest,
             len(state.steps),
-            state.model_calls,
+            state.accounts.model_calls,
             state.tool_calls,
-            state.usage,
+            state.accounts.usage,
         )
         told = (
             summary.length,

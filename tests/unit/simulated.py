@@ -142,7 +142,7 @@ class Played:
         try:
             move = next_move(self.state, self.agent, self._time_left)
         except errors.TurnBudgetExceededError as error:
-            ledger = self.state.ledger
+            ledger = self.state.accounts.ledger
             if self.agent.on_exhausted != "pause" or ledger.overrun or ledger.budget is None:
                 return error
             self._wait_for_budget(error.message)
@@ -172,7 +172,7 @@ class Played:
         state = ready_for(self.state, move.key)
         reservation = reservations.for_call(state, self.agent, move.choice.target, move.choice.cut)
         call = ModelCall.of(
-            state.digest,
+            state.transcript.digest,
             cut=move.choice.cut,
             max_output_tokens=reservation.max_output_tokens,
             most_input=reservation.most_input,
@@ -240,7 +240,7 @@ class Played:
         self._note(WaitBegan("budget", reason))
         if self._chance(8):
             raise Stopped
-        budget = self.state.ledger.budget
+        budget = self.state.accounts.ledger.budget
         assert budget is not None
         names = [name for name, value in budget if value is not None]
         self._note(
@@ -338,7 +338,7 @@ class Played:
 
     def _answered(self, key: Key) -> Fact:
         """What a model says, as the model activity reads it."""
-        asked, held = self.asked[-1], self.state.ledger.held[str(key)]
+        asked, held = self.asked[-1], self.state.accounts.ledger.held[str(key)]
         said = drawn.answer(
             self.luck, self.agent, held.tokens, asked.call.max_output_tokens or limits.OUTPUT_TOKENS
         )

@@ -23,6 +23,7 @@ from perdure.turn import reservations
 from perdure.turn.facts import Key, ModelAnswered, Scheduled
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
+from perdure.turn.transcript import TokenCount
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
     AssistantMessage,
@@ -63,11 +64,10 @@ def each(*cases: Exchange | tuple[Exchange, Exchange]) -> pytest.MarkDecorator:
 def asked(exchange: Exchange) -> TurnState:
     """The state in which an agent of ours asks so."""
     agent = exchange.agent(PRICES.price(exchange.target))
-    return TurnState(
-        agent=agent,
-        base_tokens=reservations.base_tokens(agent),
-        bound=sum(map(bound, exchange.messages)),
+    tokens = TokenCount(
+        base=reservations.base_tokens(agent), bound=sum(map(bound, exchange.messages))
     )
+    return TurnState(agent=agent, tokens=tokens)
 
 
 def asked_again(before: Exchange, exchange: Exchange) -> TurnState:
@@ -76,7 +76,9 @@ def asked_again(before: Exchange, exchange: Exchange) -> TurnState:
     assert isinstance(answer, AssistantMessage)
     state = apply(asked(before), Scheduled(Key(1)))
     state = apply(state, ModelAnswered(Key(1), ModelAnswer(message=answer, usage=before.usage)))
-    return replace(state, bound=state.bound + sum(map(bound, added)))
+    return replace(
+        state, tokens=replace(state.tokens, bound=state.tokens.bound + sum(map(bound, added)))
+    )
 
 
 def check(state: TurnState, exchange: Exchange) -> None:

@@ -313,8 +313,8 @@ def test_step_names_who_served_and_who_did_not() -> None:
     assert step.model == "m"
     expected = (("a:m", "LLM_INVALID_REQUEST"), ("b:m", "benched"), ("z:m", "benched"))
     assert step.tried == tuple(Tried(model=model, reason=reason) for model, reason in expected)
-    assert state.model_calls == 2, "what was not sent is no call"
-    assert (state.calling, state.ledger.held) == ((), {})
+    assert state.accounts.model_calls == 2, "what was not sent is no call"
+    assert (state.in_flight, state.accounts.ledger.held) == ({}, {})
 
 
 def test_each_model_is_paid_by_its_own_price() -> None:
@@ -330,10 +330,10 @@ def test_each_model_is_paid_by_its_own_price() -> None:
         by=by,
         budget=budget,
     )
-    reserved = state.ledger.held["step-1"].usd
+    reserved = state.accounts.ledger.held["step-1"].usd
     lost = fold([CallFailed(Key(1), BUSY.info(), lost=True)], state)
     assert target_of(state, Key(1)) == by.chain[1]
-    assert lost.ledger.spent.usd == reserved == DEAR.most(state.input_bound("b:m"), 100)
+    assert lost.accounts.ledger.spent.usd == reserved == DEAR.most(state.input_bound("b:m"), 100)
 
 
 def test_tokens_that_one_model_reported_say_nothing_of_another() -> None:
@@ -344,7 +344,7 @@ def test_tokens_that_one_model_reported_say_nothing_of_another() -> None:
     )
     state = turn(Scheduled(Key(1), ModelCall.of(DIGEST)), ModelAnswered(Key(1), answer))
 
-    assert state.input_bound("b:m") == state.base_tokens + state.bound
+    assert state.input_bound("b:m") == state.tokens.base + state.tokens.bound
     assert state.input_bound("a:m") < state.input_bound("b:m")
 
 
@@ -366,7 +366,7 @@ def test_budget_of_money_wants_a_price_for_every_model() -> None:
         check(turn(by=by, budget=Budget(usd="1")), by, by.chain[0])
     state = turn(Scheduled(Key(1), ModelCall.of(DIGEST, model="vllm:m")), by=by)
     assert (turn(by=by).is_priced, state.is_priced) == (True, False)
-    assert state.ledger.reserved.usd == Decimal(0)
+    assert state.accounts.ledger.reserved.usd == Decimal(0)
 
 
 # --- thoughts

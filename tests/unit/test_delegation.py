@@ -137,7 +137,7 @@ def after(
 
 def with_ledger(state: TurnState, budget: Budget, spent: Spending, held: Spending) -> TurnState:
     """The same with another ledger."""
-    return replace(state, ledger=Ledger(budget, spent).hold("something", held))
+    return state.with_ledger(Ledger(budget, spent).hold("something", held))
 
 
 # --- leases
@@ -335,7 +335,7 @@ def test_calls_have_a_result_at_once_or_start_turns_that_the_guards_let(
     again = delegation_plan.settle(state)
     waiting = [
         delegation_plan.asked(call)
-        for call, result in zip(state.calls, state.results, strict=True)
+        for call, result in zip(state.open_step.calls, state.open_step.results, strict=True)
         if result is None
     ]
 
@@ -385,8 +385,8 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
         spawn(*["writer"] * len(ends)),
         budget=Budget(usd="0.00001", tokens=10_000, model_calls=100, tool_calls=100),
     )
-    before = state.ledger.spent
-    [given_out] = leases.leases(state, agent, state.calls)
+    before = state.accounts.ledger.spent
+    [given_out] = leases.leases(state, agent, state.open_step.calls)
     for place, errand in enumerate(given_out, 1):
         state = apply(state, scheduled(Key(1, 1, child=place), errand))
     left = [
@@ -417,8 +417,8 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
         if failures < delegation.STARTS
     ]
     charged = [errand.lease if summary is None else summary.spent for summary, errand in began]
-    assert state.ledger.spent == total([before, Spending(tool_calls=1), *charged])
-    assert (state.ledger.held, state.in_flight) == ({}, {})
+    assert state.accounts.ledger.spent == total([before, Spending(tool_calls=1), *charged])
+    assert (state.accounts.ledger.held, state.in_flight) == ({}, {})
     assert [len(step.results) for step in state.steps] == [1]
     assert sorted(child.key.child for child in state.children) == list(range(1, len(ends) + 1))
 
@@ -543,9 +543,9 @@ def test_what_a_child_is_given_is_new_to_the_turn_above(
         after(delegating(), spawn("writer"), budget=Budget(usd="10", tokens=1_000, time=HOUR)), more
     )
 
-    assert state.ledger.budget == budget
+    assert state.accounts.ledger.budget == budget
     assert [child.lease for child in state.children] == [lease]
-    assert state.ledger.held["step-1.call-1.child-1"] == lease
+    assert state.accounts.ledger.held["step-1.call-1.child-1"] == lease
 
 
 def seen(usd: str, tokens: int) -> Summary:
@@ -590,13 +590,13 @@ def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is
 
     [child] = state.children
     assert (child.charged, child.cost) == (spent_of(*charged), Decimal(charged[0]))
-    assert state.charged == spent_of(*charged) + begun.ledger.spent
-    assert (state.ledger.overrun, state.digest, state.steps, state.results) == (
-        overrun,
-        ended.digest,
-        ended.steps,
-        ended.results,
-    )
+    assert state.charged == spent_of(*charged) + begun.accounts.ledger.spent
+    assert (
+        state.accounts.ledger.overrun,
+        state.transcript.digest,
+        state.steps,
+        state.open_step.results,
+    ) == (overrun, ended.transcript.digest, ended.steps, ended.open_step.results)
     assert child.report.outcome == (Outcome.TERMINATED if is_over else None)
     assert (failed.charged, failed.in_flight) == (ended.charged, ended.in_flight)
     assert apply(state, ChildRead(place, seen("5", 5))) == state

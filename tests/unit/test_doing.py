@@ -13,6 +13,7 @@ from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.doing import Commands, doing, needs_somebody, spent
 from perdure.clients.events import Event
 from perdure.clients.node import Node
+from perdure.turn.approvals import OPEN
 from perdure.turn.facts import (
     CancelRequested,
     Fact,
@@ -23,7 +24,8 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.ledger import Ledger
-from perdure.turn.state import Child, TurnState, Waiting
+from perdure.turn.open_step import OpenStep
+from perdure.turn.state import Accounts, Child, TurnState, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import Spending
@@ -35,6 +37,9 @@ ASKED = ModelAnswer(
     message=AssistantMessage(
         parts=(ToolCall(id="1", name="search"), ToolCall(id="2", name="fetch"))
     )
+)
+TWO_CALLS = OpenStep(
+    answer=ASKED, calls=ASKED.message.calls, results=(None, None), gates=(OPEN, OPEN)
 )
 CHILD = Child(
     Key(1, 1, child=1),
@@ -48,42 +53,35 @@ CHILD = Child(
     ("state", "words"),
     [
         (TurnState(), "waits for a worker"),
-        (TurnState(in_flight=dict.fromkeys([Key(0)])), "agent  looks the agent up"),
+        (TurnState(in_flight=dict.fromkeys([Key(0)], "")), "agent  looks the agent up"),
+        (TurnState(in_flight={Key(2): "openai:gpt"}), "step-2  asks openai:gpt"),
+        (TurnState(in_flight=dict.fromkeys([Key(2)], "")), "step-2  asks the model"),
         (
-            TurnState(in_flight=dict.fromkeys([Key(2)]), calling=((Key(2), "openai:gpt"),)),
-            "step-2  asks openai:gpt",
-        ),
-        (TurnState(in_flight=dict.fromkeys([Key(2)])), "step-2  asks the model"),
-        (
-            TurnState(
-                in_flight=dict.fromkeys([Key(1, 2)]),
-                answer=ASKED,
-                calls=ASKED.message.calls,
-                results=(None, None),
-            ),
+            TurnState(in_flight=dict.fromkeys([Key(1, 2)], ""), open_step=TWO_CALLS),
             "step-1.call-2  runs fetch",
         ),
         (
-            TurnState(
-                in_flight=dict.fromkeys([Key(1, 1), Key(1, 2)]),
-                answer=ASKED,
-                calls=ASKED.message.calls,
-                results=(None, None),
-            ),
+            TurnState(in_flight=dict.fromkeys([Key(1, 1), Key(1, 2)], ""), open_step=TWO_CALLS),
             "step-1.call-1  runs search, runs fetch",
         ),
         (
             TurnState(
-                in_flight=dict.fromkeys([Key(1, 1, is_policy=True)]),
-                answer=ASKED,
-                calls=ASKED.message.calls,
-                results=(None, None),
+                in_flight=dict.fromkeys([Key(1, 1, is_policy=True)], ""), open_step=TWO_CALLS
             ),
             "step-1.call-1.policy  asks the policy about search",
         ),
-        (TurnState(in_flight=dict.fromkeys([Key(0, 1, hook="before")])), "before-1  middleware"),
-        (TurnState(in_flight=dict.fromkeys([Key(0, 4, hook="observe")])), "observe-4  observers"),
-        (TurnState(in_flight=dict.fromkeys([CHILD.key]), children=(CHILD,)), "1 delegate at work"),
+        (
+            TurnState(in_flight=dict.fromkeys([Key(0, 1, hook="before")], "")),
+            "before-1  middleware",
+        ),
+        (
+            TurnState(in_flight=dict.fromkeys([Key(0, 4, hook="observe")], "")),
+            "observe-4  observers",
+        ),
+        (
+            TurnState(in_flight=dict.fromkeys([CHILD.key], ""), children=(CHILD,)),
+            "1 delegate at work",
+        ),
         (TurnState(children=(CHILD, CHILD, replace(CHILD, ended=True))), "2 delegates at work"),
         (TurnState(waiting=Waiting("retry", "slow down")), "asks again in a moment"),
         (TurnState(waiting=Waiting("approval", "somebody has to")), "waits for approval"),
@@ -102,9 +100,9 @@ def test_time_stands_still_only_while_nothing_but_people_can_help() -> None:
 
     assert needs_somebody(TurnState(waiting=Waiting("budget", "spent")))
     assert not needs_somebody(TurnState(waiting=Waiting("retry", "slow down")))
-    assert needs_somebody(TurnState(in_flight=dict.fromkeys([waits.key]), children=(waits,)))
+    assert needs_somebody(TurnState(in_flight=dict.fromkeys([waits.key], ""), children=(waits,)))
     assert not needs_somebody(
-        TurnState(in_flight=dict.fromkeys([waits.key, works.key]), children=(waits, works))
+        TurnState(in_flight=dict.fromkeys([waits.key, works.key], ""), children=(waits, works))
     )
 
 
@@ -114,12 +112,12 @@ def test_what_is_spent_is_said_of_each_limit() -> None:
     spending = Spending(usd=Decimal("0.02"), tokens=1_280, model_calls=2, tool_calls=1)
 
     assert spent(TurnState(), spending, timedelta(seconds=5)) == ""
-    assert spent(TurnState(ledger=Ledger(budget)), spending, timedelta(seconds=75)) == (
+    assert spent(TurnState(accounts=Accounts(Ledger(budget))), spending, timedelta(seconds=75)) == (
         "spent $0.02 of $0.5, 1280 of 5000 tokens, 1 of 3 tool calls, 1 min 15 s of 10 min"
     )
     assert (
         spent(
-            TurnState(ledger=Ledger(Budget(time=timedelta(seconds=2)))),
+            TurnState(accounts=Accounts(Ledger(Budget(time=timedelta(seconds=2))))),
             spending,
             timedelta(seconds=5),
         )
@@ -130,7 +128,7 @@ def test_what_is_spent_is_said_of_each_limit() -> None:
 def test_commands_are_for_the_same_server_and_can_be_copied() -> None:
     """Quoted for a shell where an id needs it, and harmless in a terminal."""
     paused = TurnState(
-        waiting=Waiting("budget", "spent"), ledger=Ledger(Budget(usd="1", tool_calls=3))
+        waiting=Waiting("budget", "spent"), accounts=Accounts(Ledger(Budget(usd="1", tool_calls=3)))
     )
 
     assert Commands().of("show", "ticket 1") == "perdure show 'ticket 1'"

@@ -49,7 +49,8 @@ def by_fold(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]
         before, state = state, apply(state, fact)
         text = (
             state.output
-            if isinstance(fact, TurnEnded) or (isinstance(fact, ModelAnswered) and state.answer)
+            if isinstance(fact, TurnEnded)
+            or (isinstance(fact, ModelAnswered) and state.open_step.answer)
             else ""
         )
         yield calls_of(before, state, fact), text
@@ -57,16 +58,18 @@ def by_fold(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]
 
 def calls_of(before: TurnState, after: TurnState, fact: Fact) -> tuple[ToolCall, ...]:
     if isinstance(fact, ModelAnswered):
-        return after.answer.message.calls if after.answer else ()
+        return after.open_step.answer.message.calls if after.open_step.answer else ()
     if isinstance(fact, Decided):
-        return tuple(call for call in before.calls if call.id == fact.decision.call_id)
+        return tuple(call for call in before.open_step.calls if call.id == fact.decision.call_id)
     key = getattr(fact, "key", Key(0))
     past = (
         [step.message.calls for step in before.steps[key.step - 1 : key.step]]
         if key.call and not key.hook
         else [()]
     )
-    return (past[0] if past else before.calls)[key.call - 1 : key.call] if key.call else ()
+    return (
+        (past[0] if past else before.open_step.calls)[key.call - 1 : key.call] if key.call else ()
+    )
 
 
 def by_context(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], str]]:

@@ -251,7 +251,11 @@ def test_no_model_is_asked_with_an_unpaired_transcript(played: Played) -> None:
     """Before each model call, every call has exactly one result right after it, whatever the
     history was.
     """
-    unpaired = [state.messages for state in played.asked if not is_paired(state.messages)]
+    unpaired = [
+        state.transcript.messages
+        for state in played.asked
+        if not is_paired(state.transcript.messages)
+    ]
 
     assert unpaired == []
 
@@ -262,7 +266,7 @@ def test_call_ids_are_unique_over_the_whole_transcript(played: Played) -> None:
     """Missing and repeated ids are replaced, also where they were used in the history."""
     ids = [
         call.id
-        for message in fold(played.facts).messages
+        for message in fold(played.facts).transcript.messages
         if isinstance(message, AssistantMessage)
         for call in message.calls
     ]
@@ -276,8 +280,10 @@ def test_call_ids_are_unique_over_the_whole_transcript(played: Played) -> None:
 def test_running_digest_is_the_digest_of_the_messages(played: Played) -> None:
     """After each fact, digest and size are those of the messages."""
     for state in prefixes(played):
-        assert state.digest == digest_of(state.messages)
-        assert state.size_bytes == sum(len(canonical(message)) for message in state.messages)
+        assert state.transcript.digest == digest_of(state.transcript.messages)
+        assert state.transcript.size_bytes == sum(
+            len(canonical(message)) for message in state.transcript.messages
+        )
 
 
 @every_turn
@@ -336,9 +342,9 @@ def test_usage_and_calls_are_those_of_the_facts(played: Played) -> None:
         if isinstance(fact, Scheduled) and fact.key.step and not fact.key.call
     ]
 
-    assert state.usage == sum((answer.usage for answer in answered), Usage())
-    assert state.model_calls == len(scheduled)
-    open_step = sum(result is not None for result in state.results)
+    assert state.accounts.usage == sum((answer.usage for answer in answered), Usage())
+    assert state.accounts.model_calls == len(scheduled)
+    open_step = sum(result is not None for result in state.open_step.results)
     assert state.tool_calls == sum(len(step.results) for step in state.steps) + open_step
     assert [step.number for step in state.steps] == list(range(1, len(state.steps) + 1))
 
@@ -444,5 +450,5 @@ def test_lost_call_tells_the_model_what_is_known(loss: Loss, message: str, said:
     content = state.steps[0].results[0].content
     assert content.startswith("write: ")
     assert said in content
-    assert state.messages[-1] == ToolMessage.of(call, content, is_error=True)
+    assert state.transcript.messages[-1] == ToolMessage.of(call, content, is_error=True)
     assert state.next_call is None

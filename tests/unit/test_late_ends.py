@@ -68,21 +68,26 @@ def test_late_end_changes_what_was_spent_and_nothing_else(late: str) -> None:
     before = fold(GIVEN_UP)
     after = fold([LATE[late]], before)
 
-    assert (after.messages, after.digest, after.steps, after.answer) == (
-        before.messages,
-        before.digest,
-        before.steps,
-        before.answer,
-    )
-    assert after.messages[-1] == LAST_WORDS
-    assert after.failures == ()
-    assert list(after.in_flight) == [LAST]
-    reserved = before.ledger.held[str(FIRST)].usd
     assert (
-        after.ledger.spent.usd
+        after.transcript.messages,
+        after.transcript.digest,
+        after.steps,
+        after.open_step.answer,
+    ) == (
+        before.transcript.messages,
+        before.transcript.digest,
+        before.steps,
+        before.open_step.answer,
+    )
+    assert after.transcript.messages[-1] == LAST_WORDS
+    assert after.attempts.failures == ()
+    assert list(after.in_flight) == [LAST]
+    reserved = before.accounts.ledger.held[str(FIRST)].usd
+    assert (
+        after.accounts.ledger.spent.usd
         == {"answer": Decimal(1), "error": Decimal(0), "cancel": reserved}[late]
     )
-    assert set(after.ledger.held) == {str(LAST)}
+    assert set(after.accounts.ledger.held) == {str(LAST)}
 
 
 @pytest.mark.parametrize("late", LATE)

@@ -110,11 +110,11 @@ def run_all(count: int, *, backwards: bool = False) -> None:
     for key in reversed(keys) if backwards else keys:
         state = apply(state, ToolReturned(key, ToolOutput(content="seen")))
     assert len(state.steps[0].results) == count
-    assert (dict(state.in_flight), dict(state.ledger.held), state.ledger.spent.tool_calls) == (
-        {},
-        {},
-        count,
-    )
+    assert (
+        dict(state.in_flight),
+        dict(state.accounts.ledger.held),
+        state.accounts.ledger.spent.tool_calls,
+    ) == ({}, {}, count)
 
 
 def close_all(count: int, *, backwards: bool = False) -> None:

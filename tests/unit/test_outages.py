@@ -97,7 +97,7 @@ class Clocked:
     def note(self, *facts: Fact) -> None:
         """Something happened."""
         for fact in facts:
-            if isinstance(fact, CallFailed) and not self.state.unpardoned:
+            if isinstance(fact, CallFailed) and not self.state.attempts.unpardoned:
                 self._since = self.now
             self.state = apply(self.state, fact)
 
@@ -112,7 +112,7 @@ class Clocked:
     def _next(self) -> Any:
         now_s = self.now.total_seconds()
         outage = Outage(
-            self.now - self._since if self.state.unpardoned else timedelta(),
+            self.now - self._since if self.state.attempts.unpardoned else timedelta(),
             None,
             {
                 target.model: left
@@ -246,11 +246,11 @@ def test_turn_outlasts_its_provider(lasts: timedelta, most_attempts: int, late: 
     assert lasts <= turn.now <= lasts + 1.1 * late
     assert len(turn.asked) <= most_attempts
     assert len(turn.asked) * EVENTS_OF_AN_ATTEMPT < 16_000 / 2
-    assert (len(turn.state.steps), turn.state.model_calls, turn.state.charged.model_calls) == (
-        1,
-        1,
-        1,
-    )
+    assert (
+        len(turn.state.steps),
+        turn.state.accounts.model_calls,
+        turn.state.charged.model_calls,
+    ) == (1, 1, 1)
     assert turn.state.steps[0].tried == (Tried(model="a:m", reason="LLM_UNAVAILABLE"),)
 
 
@@ -435,8 +435,12 @@ def test_call_that_no_server_got_is_given_back() -> None:
     refused.play()
     answered.play()
 
-    assert (refused.state.charged.model_calls, refused.state.model_calls) == (1, 1)
-    assert answered.state.charged.model_calls == answered.state.model_calls == len(answered.asked)
+    assert (refused.state.charged.model_calls, refused.state.accounts.model_calls) == (1, 1)
+    assert (
+        answered.state.charged.model_calls
+        == answered.state.accounts.model_calls
+        == len(answered.asked)
+    )
 
 
 @pytest.mark.parametrize(
@@ -490,9 +494,9 @@ def test_reader_finds_the_rounds_in_the_calls() -> None:
         ]
     )
 
-    assert (state.rounds, state.round_at, len(state.of_round), len(state.unpardoned)) == (
-        1,
-        1,
-        1,
-        2,
-    )
+    assert (
+        state.attempts.rounds,
+        state.attempts.round_at,
+        len(state.attempts.of_round),
+        len(state.attempts.unpardoned),
+    ) == (1, 1, 1, 2)

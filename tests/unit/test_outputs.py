@@ -569,7 +569,7 @@ def test_schema_is_part_of_what_a_call_may_cost(
         ]
     )
 
-    assert state.base_tokens - without.base_tokens == (len(TYPED) + 2 * size if tools else size)
+    assert state.tokens.base - without.tokens.base == (len(TYPED) + 2 * size if tools else size)
     assert state.output_schema(definition) == schema
 
 

@@ -91,9 +91,11 @@ def every_request_is_paired(played: Played) -> None:
     in the transcript and in what is sent of it.
     """
     for asked in played.asked:
-        assert is_paired(asked.state.messages)
+        assert is_paired(asked.state.transcript.messages)
         assert is_paired(asked.prompt.messages)
-        assert is_as_called(asked.state.messages[len(played.states[1].messages) :])
+        assert is_as_called(
+            asked.state.transcript.messages[len(played.states[1].transcript.messages) :]
+        )
         if played.agent.protocol == "native":
             assert is_paired(asked.sent.messages)
         else:
@@ -103,7 +105,7 @@ def every_request_is_paired(played: Played) -> None:
 def ids_are_unique_over_the_transcript(played: Played) -> None:
     """Those that were missing, given twice, or used in the history, were replaced."""
     for state in (*[asked.state for asked in played.asked], played.state):
-        ids = [call.id for call in calls_in(state.messages)]
+        ids = [call.id for call in calls_in(state.transcript.messages)]
 
         assert "" not in ids
         assert len(ids) == len(set(ids))
@@ -113,7 +115,7 @@ def history_folds_to_what_the_workflow_knows(played: Played) -> None:
     """At each request, which names the transcript by its digest, and at the end."""
     for asked in played.asked:
         assert asked.read == asked.state
-        assert asked.read.digest.startswith(asked.call.digest)
+        assert asked.read.transcript.digest.startswith(asked.call.digest)
     assert played.read == played.state
 
 
@@ -133,7 +135,9 @@ def nothing_runs_that_may_not(played: Played) -> None:
     there; of an answer with a violation nothing.
     """
     answers = [
-        message.calls for message in played.state.messages if isinstance(message, AssistantMessage)
+        message.calls
+        for message in played.state.transcript.messages
+        if isinstance(message, AssistantMessage)
     ]
     allowed = played.agent.allowed
     violating = {
@@ -176,15 +180,17 @@ def what_is_spent_and_reserved_stays_within_the_budget(played: Played) -> None:
 
     Calls are counted here, too.
     """
-    budget = played.state.ledger.budget
+    budget = played.state.accounts.ledger.budget
     if budget is not None:
         assert budget.tool_calls is None or len(played.ran) <= budget.tool_calls
         assert budget.model_calls is None or len(played.asked) <= budget.model_calls
     for before, state in zip(played.states, played.states[1:], strict=False):
-        if state.ledger.overrun:
-            assert not before.ledger.overrun or len(state.ledger.held) <= len(before.ledger.held)
-        elif state.ledger.budget is not None:
-            limits = {name: getattr(state.ledger.budget, name) for name in DIMENSIONS}
+        if state.accounts.ledger.overrun:
+            assert not before.accounts.ledger.overrun or len(state.accounts.ledger.held) <= len(
+                before.accounts.ledger.held
+            )
+        elif state.accounts.ledger.budget is not None:
+            limits = {name: getattr(state.accounts.ledger.budget, name) for name in DIMENSIONS}
             assert {
                 name: limit
                 for name, limit in limits.items()
@@ -198,7 +204,7 @@ def what_was_given_up_is_no_failure_of_the_last_answer(played: Played) -> None:
         failure
         for state in played.states
         if state.finishing
-        for failure in state.failures
+        for failure in state.attempts.failures
         if not failure.key.is_last
     ]
 

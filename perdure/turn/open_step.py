@@ -1,0 +1,114 @@
+"""The step that is open: the last answer and its calls, and the attempts that failed since.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perdure.turn.approvals import Gate
+from perdure.turn.charges import Bill
+from perdure.turn.facts import CallFailed, Key
+from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import Decision
+from perdure.values.messages import ToolCall, ToolResult
+from perdure.values.reports import Tried
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStep:
+    """The last answer, and what becomes of it.
+
+    Once every call has a result, the step is closed and has no calls any more.
+
+    Attributes:
+        answer: The last answer; None before the first, and when the last answer of the turn is
+            asked for.
+        calls: Its calls, until each has a result.
+        results: The result of each call; None until there is one.
+        gates: The approval of each call.
+        decisions: What people decided about the calls.
+        objections: The number of answers in a row that were objected to, this one included.
+        tried: The models that did not answer before this answer.
+        bill: What the answer is charged with.
+        unpassed: The number of middlewares that have yet to let the answer pass as the last of the
+            turn.
+    """
+
+    answer: ModelAnswer | None = None
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult | None, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    objections: int = 0
+    tried: tuple[Tried, ...] = ()
+    bill: Bill | None = None
+    unpassed: int = 0
+
+    def closed(self) -> OpenStep:
+        """The step without its calls, which all have results."""
+        return replace(self, calls=(), results=(), gates=(), decisions=())
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The attempts that failed since the last answer, at model calls, policies and tools.
+
+    Attributes:
+        failures: The failures, in their order.
+        pardoned: The number of the first failures that do not count, because a person let the turn
+            go on since.
+        rounds: How often the chain of models has begun again since.
+        round_at: The number of failures before the last round.
+        passed: The models that were passed over for the last model call, as `model: reason`.
+    """
+
+    failures: tuple[CallFailed, ...] = ()
+    pardoned: int = 0
+    rounds: int = 0
+    round_at: int = 0
+    passed: tuple[str, ...] = ()
+
+    @property
+    def unpardoned(self) -> tuple[CallFailed, ...]:
+        """The failures that count."""
+        return self.failures[self.pardoned :]
+
+    @property
+    def of_round(self) -> tuple[CallFailed, ...]:
+        """The failures of the current round."""
+        return self.failures[max(self.pardoned, self.round_at) :]
+
+    def count(self, key: Key) -> int:
+        """The number of attempts of this activity that failed."""
+        return sum(
+            1
+            for failure in self.failures
+            if (failure.key.step, failure.key.call) == (key.step, key.call)
+        )
+
+    def plus(self, failure: CallFailed) -> Attempts:
+        """The attempts with one more failure."""
+        return replace(self, failures=(*self.failures, failure))
+
+    def without(self, call: int) -> Attempts:
+        """The attempts without the failures of a call, which has a result now."""
+        if not self.failures:
+            return self
+        others = tuple(failure for failure in self.failures if failure.key.call != call)
+        return replace(self, failures=others, pardoned=min(self.pardoned, len(others)))
+
+    def pardon(self) -> Attempts:
+        """The attempts, none of which counts."""
+        return replace(self, pardoned=len(self.failures), rounds=0, round_at=0)
+
+    def of_call(self, number: int, passed: tuple[str, ...]) -> Attempts:
+        """The attempts before a model call of round `number`, for which these models were passed over."""
+        begins = number > self.rounds
+        return replace(
+            self,
+            rounds=number if begins else self.rounds,
+            round_at=len(self.failures) if begins else self.round_at,
+            passed=passed or self.passed,
+        )

@@ -1,0 +1,145 @@
+"""The transcript of a turn, and the number of tokens that it has. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perdure.turn.context_window import NO_CUT, Cut, left_out, sent
+from perdure.turn.token_estimate import Estimate
+from perdure.values.messages import (
+    NO_DIGEST,
+    AssistantMessage,
+    Media,
+    Message,
+    Thinking,
+    UserMessage,
+    chain,
+)
+from perdure.values.prices import REQUEST_TOKENS, bound
+from perdure.values.reports import LeftOut
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What was said, and what of it is not sent.
+
+    Attributes:
+        messages: All messages. Every call in them has its result, except those of the open step.
+        digest: The running digest of the messages.
+        size_bytes: Their size, as canonical JSON.
+        opening: The place of the message with the task.
+        media: All images and files in them.
+        call_ids: The ids of all tool calls in them.
+        thinkers: The models whose thoughts are among them.
+        cuts: What is not sent to a model because its window is too small, by model.
+        last_cut: The cut of the last model call.
+        left_out: What `last_cut` leaves out; None for nothing.
+    """
+
+    messages: tuple[Message, ...] = ()
+    digest: str = NO_DIGEST
+    size_bytes: int = 0
+    opening: int = 0
+    media: tuple[Media, ...] = ()
+    call_ids: frozenset[str] = frozenset()
+    thinkers: frozenset[str] = frozenset()
+    cuts: tuple[tuple[str, Cut], ...] = ()
+    last_cut: Cut = NO_CUT
+    left_out: LeftOut | None = None
+
+    def plus(self, message: Message, data: bytes) -> Transcript:
+        """The transcript with one more message, whose canonical bytes are `data`."""
+        ids, thinkers, media = self.call_ids, self.thinkers, self.media
+        if isinstance(message, AssistantMessage):
+            ids = ids | {call.id for call in message.calls} if message.calls else ids
+            thinkers = thinkers | {
+                part.by
+                for part in message.parts
+                if isinstance(part, Thinking) and part.by is not None
+            }
+        elif isinstance(message, UserMessage):
+            media = (*media, *(part for part in message.parts if isinstance(part, Media)))
+        return replace(
+            self,
+            messages=(*self.messages, message),
+            digest=chain(self.digest, data),
+            size_bytes=self.size_bytes + len(data),
+            media=media,
+            call_ids=ids,
+            thinkers=thinkers,
+        )
+
+    def cut(self, model: str) -> Cut:
+        """What is not sent to this model."""
+        return next((cut for name, cut in self.cuts if name == model), NO_CUT)
+
+    def with_cut(self, model: str, cut: Cut) -> Transcript:
+        """The transcript of which this much is not sent to this model any more.
+
+        An equal cut leaves out the same messages however long the transcript has become.
+        """
+        cuts, gone = self.cuts, self.left_out
+        if cut == self.last_cut and cut == self.cut(model):
+            return self
+        if cut != self.cut(model):
+            cuts = (*((name, other) for name, other in cuts if name != model), (model, cut))
+        if cut != self.last_cut:
+            gone = left_out(self.messages, cut)
+        return replace(self, cuts=cuts, last_cut=cut, left_out=gone)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """The number of tokens of the next model call.
+
+    An upper bound for money, and an estimate for windows.
+
+    Attributes:
+        base: The most tokens of what precedes the messages.
+        bound: The most tokens of the messages.
+        asked_bound: The same of the messages that the turn was given.
+        known: The most input tokens of a call, by the report of the model `known_by`.
+        known_at: The `bound` at that call.
+        known_by: The model that reported them; empty before the first report.
+        known_cut: The cut of that call.
+        estimate: About how many tokens base and messages have.
+    """
+
+    base: int = 0
+    bound: int = 0
+    asked_bound: int = 0
+    known: int = 0
+    known_at: int = 0
+    known_by: str = ""
+    known_cut: Cut = NO_CUT
+    estimate: Estimate = Estimate()
+
+    def plus(self, message: Message, size_bytes: int) -> TokenCount:
+        """The count with one more message, whose canonical form has `size_bytes`."""
+        most = bound(message) if isinstance(message, UserMessage) else size_bytes
+        return replace(self, bound=self.bound + most, estimate=self.estimate.plus(message))
+
+    def on(self, base: int) -> TokenCount:
+        """The count with at most `base` tokens before the messages."""
+        return replace(self, base=base, estimate=self.estimate.on(base))
+
+    def reported(self, input_tokens: int, model: str, cut: Cut) -> TokenCount:
+        """The count after a model reported the input tokens of a call with this cut."""
+        estimate = self.estimate.counted(input_tokens, cut.tokens)
+        return replace(
+            self,
+            known=input_tokens + REQUEST_TOKENS,
+            known_at=self.bound,
+            known_by=model,
+            known_cut=cut,
+            estimate=estimate,
+        )
+
+    def most_input(self, model: str, cut: Cut, messages: tuple[Message, ...]) -> int:
+        """The most input tokens of the next call of this model.
+
+        A report of another model, or of another cut, does not count.
+        """
+        if (model, cut) == (self.known_by, self.known_cut):
+            return self.known + self.bound - self.known_at
+        return self.base + (self.bound if cut == NO_CUT else sum(map(bound, sent(messages, cut))))

@@ -27,6 +27,7 @@ from temporalio.client import Client
 from perdure import errors, limits
 from perdure.temporal import outcomes
 from perdure.temporal.history import HistoryReader, key_of
+from perdure.turn import steps
 from perdure.turn.facts import Fact, Key, ModelAnswered, Scheduled
 from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
 from perdure.turn.state import TurnState
@@ -144,12 +145,7 @@ def _matches(state: TurnState, call: ModelCall) -> bool:
 
 
 def _waits_for(state: TurnState, key: Key, call_id: str) -> bool:
-    if len(state.steps) + 1 != key.step or key.call > len(state.open_step.results):
-        return False
-    return (
-        state.open_step.results[key.call - 1] is None
-        and state.open_step.calls[key.call - 1].id == call_id
-    )
+    return steps.is_open(state, key) and state.open_step.at(key.call).call.id == call_id
 
 
 async def _fold_all(client: Client, run: WorkflowExecution, own: Key | None) -> TurnState:
@@ -167,7 +163,7 @@ async def _fold_tail(
     client: Client, run: WorkflowExecution, own: Key | None, state: TurnState
 ) -> TurnState:
     """Fold what happened since the last answer in `state`, reading history from its end."""
-    answered = len(state.steps) + bool(state.open_step.results)
+    answered = len(state.steps) + bool(state.open_step.calls)
     tail: list[HistoryEvent] = []
     async for event in _backward(client, run):
         key = key_of(event)

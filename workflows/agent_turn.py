@@ -305,7 +305,7 @@ class AgentTurn:
         info, state = workflow.info(), self._board.state
         request = state.request
         approved, only_reads = approvals.consent_of(
-            agent, request.task if request else None, tool, state.open_step.gates[move.key.call - 1]
+            agent, request.task if request else None, tool, state.open_step.at(move.key.call).gate
         )
         run = ToolRun(
             owner=tool.owner or agent.name,

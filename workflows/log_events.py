@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -114,22 +114,17 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
             outcome=code,
             words=fact.error.message,
         )
-    elif (
-        isinstance(fact, ToolReturned | ToolLost)
-        and before.open_step.results
-        and key.call <= len(before.open_step.results)
-    ):
-        name = before.open_step.calls[key.call - 1].name
+    elif isinstance(fact, ToolReturned | ToolLost) and (found := before.open_step.find(key.call)):
         duration = fact.output.duration_ms if isinstance(fact, ToolReturned) else took_ms
         is_error = isinstance(fact, ToolLost) or fact.output.is_error
         outcome = fact.loss.value if isinstance(fact, ToolLost) else "error" if is_error else "ok"
         words = fact.output.content if isinstance(fact, ToolReturned) and is_error else ""
-        by = _decided_by(before, before.open_step.calls[key.call - 1].id)
+        by = _decided_by(before, found.call.id)
         _write(
             after,
             "tool_call",
             key,
-            tool=name,
+            tool=found.call.name,
             duration_ms=duration,
             outcome=outcome,
             words=words,
@@ -142,14 +137,10 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
 
     A policy or a person said no, nobody spoke, the budget is spent, or the fold knows the answer.
     """
-    given = after.open_step.results or (
-        after.steps[-1].results if len(after.steps) > len(before.steps) else ()
-    )
+    given = _given(after) if after.open_step.calls or len(after.steps) > len(before.steps) else ()
     for place, result in enumerate(given, 1):
-        if result is None or (
-            place <= len(before.open_step.results)
-            and before.open_step.results[place - 1] is not None
-        ):
+        earlier = before.open_step.find(place)
+        if result is None or (earlier and earlier.result):
             continue
         outcome = "error" if result.is_error else "ok"
         if result.content.startswith(approvals.NOT_RUN):
@@ -171,6 +162,13 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
         )
 
 
+def _given(state: TurnState) -> Sequence[ToolResult | None]:
+    """The results of the calls of the open step, or of the step that was closed last."""
+    return [one.result for one in state.open_step.calls] or (
+        state.steps[-1].results if state.steps else ()
+    )
+
+
 def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
     """Who decided about a call of the open step, or of the one that was closed last, where that is known."""
     decisions = state.open_step.decisions or (state.steps[-1].decisions if state.steps else ())
@@ -180,7 +178,7 @@ def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
 
 def _cut_off(state: TurnState, step: int) -> None:
     """Calls of an answer that was cut off, declined or objected to do not run."""
-    if state.open_step.answer is None or state.open_step.results or state.steps[-1].results:
+    if state.open_step.answer is None or state.open_step.calls or state.steps[-1].results:
         return
     for place, call in enumerate(state.open_step.answer.message.calls, 1):
         _write(
@@ -190,19 +188,16 @@ def _cut_off(state: TurnState, step: int) -> None:
 
 def _left_open(state: TurnState, took_ms: Callable[[Key], int]) -> None:
     """Calls without a result when the turn is over."""
-    for place, (call, result) in enumerate(
-        zip(state.open_step.calls, state.open_step.results, strict=True), 1
-    ):
+    for place, one in state.open_step.unfinished:
         key = Key(len(state.steps) + 1, place)
-        if result is None:
-            _write(
-                state,
-                "tool_call",
-                key,
-                tool=call.name,
-                duration_ms=took_ms(key),
-                outcome=_unfinished(state, key),
-            )
+        _write(
+            state,
+            "tool_call",
+            key,
+            tool=one.call.name,
+            duration_ms=took_ms(key),
+            outcome=_unfinished(state, key),
+        )
 
 
 def _unfinished(state: TurnState, key: Key) -> str:
@@ -216,12 +211,9 @@ def _unfinished(state: TurnState, key: Key) -> str:
 
 def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
     """A delegate's turn is over, and maybe with it the call that started it."""
-    if (
-        key.call > len(before.open_step.results)
-        or before.open_step.results[key.call - 1] is not None
-    ):
+    found, results = before.open_step.find(key.call), _given(after)
+    if found is None or found.result is not None:
         return
-    results = after.open_step.results or (after.steps[-1].results if after.steps else ())
     given = results[key.call - 1] if key.call <= len(results) else None
     if given is not None:
         took = [

@@ -128,9 +128,8 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
 
 def _decided(decision: Decision, state: TurnState) -> str:
     """What a person decided about a call of this step."""
-    tool = next(
-        (call.name for call in state.open_step.calls if call.id == decision.call_id), "a call"
-    )
+    place = state.open_step.place_of(decision.call_id)
+    tool = "a call" if place is None else state.open_step.at(place).call.name
     edited = ", with other arguments" if decision.arguments is not None else ""
     reason = f": {one_line(decision.reason, 300)}" if decision.reason else ""
     return markdown(f"{word(tool)} ({word(decision.call_id)}) {decision.in_words}{edited}{reason}")

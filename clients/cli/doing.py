@@ -102,11 +102,8 @@ def _activity(state: TurnState, key: Key) -> str:
     if key.is_model_call:
         model = state.in_flight.get(key) or (state.agent.model if state.agent else "")
         return f"asks {word(model) if model else 'the model'}"
-    name = (
-        word(state.open_step.calls[key.call - 1].name)
-        if key.call <= len(state.open_step.calls)
-        else "a tool"
-    )
+    found = state.open_step.find(key.call)
+    name = word(found.call.name) if found else "a tool"
     return f"asks the policy about {name}" if key.is_policy else f"runs {name}"
 
 

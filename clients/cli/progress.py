@@ -226,7 +226,7 @@ class Progress:
                 )
 
     def _answered(self, key: Key, text: str) -> str:
-        calls = self._state.open_step.calls or (
+        calls = [one.call for one in self._state.open_step.calls] or (
             self._state.steps[-1].message.calls if self._state.steps else ()
         )
         if not calls:

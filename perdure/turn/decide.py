@@ -10,21 +10,13 @@ from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
-from perdure.turn import (
-    boundary,
-    delegation_plan,
-    fallback,
-    gates,
-    leases,
-    loops,
-    outages,
-    reservations,
-)
+from perdure.turn import boundary, delegation_plan, fallback, leases, loops, outages, reservations
 from perdure.turn.approvals import Asked
 from perdure.turn.delegation_plan import Errand
 from perdure.turn.facts import Key
 from perdure.turn.fallback import Choice
 from perdure.turn.fold import asks_again, ready_for, runs_tools
+from perdure.turn.open_step import OpenCall
 from perdure.turn.outages import NO_OUTAGE, Outage
 from perdure.turn.retries import retry_delay
 from perdure.turn.state import TurnState
@@ -133,13 +125,14 @@ def next_move(
     """
     if state.broken is not None:
         raise errors.from_info(state.broken)
-    is_last_word = (
-        state.open_step.answer is not None
-        and not state.open_step.results
-        and (state.finishing or not runs_tools(state.open_step.answer))
-    )
-    if state.open_step.answer is not None and is_last_word and not asks_again(state):
-        return _done(state, state.open_step.answer, agent)
+    answer, calls = state.open_step.answer, state.open_step.calls
+    if (
+        answer is not None
+        and not calls
+        and (state.finishing or not runs_tools(answer))
+        and not asks_again(state)
+    ):
+        return _done(state, answer, agent)
     try:
         return _call(state, agent, time_left, benched, outage)
     except errors.LLMError as error:
@@ -161,7 +154,7 @@ def next_move(
             or not _may_finish(state, agent, time_left)
         ):
             raise
-        key = Key(len(state.steps) + (2 if state.open_step.results else 1), is_last=True)
+        key = Key(len(state.steps) + (2 if calls else 1), is_last=True)
         choice = fallback.choose(
             ready_for(state, key),
             agent,
@@ -212,10 +205,10 @@ def _call(
             " continue from the report's messages",
             context={"dimension": "time", "limit": str(state.time_limit)},
         )
-    index = state.next_call
-    if index is not None:
-        boundary.check(agent, state.open_step.calls)
-        return _gate(state) or _acts(state, agent, [index])[0]
+    waiting = state.open_step.unfinished
+    if waiting:
+        boundary.check(agent, [one.call for one in state.open_step.calls])
+        return _gate(state) or _acts(state, agent, waiting[:1])[0]
     if not state.finishing:
         _check_iterations(state, agent)
         loops.check(state, agent)
@@ -230,22 +223,19 @@ def _call(
 
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:
     """What has to be said before any call of this step runs: by the policy, then by people."""
-    for place, (result, gate) in enumerate(
-        zip(state.open_step.results, state.open_step.gates, strict=True), 1
-    ):
-        if result is None and gate.status == "policy":
+    for place, one in state.open_step.unfinished:
+        if one.gate.status == "policy":
             key = replace(_next_attempt(state, call=place), is_policy=True)
-            return Consult(key, state.open_step.calls[place - 1], retry_delay(state))
+            return Consult(key, one.call, retry_delay(state))
     return AwaitApproval(state.asked) if state.asked.calls else None
 
 
 def _acts(
-    state: TurnState, agent: AgentDefinition, places: list[int]
+    state: TurnState, agent: AgentDefinition, calls: Sequence[tuple[int, OpenCall]]
 ) -> tuple[Act | Delegate, ...]:
-    """These calls of the step, made at once."""
+    """These calls of the step, each with its place, made at once."""
     state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
-    calls = gates.edited(state)
-    acts = tuple(Act(_next_attempt(state, call=place), calls[place - 1]) for place in places)
+    acts = tuple(Act(_next_attempt(state, call=place), one.edited) for place, one in calls)
     given = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
     shared = iter(
         leases.leases(state, agent, given, others=len(acts) - len(given)) if given else ()
@@ -262,9 +252,9 @@ def _acts(
 
 def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Delegate, ...]:
     """Every call of the step that is open, as many as the budget of tool calls lets, and the first in any case."""
-    places = [place for place, result in enumerate(state.open_step.results, 1) if result is None]
+    waiting = state.open_step.unfinished
     left = state.accounts.ledger.remaining("tool_calls")
-    return _acts(state, agent, places[: len(places) if left is None else max(int(left), 1)])
+    return _acts(state, agent, waiting[: len(waiting) if left is None else max(int(left), 1)])
 
 
 def _may_finish(state: TurnState, agent: AgentDefinition, time_left: timedelta | None) -> bool:

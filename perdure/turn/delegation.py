@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.agents.delegates import SPAWN
 from perdure.errors import InvalidRequestError
 from perdure.text import clip
-from perdure.turn import gates, steps
+from perdure.turn import steps
 from perdure.turn.delegation_plan import asked
 from perdure.turn.facts import ChildEnded, ChildRead, ChildScheduled, ChildTold, Key
 from perdure.turn.leases import COUNTS
@@ -171,7 +171,7 @@ def _answered(state: TurnState, key: Key) -> TurnState:
     place = Key(key.step, key.call)
     if not steps.is_open(state, place):
         return state
-    call = gates.edited(state)[key.call - 1]
+    call = state.open_step.at(key.call).edited
     children = sorted(state.children_of(key.step, key.call), key=lambda child: child.key.child)
     if len(children) != _wanted(call) or not all(child.ended for child in children):
         return state

@@ -16,7 +16,7 @@ from perdure import limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import DELEGATE, LIST_AGENTS, NAMES, PinnedDelegate
 from perdure.text import clip, head
-from perdure.turn import gates, steps
+from perdure.turn import steps
 from perdure.turn.facts import Key
 from perdure.turn.state import TurnState
 from perdure.values.budgets import NOTHING, Budget, Spending
@@ -71,24 +71,17 @@ def _errand(given: Any, where: str) -> Errand:
 
 def settle(state: TurnState) -> TurnState:
     """Give a result to every open call of the step that starts no turn, once nobody has to be asked about any call."""
-    agent = state.agent
-    if (
-        agent is None
-        or not any(map(is_delegation, state.open_step.calls))
-        or any(gate.status != "open" for gate in _open_gates(state))
-    ):
+    agent, waiting = state.agent, state.open_step.unfinished
+    if agent is None or any(one.gate.status != "open" for _, one in waiting):
         return state
     planned = 0
-    for place, call in enumerate(gates.edited(state), 1):
+    for place, one in waiting:
+        key, call = Key(len(state.steps) + 1, place), one.edited
         if (
-            not state.open_step.results
-            or state.open_step.results[place - 1] is not None
-            or not is_delegation(call)
+            not is_delegation(call)
             or agent.tool(call.name) is None
+            or state.children_of(key.step, key.call)
         ):
-            continue
-        key = Key(len(state.steps) + 1, place)
-        if state.children_of(key.step, key.call):
             continue
         said, is_error = _without_children(state, agent, call, planned)
         if said is None:
@@ -96,14 +89,6 @@ def settle(state: TurnState) -> TurnState:
         else:
             state = steps.give(state, key, clip(said, limits.TOOL_RESULT_BYTES), is_error=is_error)
     return state
-
-
-def _open_gates(state: TurnState) -> list[Any]:
-    return [
-        gate
-        for gate, result in zip(state.open_step.gates, state.open_step.results, strict=False)
-        if result is None
-    ]
 
 
 def _without_children(
@@ -180,12 +165,11 @@ def _too_many(
 def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
     """How many turns the open calls of the step are to start that are not among `calls`."""
     ids = {call.id for call in calls}
-    rows = enumerate(zip(gates.edited(state), state.open_step.results, strict=True), 1)
-    waiting = [
-        (place, call)
-        for place, (call, result) in rows
-        if result is None and is_delegation(call) and call.id not in ids
-    ]
+    waiting = (
+        (place, one.edited)
+        for place, one in state.open_step.unfinished
+        if is_delegation(one.call) and one.call.id not in ids
+    )
     return sum(
         len(asked(call))
         for place, call in waiting

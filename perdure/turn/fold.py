@@ -29,7 +29,6 @@ from perdure.turn import (
     reservations,
     steps,
 )
-from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.context_window import NO_CUT
 from perdure.turn.facts import (
     AgentResolved,
@@ -57,19 +56,12 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.ledger import Ledger
-from perdure.turn.open_step import Attempts, OpenStep
+from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.state import PROVIDER, TurnState, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import ONE_TOOL_CALL
-from perdure.values.messages import (
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserMessage,
-    closed,
-    with_unique_ids,
-)
+from perdure.values.messages import ToolMessage, ToolResult, UserMessage, closed, with_unique_ids
 from perdure.values.reports import StopReason
 from perdure.values.tasks import opening
 
@@ -248,16 +240,12 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
     """
     if not key.is_last or state.finishing:
         return state
-    step = state.open_step
-    if step.results:
-        given = (
-            result
-            or ToolResult(call_id=call.id, name=call.name, content=steps.NOT_RUN, is_error=True)
-            for call, result in zip(step.calls, step.results, strict=True)
+    if state.open_step.calls:
+        calls = (
+            one if one.result else replace(one, result=steps.not_run(one.call))
+            for one in state.open_step.calls
         )
-        state = steps.settle(
-            replace(state, open_step=replace(step, results=tuple(given))), len(state.steps) + 1
-        )
+        state = steps.settle(_opened(state, calls), len(state.steps) + 1)
     state = steps.append(state, reservations.LAST_WORDS)
     return replace(
         state, finishing=True, open_step=replace(state.open_step, answer=None), attempts=Attempts()
@@ -352,24 +340,16 @@ def _answered(state: TurnState, key: Key, answer: ModelAnswer, target: Target | 
     if is_final:
         return _objected(steps.close(state, key.step), answer)
     if state.agent is not None and boundary.violation(state.agent, message.calls):
-        results: tuple[ToolResult | None, ...] = tuple(None for _ in message.calls)
-        return _opened(state, message.calls, results, tuple(OPEN for _ in message.calls))
-    results = tuple(steps.known_result(state.agent, call) for call in message.calls)
-    state = _opened(
-        state, message.calls, results, tuple(gates.gate_of(state, call) for call in message.calls)
+        return _opened(state, map(OpenCall, message.calls))
+    calls = (
+        OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))
+        for call in message.calls
     )
-    return delegation_plan.settle(steps.settle(state, key.step))
+    return delegation_plan.settle(steps.settle(_opened(state, calls), key.step))
 
 
-def _opened(
-    state: TurnState,
-    calls: tuple[ToolCall, ...],
-    results: tuple[ToolResult | None, ...],
-    gates: tuple[Gate, ...],
-) -> TurnState:
-    return replace(
-        state, open_step=replace(state.open_step, calls=calls, results=results, gates=gates)
-    )
+def _opened(state: TurnState, calls: Iterable[OpenCall]) -> TurnState:
+    return replace(state, open_step=replace(state.open_step, calls=tuple(calls)))
 
 
 def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:

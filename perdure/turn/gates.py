@@ -24,14 +24,6 @@ def gate_of(state: TurnState, call: ToolCall) -> Gate:
     return approvals.gate_of(state.agent, state.request.task, call)
 
 
-def edited(state: TurnState) -> tuple[ToolCall, ...]:
-    """The calls of the step, with the arguments that people gave them."""
-    return tuple(
-        gate.edited(call)
-        for call, gate in zip(state.open_step.calls, state.open_step.gates, strict=True)
-    )
-
-
 def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -> TurnState:
     """The policy spoke about a call."""
     agent, request = state.agent, state.request
@@ -45,7 +37,7 @@ def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -
             clip(approvals.denied(verdict.reason), limits.TOOL_RESULT_BYTES),
             is_error=True,
         )
-    gate = approvals.after_policy(agent, request.task, state.open_step.calls[key.call - 1], verdict)
+    gate = approvals.after_policy(agent, request.task, state.open_step.at(key.call).call, verdict)
     return _with(state, key.call, gate)
 
 
@@ -57,7 +49,7 @@ def decided(state: TurnState, decision: Decision) -> TurnState:
     state = replace(
         state, open_step=replace(state.open_step, decisions=(*state.open_step.decisions, decision))
     )
-    gate = state.open_step.gates[place - 1]
+    gate = state.open_step.at(place).gate
     if not decision.approve:
         denied = clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES)
         return steps.give(_unedited(state, place), _key(state, place), denied, is_error=True)
@@ -78,7 +70,7 @@ def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
         "reason": fact.reason,
         "schema_digest": fact.schema_digest,
     }
-    gate = state.open_step.gates[key.call - 1].model_copy(update=asked)
+    gate = state.open_step.at(key.call).gate.model_copy(update=asked)
     failure = CallFailed(
         key, PerdureError(fact.reason).info()
     )  # so the next attempt has another key
@@ -90,7 +82,7 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
     for call_id in ids:
         place = _place(state, call_id)
         if place is not None:
-            after = state.open_step.gates[place - 1].expires or limits.APPROVAL_EXPIRY
+            after = state.open_step.at(place).gate.expires or limits.APPROVAL_EXPIRY
             state = steps.give(
                 _unedited(state, place), _key(state, place), approvals.expired(after), is_error=True
             )
@@ -99,7 +91,7 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
 
 def _unedited(state: TurnState, place: int) -> TurnState:
     """The state of a call that does not run: nothing ran with the arguments that a person gave it."""
-    gate = state.open_step.gates[place - 1]
+    gate = state.open_step.at(place).gate
     return (
         state
         if gate.arguments is None
@@ -108,19 +100,9 @@ def _unedited(state: TurnState, place: int) -> TurnState:
 
 
 def _place(state: TurnState, call_id: str) -> int | None:
-    """Where a call stands that waits for a person, counted from 1."""
-    return next(
-        (
-            place
-            for place, (call, gate) in enumerate(
-                zip(state.open_step.calls, state.open_step.gates, strict=False), 1
-            )
-            if call.id == call_id
-            and gate.status == "asked"
-            and state.open_step.results[place - 1] is None
-        ),
-        None,
-    )
+    """The place of a call that waits for a person."""
+    place = state.open_step.place_of(call_id)
+    return place if place is not None and state.open_step.at(place).is_asked else None
 
 
 def _key(state: TurnState, place: int) -> Key:
@@ -128,7 +110,5 @@ def _key(state: TurnState, place: int) -> Key:
 
 
 def _with(state: TurnState, place: int, gate: Gate) -> TurnState:
-    gates = state.open_step.gates
-    return replace(
-        state, open_step=replace(state.open_step, gates=(*gates[: place - 1], gate, *gates[place:]))
-    )
+    step = state.open_step
+    return replace(state, open_step=step.with_call(place, replace(step.at(place), gate=gate)))

@@ -6,14 +6,39 @@ Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
-from perdure.turn.approvals import Gate
+from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.charges import Bill
 from perdure.turn.facts import CallFailed, Key
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.messages import ToolCall, ToolResult
 from perdure.values.reports import Tried
+
+_RESULT = attrgetter("result")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call of the open step: what the model asked for, its approval, and its result.
+
+    None until there is one.
+    """
+
+    call: ToolCall
+    gate: Gate = OPEN
+    result: ToolResult | None = None
+
+    @property
+    def edited(self) -> ToolCall:
+        """The call, with the arguments that a person gave it."""
+        return self.gate.edited(self.call)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it waits for a person."""
+        return self.result is None and self.gate.status == "asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +51,6 @@ class OpenStep:
         answer: The last answer; None before the first, and when the last answer of the turn is
             asked for.
         calls: Its calls, until each has a result.
-        results: The result of each call; None until there is one.
-        gates: The approval of each call.
         decisions: What people decided about the calls.
         objections: The number of answers in a row that were objected to, this one included.
         tried: The models that did not answer before this answer.
@@ -37,18 +60,52 @@ class OpenStep:
     """
 
     answer: ModelAnswer | None = None
-    calls: tuple[ToolCall, ...] = ()
-    results: tuple[ToolResult | None, ...] = ()
-    gates: tuple[Gate, ...] = ()
+    calls: tuple[OpenCall, ...] = ()
     decisions: tuple[Decision, ...] = ()
     objections: int = 0
     tried: tuple[Tried, ...] = ()
     bill: Bill | None = None
     unpassed: int = 0
 
+    def find(self, place: int) -> OpenCall | None:
+        """The call at a place, counted from 1; None where there is none."""
+        return self.calls[place - 1] if 0 < place <= len(self.calls) else None
+
+    def at(self, place: int) -> OpenCall:
+        """The call at a place where there is one."""
+        return self.calls[place - 1]
+
+    def place_of(self, call_id: str) -> int | None:
+        """The place of the call with this id; None where there is none."""
+        return next(
+            (place for place, one in enumerate(self.calls, 1) if one.call.id == call_id), None
+        )
+
+    @property
+    def unfinished(self) -> tuple[tuple[int, OpenCall], ...]:
+        """The calls without a result, each with its place."""
+        return tuple((place, one) for place, one in enumerate(self.calls, 1) if one.result is None)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every call has a result.
+
+        It is asked with every result, so that it does not run Python code for each call.
+        """
+        return all(map(_RESULT, self.calls))
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The results so far, in the order of the calls."""
+        return tuple(one.result for one in self.calls if one.result is not None)
+
+    def with_call(self, place: int, call: OpenCall) -> OpenStep:
+        """The step with this call at a place."""
+        return replace(self, calls=(*self.calls[: place - 1], call, *self.calls[place:]))
+
     def closed(self) -> OpenStep:
         """The step without its calls, which all have results."""
-        return replace(self, calls=(), results=(), gates=(), decisions=())
+        return replace(self, calls=(), decisions=())
 
 
 @dataclass(frozen=True, slots=True)

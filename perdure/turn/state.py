@@ -308,9 +308,7 @@ class TurnState:
     @property
     def tool_calls(self) -> int:
         """How many calls have a result: those of closed steps, and of the one that is open."""
-        return self.accounts.closed_calls + sum(
-            result is not None for result in self.open_step.results
-        )
+        return self.accounts.closed_calls + len(self.open_step.results)
 
     def child(self, key: Key) -> Child | None:
         """The turn of a delegate."""
@@ -345,27 +343,12 @@ class TurnState:
     @property
     def asked(self) -> Asked:
         """The open calls that wait for a person, with the arguments that they would run with."""
-        rows = zip(self.open_step.calls, self.open_step.results, self.open_step.gates, strict=True)
-        return Asked(
-            tuple(
-                (gate.edited(call), gate)
-                for call, result, gate in rows
-                if result is None and gate.status == "asked"
-            )
-        )
-
-    @property
-    def next_call(self) -> int | None:
-        """The first call without a result, counted from 1; None where there is none."""
-        return next(
-            (index for index, result in enumerate(self.open_step.results, 1) if result is None),
-            None,
-        )
+        return Asked(tuple((one.edited, one.gate) for one in self.open_step.calls if one.is_asked))
 
     @property
     def partial(self) -> tuple[Message, ...]:
         """The messages, with the results that the last answer's calls have so far."""
-        given = tuple(result for result in self.open_step.results if result is not None)
+        given = self.open_step.results
         return (
             (*self.transcript.messages, ToolMessage(results=given))
             if given

@@ -58,16 +58,18 @@ def known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult | 
     return ToolResult(call_id=call.id, name=call.name, content=content, is_error=True)
 
 
+def not_run(call: ToolCall) -> ToolResult:
+    """The result of a call that is not run before the last answer."""
+    return ToolResult(call_id=call.id, name=call.name, content=NOT_RUN, is_error=True)
+
+
 def is_open(state: TurnState, key: Key) -> bool:
     """Whether this call waits for its result.
 
     A reader that begins from a wrong answer meets others; its digest will say so.
     """
-    return (
-        key.step == len(state.steps) + 1
-        and key.call <= len(state.open_step.results)
-        and state.open_step.results[key.call - 1] is None
-    )
+    found = state.open_step.find(key.call)
+    return key.step == len(state.steps) + 1 and found is not None and found.result is None
 
 
 def give(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:
@@ -75,18 +77,19 @@ def give(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:
 
     Where a person changed its arguments, the model is told: it knows its own.
     """
-    step, place = state.open_step, key.call
-    call = step.calls[place - 1]
-    edited = step.gates[place - 1].arguments if place <= len(step.gates) else None
+    found = state.open_step.at(key.call)
+    call, edited = found.call, found.gate.arguments
     told = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
     result = ToolResult(call_id=call.id, name=call.name, content=content + told, is_error=is_error)
-    step = replace(step, results=(*step.results[: place - 1], result, *step.results[place:]))
-    return settle(replace(state, open_step=step, attempts=state.attempts.without(place)), key.step)
+    step = state.open_step.with_call(key.call, replace(found, result=result))
+    return settle(
+        replace(state, open_step=step, attempts=state.attempts.without(key.call)), key.step
+    )
 
 
 def lose(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
     """A call has no result of its own: it is run again, or the model is told."""
-    call = state.open_step.calls[key.call - 1]
+    call = state.open_step.at(key.call).call
     tool = state.agent.tool(call.name) if state.agent else None
     may_repeat = loss is Loss.WORKER_LOST and tool is not None and tool.is_idempotent
     if may_repeat and key.attempt < limits.LOST_ATTEMPTS:
@@ -99,9 +102,9 @@ def lose(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
 
 def settle(state: TurnState, step: int) -> TurnState:
     """Close the step once every call has its result."""
-    if not all(state.open_step.results):
+    if not state.open_step.is_finished:
         return state
-    results = _with_warning(state, tuple(filter(None, state.open_step.results)), step)
+    results = _with_warning(state, state.open_step.results, step)
     return close(append(state, ToolMessage(results=results)), step, results)
 
 

@@ -333,11 +333,7 @@ def test_calls_have_a_result_at_once_or_start_turns_that_the_guards_let(
     state = after(agent, *calls, lineage=Lineage(ancestors=(ABOVE,), depth_left=depth))
 
     again = delegation_plan.settle(state)
-    waiting = [
-        delegation_plan.asked(call)
-        for call, result in zip(state.open_step.calls, state.open_step.results, strict=True)
-        if result is None
-    ]
+    waiting = [delegation_plan.asked(one.call) for _, one in state.open_step.unfinished]
 
     assert again == state
     assert not any(
@@ -386,7 +382,7 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
         budget=Budget(usd="0.00001", tokens=10_000, model_calls=100, tool_calls=100),
     )
     before = state.accounts.ledger.spent
-    [given_out] = leases.leases(state, agent, state.open_step.calls)
+    [given_out] = leases.leases(state, agent, [one.call for one in state.open_step.calls])
     for place, errand in enumerate(given_out, 1):
         state = apply(state, scheduled(Key(1, 1, child=place), errand))
     left = [
@@ -595,8 +591,8 @@ def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is
         state.accounts.ledger.overrun,
         state.transcript.digest,
         state.steps,
-        state.open_step.results,
-    ) == (overrun, ended.transcript.digest, ended.steps, ended.open_step.results)
+        state.open_step.calls,
+    ) == (overrun, ended.transcript.digest, ended.steps, ended.open_step.calls)
     assert child.report.outcome == (Outcome.TERMINATED if is_over else None)
     assert (failed.charged, failed.in_flight) == (ended.charged, ended.in_flight)
     assert apply(state, ChildRead(place, seen("5", 5))) == state

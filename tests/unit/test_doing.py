@@ -13,7 +13,6 @@ from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.doing import Commands, doing, needs_somebody, spent
 from perdure.clients.events import Event
 from perdure.clients.node import Node
-from perdure.turn.approvals import OPEN
 from perdure.turn.facts import (
     CancelRequested,
     Fact,
@@ -24,7 +23,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.ledger import Ledger
-from perdure.turn.open_step import OpenStep
+from perdure.turn.open_step import OpenCall, OpenStep
 from perdure.turn.state import Accounts, Child, TurnState, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -38,9 +37,7 @@ ASKED = ModelAnswer(
         parts=(ToolCall(id="1", name="search"), ToolCall(id="2", name="fetch"))
     )
 )
-TWO_CALLS = OpenStep(
-    answer=ASKED, calls=ASKED.message.calls, results=(None, None), gates=(OPEN, OPEN)
-)
+TWO_CALLS = OpenStep(answer=ASKED, calls=tuple(map(OpenCall, ASKED.message.calls)))
 CHILD = Child(
     Key(1, 1, child=1),
     "page/writer-1",

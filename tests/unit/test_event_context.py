@@ -60,7 +60,9 @@ def calls_of(before: TurnState, after: TurnState, fact: Fact) -> tuple[ToolCall,
     if isinstance(fact, ModelAnswered):
         return after.open_step.answer.message.calls if after.open_step.answer else ()
     if isinstance(fact, Decided):
-        return tuple(call for call in before.open_step.calls if call.id == fact.decision.call_id)
+        return tuple(
+            one.call for one in before.open_step.calls if one.call.id == fact.decision.call_id
+        )
     key = getattr(fact, "key", Key(0))
     past = (
         [step.message.calls for step in before.steps[key.step - 1 : key.step]]
@@ -68,7 +70,11 @@ def calls_of(before: TurnState, after: TurnState, fact: Fact) -> tuple[ToolCall,
         else [()]
     )
     return (
-        (past[0] if past else before.open_step.calls)[key.call - 1 : key.call] if key.call else ()
+        (past[0] if past else tuple(one.call for one in before.open_step.calls))[
+            key.call - 1 : key.call
+        ]
+        if key.call
+        else ()
     )
 
 

@@ -344,8 +344,9 @@ def test_usage_and_calls_are_those_of_the_facts(played: Played) -> None:
 
     assert state.accounts.usage == sum((answer.usage for answer in answered), Usage())
     assert state.accounts.model_calls == len(scheduled)
-    open_step = sum(result is not None for result in state.open_step.results)
-    assert state.tool_calls == sum(len(step.results) for step in state.steps) + open_step
+    assert state.tool_calls == sum(len(step.results) for step in state.steps) + len(
+        state.open_step.results
+    )
     assert [step.number for step in state.steps] == list(range(1, len(state.steps) + 1))
 
 
@@ -451,4 +452,4 @@ def test_lost_call_tells_the_model_what_is_known(loss: Loss, message: str, said:
     assert content.startswith("write: ")
     assert said in content
     assert state.transcript.messages[-1] == ToolMessage.of(call, content, is_error=True)
-    assert state.next_call is None
+    assert state.open_step.unfinished == ()

@@ -79,7 +79,7 @@ class Tree:
 
     def _work(self, state: TurnState, agent: AgentDefinition) -> TurnState:
         """Run the calls of a step; those made at once start all of their turns before one ends."""
-        while state.open_step.results:
+        while state.open_step.calls:
             moves = (
                 moves_at_once(state, agent) if self._parallel else (next_move(state, agent, None),)
             )

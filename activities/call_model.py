@@ -26,7 +26,7 @@ from perdure.text import size
 from perdure.turn import fallback
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.context_window import sent, shortened
-from perdure.turn.facts import Key
+from perdure.turn.keys import ModelKey, parse_key
 from perdure.turn.retries import asked_pause_s
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall
@@ -108,8 +108,8 @@ class ModelActivities:
             raise
         message = await self._answers.with_arguments(answer.message, state.agent)
         answer = answer.model_copy(update={"message": message})
-        key = Key.parse(info.activity_id)
-        assert key is not None
+        key = parse_key(info.activity_id)
+        assert isinstance(key, ModelKey)
         assert info.workflow_run_id is not None
         self._transcripts.remember_answer(info.workflow_run_id, state, key, answer)
         return answer

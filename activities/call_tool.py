@@ -41,7 +41,7 @@ from perdure.temporal import failures, secrets
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.temporal.payloads import pack, raw_input, unpack
 from perdure.text import clean, clip_recorded, described, one_line, size, words_of
-from perdure.turn.facts import Key
+from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 
 Handler = Callable[..., Any]
@@ -204,7 +204,8 @@ class ToolActivities:
         return _Ready(item, arguments, run, stated, lacks_deps)
 
     def _context(self, run: ToolRun, info: activity.Info, name: str) -> ToolContext[Any]:
-        key = Key.parse(info.activity_id) or Key(0)
+        parsed = parse_key(info.activity_id)
+        key = parsed if isinstance(parsed, ToolKey) else ToolKey(0, 0)
         turn_id = info.workflow_id or ""
         return ToolContext(
             deps=self._loop.deps,
@@ -222,8 +223,8 @@ class ToolActivities:
     def _done(self, run: ToolRun, output: ToolOutput, began: float) -> RawValue:
         output = output.model_copy(update={"duration_ms": int((time.monotonic() - began) * 1000)})
         info = activity.info()
-        key = Key.parse(info.activity_id)
-        if key is not None and info.workflow_run_id:
+        key = parse_key(info.activity_id)
+        if isinstance(key, ToolKey) and info.workflow_run_id:
             self._transcripts.remember_result(info.workflow_run_id, key, run.call_id, output)
         return pack(output, f"the result of {run.tool or info.activity_type}")
 

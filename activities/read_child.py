@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from temporalio import activity
@@ -93,8 +93,7 @@ async def _ended(client: Client, child: Child, run_id: str, until: float) -> Chi
         while True:
             read = await _read(client, run, until)
             if read.is_over or asyncio.get_running_loop().time() >= until:
-                key = replace(child.key, is_read=True)
-                return ChildRead(key, read.summary, read.is_over)
+                return ChildRead(child.key.read, read.summary, read.is_over)
             await asyncio.sleep(_PAUSE_S)
     return None
 

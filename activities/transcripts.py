@@ -28,8 +28,9 @@ from perdure import errors, limits
 from perdure.temporal import outcomes
 from perdure.temporal.history import HistoryReader, key_of
 from perdure.turn import steps
-from perdure.turn.facts import Fact, Key, ModelAnswered, Scheduled
+from perdure.turn.facts import Fact, ModelAnswered, Scheduled
 from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
+from perdure.turn.keys import AgentKey, Key, ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, ToolOutput
 from perdure.values.answers import ModelAnswer
@@ -70,7 +71,9 @@ class Transcripts:
         with self._lock:
             return len(self._runs)
 
-    def remember_answer(self, run_id: str, state: TurnState, key: Key, answer: ModelAnswer) -> None:
+    def remember_answer(
+        self, run_id: str, state: TurnState, key: ModelKey, answer: ModelAnswer
+    ) -> None:
         """Keep the state after an answer that was made here.
 
         After the last answer of a turn nobody will ask for it.
@@ -85,7 +88,7 @@ class Transcripts:
             while self._bytes > self._max_bytes and self._runs:
                 self._drop(next(iter(self._runs)))
 
-    def remember_result(self, run_id: str, key: Key, call_id: str, output: ToolOutput) -> None:
+    def remember_result(self, run_id: str, key: ToolKey, call_id: str, output: ToolOutput) -> None:
         """Keep the result of a tool that ran here."""
         with self._lock:
             known = self._runs.get(run_id)
@@ -104,7 +107,7 @@ class Transcripts:
         assert info.workflow_id
         assert info.workflow_run_id
         run = WorkflowExecution(workflow_id=info.workflow_id, run_id=info.workflow_run_id)
-        own = Key.parse(info.activity_id)
+        own = parse_key(info.activity_id)
         with self._lock:
             known = self._runs.get(run.run_id)
         if known is not None:
@@ -132,7 +135,7 @@ class Transcripts:
         assert info.workflow_id
         assert info.workflow_run_id
         run = WorkflowExecution(workflow_id=info.workflow_id, run_id=info.workflow_run_id)
-        return await _fold_all(client, run, Key.parse(info.activity_id))
+        return await _fold_all(client, run, parse_key(info.activity_id))
 
     def _drop(self, run_id: str) -> None:
         known = self._runs.pop(run_id, None)
@@ -144,7 +147,7 @@ def _matches(state: TurnState, call: ModelCall) -> bool:
     return state.agent is not None and state.transcript.digest.startswith(call.digest)
 
 
-def _waits_for(state: TurnState, key: Key, call_id: str) -> bool:
+def _waits_for(state: TurnState, key: ToolKey, call_id: str) -> bool:
     return steps.is_open(state, key) and state.open_step.at(key.call).call.id == call_id
 
 
@@ -167,7 +170,7 @@ async def _fold_tail(
     tail: list[HistoryEvent] = []
     async for event in _backward(client, run):
         key = key_of(event)
-        if key is not None and key.step <= answered and key.call == 0:
+        if isinstance(key, AgentKey | ModelKey) and key.step <= answered:
             break
         tail.append(event)
     reader = HistoryReader(client.data_converter, is_worker=True)
@@ -183,7 +186,7 @@ async def _fold_tail(
 def _is_news(fact: Fact, answered: int) -> bool:
     """A tail may begin with the end of what is known already; only activities after it count."""
     key: Key | None = getattr(fact, "key", None)
-    return key is None or key.step > answered or key.call > 0
+    return not isinstance(key, AgentKey | ModelKey) or key.step > answered
 
 
 async def _forward(client: Client, run: WorkflowExecution) -> AsyncIterator[HistoryEvent]:

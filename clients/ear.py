@@ -20,7 +20,7 @@ from temporalio.service import RPCError
 
 from perdure.errors import PerdureError
 from perdure.temporal.payloads import unpack
-from perdure.turn.facts import Key
+from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.wire import LiveText
 
 _FRESH_S = 0.25
@@ -32,7 +32,7 @@ Describe = Callable[[], Awaitable[DescribeWorkflowExecutionResponse]]
 class Heard:
     """The end of what was said in a model call, from the character at `offset` on."""
 
-    key: Key
+    key: ModelKey
     offset: int
     text: str
 
@@ -41,7 +41,7 @@ class Heard:
 class Noted:
     """What a tool that runs gave to `ctx.heartbeat` last."""
 
-    key: Key
+    key: ToolKey
     details: tuple[JsonValue, ...]
 
 
@@ -72,14 +72,14 @@ class Ear:
         return tuple(one for one in heard if one is not None)
 
     async def _heard(self, activity: PendingActivityInfo) -> Heard | Noted | None:
-        key, payloads = Key.parse(activity.activity_id), activity.heartbeat_details.payloads
-        if key is None or not payloads:
+        key, payloads = parse_key(activity.activity_id), activity.heartbeat_details.payloads
+        if not payloads:
             return None
-        if key.is_tool_call:
+        if isinstance(key, ToolKey):
             return Noted(key, tuple(await self._converter.decode(payloads)))
-        return await self._words(key, payloads) if key.is_model_call else None
+        return await self._words(key, payloads) if isinstance(key, ModelKey) else None
 
-    async def _words(self, key: Key, payloads: Sequence[Payload]) -> Heard | None:
+    async def _words(self, key: ModelKey, payloads: Sequence[Payload]) -> Heard | None:
         [raw] = await self._converter.decode(payloads[:1], [RawValue])
         with contextlib.suppress(PerdureError):
             told = unpack(raw, LiveText)

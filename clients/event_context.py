@@ -17,13 +17,13 @@ from perdure.turn.facts import (
     Decided,
     Fact,
     HookEnded,
-    Key,
     ModelAnswered,
     Scheduled,
     TurnEnded,
     TurnStarted,
 )
 from perdure.turn.fold import runs_tools
+from perdure.turn.keys import CallKey, HookKey, Key, ModelKey
 from perdure.values.messages import AssistantMessage, ToolCall, closed, with_unique_ids
 
 
@@ -71,9 +71,9 @@ class EventContext:
 
     def _note(self, fact: Fact) -> None:
         match fact:
-            case Scheduled(key) if key.is_last:
+            case Scheduled(ModelKey(is_last=True)):
                 self._finishing = True
-            case HookEnded(key, None) if key.hook == "after":
+            case HookEnded(HookKey("after"), None):
                 self._unpassed = max(self._unpassed - 1, 0)
 
     def _answered(self, fact: ModelAnswered) -> tuple[tuple[ToolCall, ...], str]:
@@ -92,6 +92,8 @@ class EventContext:
         return "" if self._unpassed else self._said
 
     def _call_of(self, key: Key | None) -> tuple[ToolCall, ...]:
-        if key is None or key.hook or not key.call:
-            return ()
-        return self._calls.get(key.step, ())[key.call - 1 : key.call]
+        return (
+            self._calls.get(key.step, ())[key.call - 1 : key.call]
+            if isinstance(key, CallKey)
+            else ()
+        )

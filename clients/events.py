@@ -18,7 +18,8 @@ from pydantic_core import to_jsonable_python
 
 from perdure import errors
 from perdure.clients import public_events
-from perdure.turn.facts import Fact, Key, ModelAnswered
+from perdure.turn.facts import Fact, ModelAnswered
+from perdure.turn.keys import Key
 from perdure.values.messages import ToolCall
 
 VERSION = 1

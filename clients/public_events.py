@@ -18,7 +18,6 @@ from perdure.turn.facts import (
     Decided,
     Fact,
     HookEnded,
-    Key,
     ModelAnswered,
     PolicyAnswered,
     Scheduled,
@@ -29,6 +28,7 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
+from perdure.turn.keys import HookKey, Key, ModelKey, PolicyKey, ReadKey, ToolKey
 from perdure.values.approvals import PendingApproval
 from perdure.values.messages import ToolCall
 from perdure.values.tasks import headline
@@ -50,7 +50,7 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield from _asked_for(include, task=headline(request.task))
         case Scheduled(key):
             yield "activity", _activity(key)
-            if calls and key.is_tool_call:
+            if calls and isinstance(key, ToolKey):
                 yield from _asked_for(include, arguments=calls[0].arguments)
         case ModelAnswered(_, answer):
             yield "calls", [_call(call, include) for call in calls]
@@ -172,10 +172,18 @@ def _asked_for(include: frozenset[str], **private: str | None) -> Shown:
 
 
 def _activity(key: Key) -> str:
-    if key.hook:
-        return "observers" if key.hook == "observe" else "middleware"
-    if key.is_policy:
-        return "policy"
-    if key.is_read:
-        return "delegate"
-    return "model" if key.is_model_call else "tool" if key.is_tool_call else "agent"
+    match key:
+        case HookKey("observe"):
+            return "observers"
+        case HookKey():
+            return "middleware"
+        case PolicyKey():
+            return "policy"
+        case ReadKey():
+            return "delegate"
+        case ModelKey():
+            return "model"
+        case ToolKey():
+            return "tool"
+        case _:
+            return "agent"

@@ -16,15 +16,8 @@ from pydantic import JsonValue
 
 from perdure.clients.ear import Heard
 from perdure.clients.events import VERSION
-from perdure.turn.facts import (
-    CallFailed,
-    Fact,
-    Key,
-    ModelAnswered,
-    Scheduled,
-    TurnEnded,
-    TurnStarted,
-)
+from perdure.turn.facts import CallFailed, Fact, ModelAnswered, Scheduled, TurnEnded, TurnStarted
+from perdure.turn.keys import ModelKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ class Speech:
 
     def __init__(self) -> None:
         self._is_live = False
-        self._key: Key | None = None
+        self._key: ModelKey | None = None
         self._said = ""
 
     @property
@@ -78,7 +71,7 @@ class Speech:
         match fact:
             case TurnStarted(request):
                 self._is_live = request.live
-            case Scheduled(key) if key.is_model_call:
+            case Scheduled(ModelKey() as key):
                 yield from self._void()
                 self._key = key
             case ModelAnswered(key, answer) if key == self._key:

@@ -17,6 +17,7 @@ from perdure.temporal import search_attributes
 from perdure.temporal.search_attributes import State
 from perdure.text import clip
 from perdure.turn import ending
+from perdure.turn.keys import ChildKey, ReadKey
 from perdure.turn.state import PEOPLE, TurnState
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Spending
@@ -161,7 +162,7 @@ def status(
         untaken: The ids of activities that no worker has begun, which history does not say.
     """
     state = root.state
-    at_work = {str(key) for key in state.in_flight if not key.child}
+    at_work = {str(key) for key in state.in_flight if not isinstance(key, ChildKey | ReadKey)}
     is_untaken = bool(at_work) and at_work <= untaken
     error = ending.error_of(state.ended, state.cancel_reason) if state.ended else None
     return TurnStatus(

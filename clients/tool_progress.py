@@ -13,7 +13,8 @@ from pydantic_core import to_jsonable_python
 
 from perdure.clients.ear import Noted
 from perdure.clients.events import VERSION, Event
-from perdure.turn.facts import ApprovalNeeded, Key, Scheduled, ToolLost, ToolReturned
+from perdure.turn.facts import ApprovalNeeded, Scheduled, ToolLost, ToolReturned
+from perdure.turn.keys import ToolKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class RunningTools:
     """The tool calls in flight, and what each said last."""
 
     def __init__(self) -> None:
-        self._running: dict[Key, ToolProgress] = {}
+        self._running: dict[ToolKey, ToolProgress] = {}
 
     @property
     def is_on(self) -> bool:
@@ -54,7 +55,7 @@ class RunningTools:
     def see(self, event: Event) -> None:
         """What follows from one more event."""
         match event.fact:
-            case Scheduled(key) if key.is_tool_call and event.call is not None:
+            case Scheduled(ToolKey() as key) if event.call is not None:
                 call = event.call
                 self._running[key] = ToolProgress(key.step, key.attempt, call.name, call.id, ())
             case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):

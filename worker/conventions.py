@@ -17,7 +17,7 @@ from opentelemetry.util.types import AttributeValue
 
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
-from perdure.turn.facts import Key
+from perdure.turn.keys import ModelKey, ToolKey
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import Media, Message, Text, Thinking, ToolCall, ToolMessage
@@ -122,9 +122,9 @@ class Instruments:
             self.cost.record(float(summary.spent.usd), labels)
 
 
-def of_call(key: Key, turn_id: str, run_id: str) -> Attributes:
+def of_call(key: ModelKey | ToolKey, turn_id: str, run_id: str) -> Attributes:
     """Which call of which turn. The event is that of the record in the log."""
-    event = "llm_call" if key.is_model_call else "tool_call"
+    event = "llm_call" if isinstance(key, ModelKey) else "tool_call"
     return {
         CONVERSATION: turn_id,
         STEP: key.step,

@@ -53,7 +53,7 @@ from perdure.errors import PerdureError
 from perdure.temporal import failures, trace_ids
 from perdure.temporal.payloads import raw_input, unpack
 from perdure.temporal.trace_ids import Origin, Origins, TurnSpan
-from perdure.turn.facts import Key
+from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import Child, TurnState
 from perdure.turn.wire import Summary, ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
@@ -139,13 +139,13 @@ class _Activities(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         info = activity.info()
-        key = Key.parse(info.activity_id)
+        key = parse_key(info.activity_id)
         if info.activity_type not in self._ours or key is None:
             return await super().execute_activity(input)
         origin = await self._origins.of(info)
         call = (
             self._recorder.begin(key, info, origin, input.args)
-            if key.is_model_call or key.is_tool_call
+            if isinstance(key, ModelKey | ToolKey)
             else None
         )
         if (
@@ -170,7 +170,7 @@ class _Activities(ActivityInboundInterceptor):
 class _Call:
     """A model call or a tool call while it runs. `labels` are what it is counted by."""
 
-    key: Key
+    key: ModelKey | ToolKey
     span: Span
     labels: Attributes
     content: bool
@@ -233,7 +233,7 @@ class _Recorder:
         )
 
     def begin(
-        self, key: Key, info: activity.Info, origin: Origin, args: Sequence[Any]
+        self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
     ) -> _Call | None:
         """Start the span of an activity; None where that is not possible."""
         try:
@@ -258,7 +258,7 @@ class _Recorder:
         An error that the model may read is an error of the tool all the same.
         """
         with _harmless():
-            if call.key.is_model_call:
+            if isinstance(call.key, ModelKey):
                 self._answered(call, unpack(result, ModelAnswer))
                 return
             output = unpack(result, ToolOutput)
@@ -317,10 +317,12 @@ class _Recorder:
 
         return write
 
-    def _begin(self, key: Key, info: activity.Info, origin: Origin, args: Sequence[Any]) -> _Call:
+    def _begin(
+        self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
+    ) -> _Call:
         name, kind, labels = by.CHAT, SpanKind.CLIENT, by.of_chat(origin.agent)
         attributes = by.of_call(key, info.workflow_id or "", info.workflow_run_id or "")
-        if not key.is_model_call:
+        if isinstance(key, ToolKey):
             run = unpack(raw_input(args), ToolRun)
             tool = run.tool or info.activity_type
             name, kind, labels = (

@@ -57,12 +57,12 @@ from perdure.turn.facts import (
     CallFailed,
     CancelRequested,
     Decided,
-    Key,
     ModelAnswered,
     Resumed,
     TurnStarted,
 )
 from perdure.turn.fold import ready_for
+from perdure.turn.keys import AgentKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
 from perdure.turn.retries import asked_pause_s, retry_delay
 from perdure.turn.state import PROVIDER
@@ -149,7 +149,7 @@ class AgentTurn:
         )
         while board.state.agent is None:
             await asyncio.sleep(retry_delay(board.state).total_seconds())
-            key = Key(0, attempt=len(board.state.attempts.failures) + 1)
+            key = AgentKey(len(board.state.attempts.failures) + 1)
             await self._calls.perform(
                 key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}"
             )
@@ -508,6 +508,6 @@ async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
         task.result()
 
 
-def _label(key: Key) -> str:
+def _label(key: ModelKey | ToolKey | PolicyKey) -> str:
     """How a row in Temporal's web UI begins; the activity's type stands before it."""
     return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")

@@ -17,7 +17,8 @@ from temporalio.exceptions import ActivityError
 from perdure.temporal import names, outcomes
 from perdure.temporal.payloads import pack
 from perdure.text import one_line
-from perdure.turn.facts import Fact, Key, Scheduled
+from perdure.turn.facts import Fact, Scheduled
+from perdure.turn.keys import ActivityKey, AgentKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.wire import ModelCall
 from perdure.workflows import log_events
 from perdure.workflows.clock import ended_within
@@ -58,7 +59,7 @@ class Calls:
 
     async def perform(
         self,
-        key: Key,
+        key: ActivityKey,
         activity: str,
         arg: BaseModel,
         timeout: timedelta,
@@ -75,17 +76,20 @@ class Calls:
         telling of the end have no deadline.
         """
         has_deadline = has_deadline and self._board.state.agent is not None
+        is_last = isinstance(key, ModelKey) and key.is_last
         if (
-            has_deadline and not key.is_last and self._board.time_for_calls == timedelta()
+            has_deadline and not is_last and self._board.time_for_calls == timedelta()
         ):  # for the last answer there is time that is kept
             return None
         raw = pack(arg, f"the input of {activity}")
         scheduled = Scheduled(key, arg if isinstance(arg, ModelCall) else None)
         before = self._board.state
         self._board.note(scheduled)
-        if key.is_last:
+        if is_last:
             log_events.answered_without_a_run(before, self._board.state)
-        self._board.show(f"{activity}: {summary}" if key.call else summary)
+        self._board.show(
+            summary if isinstance(key, AgentKey | ModelKey) else f"{activity}: {summary}"
+        )
         handle = workflow.start_activity(
             activity,
             raw,
@@ -112,7 +116,7 @@ class Calls:
             raise
         return self._fold_end(key, handle) if handle.done() else None
 
-    async def _until(self, key: Key, handle: Handle, has_deadline: bool) -> None:
+    async def _until(self, key: ActivityKey, handle: Handle, has_deadline: bool) -> None:
         """Wait for an activity, and stop it at the deadline.
 
         One that does not stop is left behind, unless the turn goes on with its call.
@@ -136,12 +140,12 @@ class Calls:
             alarm = [board.clock.alarm] if board.clock.alarm else []
             await workflow.wait([handle, *alarm], return_when=asyncio.FIRST_COMPLETED)
 
-    async def _fold_later(self, key: Key, handle: Handle) -> None:
+    async def _fold_later(self, key: ActivityKey, handle: Handle) -> None:
         """A reader sees the end of what was left behind too."""
         await workflow.wait([handle])
         self._fold_end(key, handle)
 
-    def _fold_end(self, key: Key, handle: Handle) -> Fact:
+    def _fold_end(self, key: ActivityKey, handle: Handle) -> Fact:
         try:
             fact = outcomes.completed(key, handle.result())
         except ActivityError as error:
@@ -150,6 +154,6 @@ class Calls:
             fact = outcomes.failed(key, error)
         before = self._board.state
         self._board.note(fact)
-        if key.step:
+        if isinstance(key, ModelKey | ToolKey | PolicyKey):
             log_events.call_ended(before, self._board.state, fact, self._board.took_ms(key))
         return fact

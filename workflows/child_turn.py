@@ -16,7 +16,8 @@ from perdure.temporal import outcomes, start_request, trace_ids
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.turn import ending
-from perdure.turn.facts import ChildEnded, Key, TurnEnded
+from perdure.turn.facts import ChildEnded, TurnEnded
+from perdure.turn.keys import ChildKey
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values import keywords
 from perdure.values.reports import AgentReport, Outcome
@@ -24,7 +25,7 @@ from perdure.values.tasks import Task
 from perdure.values.turn_options import TurnOptions
 from perdure.workflows.calls import has_ended
 
-_ONLY = Key(0)
+_ONLY = ChildKey(0, 0, 1)
 
 
 @keywords.shows(TurnOptions)

@@ -24,7 +24,8 @@ from perdure.temporal.payloads import pack
 from perdure.turn.decide import Delegate
 from perdure.turn.delegation import failed
 from perdure.turn.delegation_plan import Errand, delegate_of
-from perdure.turn.facts import ChildEnded, ChildScheduled, ChildTold, Key, Scheduled
+from perdure.turn.facts import ChildEnded, ChildScheduled, ChildTold, Scheduled
+from perdure.turn.keys import ChildKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun, TurnRequest
 from perdure.values.budgets import Budget
@@ -54,10 +55,10 @@ class Children:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._running: dict[Key, workflow.ChildWorkflowHandle[Any, Any]] = {}
-        self._stopped: dict[Key, str] = {}
-        self._runs: dict[Key, str] = {}
-        self._reads: dict[Key, asyncio.Task[None]] = {}
+        self._running: dict[ChildKey, workflow.ChildWorkflowHandle[Any, Any]] = {}
+        self._stopped: dict[ChildKey, str] = {}
+        self._runs: dict[ChildKey, str] = {}
+        self._reads: dict[ChildKey, asyncio.Task[None]] = {}
         self._heard = 0
         self._waits = False
         self._news = ("", "")
@@ -69,7 +70,7 @@ class Children:
         A cancel is passed on, with its reason.
         """
         keys = [
-            Key(move.key.step, move.key.call, child=place)
+            ChildKey(move.key.step, move.key.call, place)
             for place in range(1, len(move.errands) + 1)
         ]
         tasks = [
@@ -125,7 +126,7 @@ class Children:
             await ancestors.tell_waits(self._board.state, *told)
         self._is_telling = False
 
-    async def _one(self, key: Key, errand: Errand, agent: AgentDefinition) -> None:
+    async def _one(self, key: ChildKey, errand: Errand, agent: AgentDefinition) -> None:
         """One turn, from its start to its end."""
         info = workflow.info()
         turn_id = f"{info.workflow_id}/{errand.agent}-{len(self._board.state.children) + 1}"
@@ -136,7 +137,7 @@ class Children:
             key = replace(key, attempt=key.attempt + 1)
 
     async def _attempt(
-        self, key: Key, turn_id: str, errand: Errand, agent: AgentDefinition
+        self, key: ChildKey, turn_id: str, errand: Errand, agent: AgentDefinition
     ) -> ChildEnded:
         board = self._board
         request = self._request(key, errand, agent)
@@ -162,7 +163,7 @@ class Children:
         await self.count_time()
         return fact
 
-    async def _read(self, key: Key) -> None:
+    async def _read(self, key: ChildKey) -> None:
         """Read what a child spent that left no summary. Older turns go on as they began."""
         if key not in self._reads:
             if not self._runs.get(key) or not workflow.patched(READS):
@@ -171,9 +172,9 @@ class Children:
             self._heard += 1
         await workflow.wait([self._reads[key]])
 
-    async def _read_history(self, key: Key) -> None:
+    async def _read_history(self, key: ChildKey) -> None:
         """Whatever goes wrong leaves the child charged with its lease."""
-        board, place = self._board, replace(key, is_read=True)
+        board, place = self._board, key.read
         child = board.state.child(key)
         assert child is not None
         board.note(Scheduled(place))
@@ -202,7 +203,7 @@ class Children:
         self._running.pop(replace(fact.key, attempt=1), None)
         log_events.delegation_ended(before, self._board.state, fact.key)
 
-    def _request(self, key: Key, errand: Errand, agent: AgentDefinition) -> TurnRequest:
+    def _request(self, key: ChildKey, errand: Errand, agent: AgentDefinition) -> TurnRequest:
         """What a child is started with: its task, and what the turns above let it do."""
         state = self._board.state
         assert state.request is not None
@@ -231,7 +232,7 @@ class Children:
         )
 
     async def _until_over(
-        self, keys: list[Key], tasks: list[asyncio.Task[None]], agent: AgentDefinition
+        self, keys: list[ChildKey], tasks: list[asyncio.Task[None]], agent: AgentDefinition
     ) -> None:
         """Wait for them. The first that fails, or the deadline, stops the others."""
         board = self._board
@@ -254,13 +255,15 @@ class Children:
         for task in tasks:
             task.result()
 
-    async def _stop_beside_failed(self, keys: list[Key]) -> None:
+    async def _stop_beside_failed(self, keys: list[ChildKey]) -> None:
         children = self._board.state.children_of(keys[0].step, keys[0].call)
         first = next((child for child in children if child.ended and failed(child)), None)
         if first is not None:
             await self._cancel(keys, f"{first.turn_id} failed")
 
-    async def _stop(self, keys: list[Key], tasks: list[asyncio.Task[None]], reason: str) -> None:
+    async def _stop(
+        self, keys: list[ChildKey], tasks: list[asyncio.Task[None]], reason: str
+    ) -> None:
         await self._cancel(keys, reason)
         await ended_within(tasks, GRACE, "delegates may end after the cancel")
         children = self._board.state.children_of(keys[0].step, keys[0].call)
@@ -268,7 +271,7 @@ class Children:
         if left and workflow.patched(READS):
             await workflow.wait([asyncio.create_task(self._read(key)) for key in left])
 
-    async def _cancel(self, keys: list[Key], reason: str) -> None:
+    async def _cancel(self, keys: list[ChildKey], reason: str) -> None:
         for key in keys:
             if key not in self._stopped:
                 self._stopped[key] = reason

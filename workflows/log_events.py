@@ -27,12 +27,12 @@ from perdure.turn import approvals, fallback, steps
 from perdure.turn.facts import (
     CallFailed,
     Fact,
-    Key,
     ModelAnswered,
     PolicyAnswered,
     ToolLost,
     ToolReturned,
 )
+from perdure.turn.keys import ChildKey, Key, ModelKey, ReadKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.messages import ToolResult
@@ -94,7 +94,7 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
         if after.open_step.answer is not before.open_step.answer:  # else it came too late
             answered_without_a_run(before, after)
             _cut_off(after, key.step)
-    elif isinstance(fact, CallFailed) and key.is_model_call:
+    elif isinstance(fact, CallFailed) and isinstance(key, ModelKey):
         target = fallback.target_of(before, key)
         is_priced = target is not None and target.price is not None
         cost = (
@@ -146,10 +146,10 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
         if result.content.startswith(approvals.NOT_RUN):
             outcome = refused
         elif result.content.startswith(steps.NOT_RUN):
-            outcome = _unfinished(before, Key(len(before.steps) + 1, place))
+            outcome = _unfinished(before, ToolKey(len(before.steps) + 1, place))
         words = result.content if outcome == "error" else ""
         by = _decided_by(after, result.call_id)
-        place_of_call = Key(len(before.steps) + 1, place)
+        place_of_call = ToolKey(len(before.steps) + 1, place)
         _write(
             after,
             "tool_call",
@@ -182,14 +182,19 @@ def _cut_off(state: TurnState, step: int) -> None:
         return
     for place, call in enumerate(state.open_step.answer.message.calls, 1):
         _write(
-            state, "tool_call", Key(step, place), tool=call.name, duration_ms=0, outcome="not_run"
+            state,
+            "tool_call",
+            ToolKey(step, place),
+            tool=call.name,
+            duration_ms=0,
+            outcome="not_run",
         )
 
 
-def _left_open(state: TurnState, took_ms: Callable[[Key], int]) -> None:
+def _left_open(state: TurnState, took_ms: Callable[[ToolKey], int]) -> None:
     """Calls without a result when the turn is over."""
     for place, one in state.open_step.unfinished:
-        key = Key(len(state.steps) + 1, place)
+        key = ToolKey(len(state.steps) + 1, place)
         _write(
             state,
             "tool_call",
@@ -200,16 +205,17 @@ def _left_open(state: TurnState, took_ms: Callable[[Key], int]) -> None:
         )
 
 
-def _unfinished(state: TurnState, key: Key) -> str:
+def _unfinished(state: TurnState, key: ToolKey) -> str:
     """Whether a call without a result of its own was never run, or could not be stopped."""
     runs = any(
-        (one.step, one.call) == (key.step, key.call) and not one.is_policy
+        isinstance(one, ToolKey | ChildKey | ReadKey)
+        and (one.step, one.call) == (key.step, key.call)
         for one in state.in_flight
     )
     return "unstopped" if runs else "not_run"
 
 
-def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
+def delegation_ended(before: TurnState, after: TurnState, key: ChildKey) -> None:
     """A delegate's turn is over, and maybe with it the call that started it."""
     found, results = before.open_step.find(key.call), _given(after)
     if found is None or found.result is not None:
@@ -221,7 +227,7 @@ def delegation_ended(before: TurnState, after: TurnState, key: Key) -> None:
             for child in after.children_of(key.step, key.call)
             if child.summary
         ]
-        _tool_call(after, Key(key.step, key.call), given, max(took, default=0))
+        _tool_call(after, ToolKey(key.step, key.call), given, max(took, default=0))
 
 
 def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
@@ -232,7 +238,7 @@ def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
 def turn_ended(
     state: TurnState,
     summary: Summary,
-    took_ms: Callable[[Key], int],
+    took_ms: Callable[[ToolKey], int],
     error: PerdureError | None = None,
 ) -> None:
     """The turn is over; a failed one is said first. `took_ms` says how long a call has run."""
@@ -284,7 +290,7 @@ def wait_began(state: TurnState, kind: str) -> None:
         _when_taken(telemetry(state, kind))
 
 
-def _tool_call(state: TurnState, key: Key, result: ToolResult, duration_ms: int) -> None:
+def _tool_call(state: TurnState, key: ToolKey, result: ToolResult, duration_ms: int) -> None:
     outcome, words = ("error", result.content) if result.is_error else ("ok", "")
     by = _decided_by(state, result.call_id)
     _write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,8 @@ from perdure.agents.definitions import AgentDefinition, Stage
 from perdure.errors import PerdureError
 from perdure.temporal.names import RUN_MIDDLEWARE, TELL_OBSERVERS
 from perdure.turn.decide import Done
-from perdure.turn.facts import HookEnded, Key
+from perdure.turn.facts import HookEnded
+from perdure.turn.keys import HookKey
 from perdure.turn.wire import HookCall, ObserverCall
 from perdure.values.reports import Outcome
 from perdure.workflows import log_events
@@ -80,9 +82,7 @@ class Pipeline:
         what = (
             f"waits for {waits_for}" if waits_for else outcome.value if outcome else f"step {steps}"
         )
-        await self._run(
-            Key(0, self._told, hook="observe"), TELL_OBSERVERS, call, f"observers: {what}"
-        )
+        await self._run(HookKey("observe", self._told), TELL_OBSERVERS, call, f"observers: {what}")
 
     async def _checked(self, stage: Stage, agent: AgentDefinition, place: int, inner: Turn) -> Done:
         if stage.has_before:
@@ -103,7 +103,7 @@ class Pipeline:
 
     async def _hook(self, stage: Stage, call: HookCall) -> None:
         ended = await self._run(
-            Key(0, call.place + 1, hook=call.moment),
+            HookKey(call.moment, call.place + 1),
             RUN_MIDDLEWARE,
             call,
             f"{stage.name}, {call.moment} the turn",
@@ -111,14 +111,14 @@ class Pipeline:
         if ended.error is not None:
             raise errors.from_info(ended.error)
 
-    async def _run(self, key: Key, name: str, call: BaseModel, summary: str) -> HookEnded:
+    async def _run(self, key: HookKey, name: str, call: BaseModel, summary: str) -> HookEnded:
         """Run a hook, again where its worker was lost.
 
         The time of the turn does not cut it short: what was not checked has not passed.
         """
         attempt = 1
         while True:
-            key = Key(key.step, key.call, attempt, hook=key.hook)
+            key = replace(key, attempt=attempt)
             fact = await self._calls.perform(
                 key, name, call, limits.TOOL_CALL, summary, has_deadline=False
             )

@@ -10,8 +10,9 @@ from temporalio import workflow
 from perdure.errors import PerdureError
 from perdure.turn import ending
 from perdure.turn.decide import time_kept
-from perdure.turn.facts import CallFailed, ChildScheduled, Fact, Key, Scheduled
+from perdure.turn.facts import CallFailed, ChildScheduled, Fact, Scheduled
 from perdure.turn.fold import apply, fold
+from perdure.turn.keys import ChildKey, ModelKey, PolicyKey, ReadKey, ToolKey
 from perdure.turn.state import PEOPLE, TurnState
 from perdure.turn.wire import Summary
 from perdure.values.budgets import DIMENSIONS, Remaining
@@ -37,7 +38,7 @@ class Board:
         """Something happened."""
         if (
             isinstance(fact, CallFailed)
-            and fact.key.is_model_call
+            and isinstance(fact.key, ModelKey)
             and not self.state.attempts.unpardoned
         ):
             self.failing_since = workflow.now()
@@ -45,11 +46,13 @@ class Board:
         if length != self._length:
             self._length, self._before, self._news = length, self.state, []
         self._news.append(fact)
-        if isinstance(fact, Scheduled | ChildScheduled) and not fact.key.is_policy:
+        if isinstance(fact, Scheduled | ChildScheduled) and isinstance(
+            fact.key, ModelKey | ToolKey | ChildKey | ReadKey
+        ):
             self._began[fact.key.step, fact.key.call] = workflow.now()
         self.state = apply(self.state, fact)
 
-    def took_ms(self, key: Key) -> int:
+    def took_ms(self, key: ModelKey | ToolKey | PolicyKey) -> int:
         """How long the last attempt of a call has run; zero for one that was not started."""
         began = self._began.get((key.step, key.call))
         return 0 if began is None else int((workflow.now() - began).total_seconds() * 1000)

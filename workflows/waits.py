@@ -17,8 +17,9 @@ from perdure import limits
 from perdure.text import one_line
 from perdure.turn import outages
 from perdure.turn.approvals import Asked
-from perdure.turn.facts import Key, WaitBegan, WaitEnded
+from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.fallback import Choice
+from perdure.turn.keys import ModelKey
 from perdure.turn.state import PROVIDER
 from perdure.workflows import ancestors, log_events, visibility
 from perdure.workflows.turn_context import Board
@@ -52,7 +53,7 @@ async def for_resume(board: Board, reason: str) -> None:
         )
 
 
-async def for_provider(board: Board, choice: Choice, key: Key) -> bool:
+async def for_provider(board: Board, choice: Choice, key: ModelKey) -> bool:
     """Wait before a provider is asked again; whether it still has to be.
 
     The time of the turn counts.

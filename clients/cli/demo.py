@@ -31,7 +31,8 @@ from perdure.clients.cli.processes import Child
 from perdure.clients.cli.progress import Progress, figures
 from perdure.clients.cli.screen import Paint, put, shown
 from perdure.clients.turn import Turn
-from perdure.turn.facts import Key, ModelAnswered, Scheduled, ToolReturned
+from perdure.turn.facts import ModelAnswered, Scheduled, ToolReturned
+from perdure.turn.keys import Key
 from perdure.values.reports import AgentReport
 
 _KILL_IN_STEP = "step-2"

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from perdure.clients.cli.amounts import time_in_words
 from perdure.text import exact, word
-from perdure.turn.facts import Key
+from perdure.turn.keys import AgentKey, ChildKey, HookKey, Key, ModelKey, PolicyKey, ReadKey
 from perdure.turn.ledger import in_words
 from perdure.turn.state import PEOPLE, PROVIDER, TurnState, Waiting
 from perdure.values.budgets import DIMENSIONS, Spending
@@ -22,7 +22,7 @@ def doing(state: TurnState, gap: str = "  ") -> str:
     """
     if state.waiting is not None and not (state.waiting.kind == PROVIDER and state.in_flight):
         return _waits(state.waiting)
-    calls = [key for key in state.in_flight if not key.child]
+    calls = [key for key in state.in_flight if not isinstance(key, ChildKey | ReadKey)]
     children = [child for child in state.children if not child.ended]
     words = [f"{calls[0]}{gap}{', '.join(_activity(state, key) for key in calls)}"] if calls else []
     words += [f"{len(children)} delegate{'s' * (len(children) > 1)} at work"] if children else []
@@ -95,16 +95,19 @@ _SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "t
 
 
 def _activity(state: TurnState, key: Key) -> str:
-    if key.hook:
-        return "observers" if key.hook == "observe" else "middleware"
-    if not key.step:
-        return "looks the agent up"
-    if key.is_model_call:
-        model = state.in_flight.get(key) or (state.agent.model if state.agent else "")
-        return f"asks {word(model) if model else 'the model'}"
+    match key:
+        case HookKey("observe"):
+            return "observers"
+        case HookKey():
+            return "middleware"
+        case AgentKey():
+            return "looks the agent up"
+        case ModelKey():
+            model = state.in_flight.get(key) or (state.agent.model if state.agent else "")
+            return f"asks {word(model) if model else 'the model'}"
     found = state.open_step.find(key.call)
     name = word(found.call.name) if found else "a tool"
-    return f"asks the policy about {name}" if key.is_policy else f"runs {name}"
+    return f"asks the policy about {name}" if isinstance(key, PolicyKey) else f"runs {name}"
 
 
 def _part(name: str, amount: Decimal | int, limit: Decimal | int) -> str:

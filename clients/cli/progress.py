@@ -33,7 +33,6 @@ from perdure.turn.facts import (
     ChildTold,
     Decided,
     Fact,
-    Key,
     ModelAnswered,
     PolicyAnswered,
     Resumed,
@@ -45,6 +44,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.fold import apply
+from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
@@ -109,13 +109,13 @@ class Progress:
             case TextBegins(step, attempt):
                 self._end_text()
                 self.said, self.is_speaking = "", True
-                put(f"{self._paint('dim', str(Key(step, attempt=attempt)))}  ", self._out, end="")
+                put(f"{self._paint('dim', str(ModelKey(step, attempt)))}  ", self._out, end="")
             case TextVoid(step, attempt):
                 self._end_text()
                 self.said = ""
                 put(
                     self._paint(
-                        "yellow", f"{Key(step, attempt=attempt)}  what was said does not count"
+                        "yellow", f"{ModelKey(step, attempt)}  what was said does not count"
                     ),
                     self._out,
                 )
@@ -225,7 +225,7 @@ class Progress:
                     f"{what} added{f' by {_all(by)}' if by else ''}: {amounts.in_words(added)}",
                 )
 
-    def _answered(self, key: Key, text: str) -> str:
+    def _answered(self, key: ModelKey, text: str) -> str:
         calls = [one.call for one in self._state.open_step.calls] or (
             self._state.steps[-1].message.calls if self._state.steps else ()
         )

@@ -38,7 +38,6 @@ from perdure.turn.facts import (
     ChildScheduled,
     Decided,
     Fact,
-    Key,
     Resumed,
     Scheduled,
     TurnEnded,
@@ -46,6 +45,7 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
+from perdure.turn.keys import ActivityKey, ChildKey, ModelKey, parse_key
 from perdure.turn.wire import ModelCall, Summary, TurnRequest
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.reports import Outcome
@@ -95,7 +95,8 @@ class HistoryReader:
     def __init__(self, converter: DataConverter, *, is_worker: bool = False) -> None:
         self._converter = converter
         self._is_worker = is_worker
-        self._keys: dict[int, Key] = {}
+        self._keys: dict[int, ActivityKey] = {}
+        self._children: dict[int, ChildKey] = {}
         self._admitted: dict[str, Input] = {}
 
     async def fact(self, event: HistoryEvent) -> Fact | None:
@@ -156,7 +157,7 @@ class HistoryReader:
         if key is None:
             return None
         self._keys[event.event_id] = key
-        if not key.is_model_call:
+        if not isinstance(key, ModelKey):
             return Scheduled(key)
         given = await self._raw(event.activity_task_scheduled_event_attributes.input.payloads)
         return Scheduled(key, unpack(given, ModelCall))
@@ -207,15 +208,15 @@ class HistoryReader:
     async def _child_scheduled(self, event: HistoryEvent) -> Fact | None:
         begun = event.start_child_workflow_execution_initiated_event_attributes
         request = await self._request(begun.input.payloads)
-        key = Key.parse(request.lineage.ancestors[-1].key) if request and request.lineage else None
-        if key is None or request is None:
+        key = parse_key(request.lineage.ancestors[-1].key) if request and request.lineage else None
+        if not isinstance(key, ChildKey) or request is None:
             return None
-        self._keys[event.event_id] = key
+        self._children[event.event_id] = key
         return ChildScheduled(key, begun.workflow_id, request)
 
     async def _child_ended(self, event: HistoryEvent) -> Fact | None:
         attributes = getattr(event, _CHILD_ENDS[event.event_type])
-        key = self._keys.get(attributes.initiated_event_id)
+        key = self._children.get(attributes.initiated_event_id)
         match event.event_type:
             case _ if key is None:
                 return None
@@ -305,11 +306,12 @@ class HistoryReader:
         return raw
 
 
-def key_of(event: HistoryEvent) -> Key | None:
+def key_of(event: HistoryEvent) -> ActivityKey | None:
     """The key of an activity that this event schedules."""
     if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
         return None
-    return Key.parse(event.activity_task_scheduled_event_attributes.activity_id)
+    key = parse_key(event.activity_task_scheduled_event_attributes.activity_id)
+    return None if isinstance(key, ChildKey) else key
 
 
 async def first_request(client: Client, turn_id: str, run_id: str) -> TurnRequest:

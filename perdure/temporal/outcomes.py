@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TimeoutType
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
-from perdure.errors import PerdureError
+from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal import failures
 from perdure.temporal.payloads import unpack
 from perdure.turn.approvals import Ruling
@@ -28,12 +28,22 @@ from perdure.turn.facts import (
     ChildTold,
     Fact,
     HookEnded,
-    Key,
     Loss,
     ModelAnswered,
     PolicyAnswered,
     ToolLost,
     ToolReturned,
+)
+from perdure.turn.keys import (
+    ActivityKey,
+    AgentKey,
+    ChildKey,
+    HookKey,
+    ModelKey,
+    PolicyKey,
+    ReadKey,
+    ToolKey,
+    parse_key,
 )
 from perdure.turn.wire import ChildNews, Summary, ToolOutput, TurnRead
 from perdure.values.answers import ModelAnswer
@@ -50,33 +60,39 @@ def added(given: RawValue) -> BudgetAdded:
     return BudgetAdded(update.budget, update.by, update.iterations)
 
 
-def completed(key: Key, result: RawValue) -> Fact:
+def completed(key: ActivityKey, result: RawValue) -> Fact:
     """The fact of an activity that returned."""
-    if key.hook:
-        return HookEnded(key)
-    if key.is_read:
-        return _read(key, result)
+    match key:
+        case HookKey():
+            return HookEnded(key)
+        case ReadKey():
+            return _read(key, result)
+        case ToolKey():
+            return _tool_completed(key, result)
     try:
-        if key.is_policy:
-            return PolicyAnswered(key, unpack(result, Ruling))
-        if key.call:
-            return returned(key, unpack(result, ToolOutput))
-        if key.step:
-            return ModelAnswered(key, unpack(result, ModelAnswer))
-        return AgentResolved(key, unpack(result, AgentDefinition))
+        match key:
+            case PolicyKey():
+                return PolicyAnswered(key, unpack(result, Ruling))
+            case ModelKey():
+                return ModelAnswered(key, unpack(result, ModelAnswer))
+            case AgentKey():
+                return AgentResolved(key, unpack(result, AgentDefinition))
     except PerdureError as error:
-        if key.is_tool_call:
-            return ToolLost(key, Loss.BY_OPERATOR, error.message)
-        return CallFailed(
-            key,
-            errors.PerdureError(
-                f"{key} was completed by an operator in Temporal, with a result of no use:"
-                f" {error.message}"
-            ).info(),
+        told = (
+            f"{key} was completed by an operator in Temporal, with a result of no use:"
+            f" {error.message}"
         )
+        return CallFailed(key, errors.PerdureError(told).info())
 
 
-def returned(key: Key, output: ToolOutput) -> ToolReturned | ApprovalNeeded:
+def _tool_completed(key: ToolKey, result: RawValue) -> ToolReturned | ApprovalNeeded | ToolLost:
+    try:
+        return returned(key, unpack(result, ToolOutput))
+    except PerdureError as error:
+        return ToolLost(key, Loss.BY_OPERATOR, error.message)
+
+
+def returned(key: ToolKey, output: ToolOutput) -> ToolReturned | ApprovalNeeded:
     """The fact of a tool's activity that returned."""
     return (
         ToolReturned(key, output)
@@ -85,20 +101,23 @@ def returned(key: Key, output: ToolOutput) -> ToolReturned | ApprovalNeeded:
     )
 
 
-def failed(key: Key, failure: BaseException) -> Fact:
+def failed(key: ActivityKey, failure: BaseException) -> Fact:
     """The fact of an activity that did not return.
 
     `failure` is the cause of Temporal's `ActivityError`.
     """
-    if key.hook:
-        ended = _call_failed(key, failure)
-        return HookEnded(key, ended.error, ended.lost)
-    if key.is_read:
-        return ChildRead(key)
-    return _tool_lost(key, failure) if key.is_tool_call else _call_failed(key, failure)
+    match key:
+        case HookKey():
+            return HookEnded(key, _error_of(key, failure), _worker_lost(failure))
+        case ReadKey():
+            return ChildRead(key)
+        case ToolKey():
+            return _tool_lost(key, failure)
+        case _:
+            return CallFailed(key, _error_of(key, failure), _worker_lost(failure))
 
 
-def _read(key: Key, result: RawValue) -> ChildRead:
+def _read(key: ReadKey, result: RawValue) -> ChildRead:
     try:
         read = unpack(result, TurnRead)
     except PerdureError:
@@ -106,7 +125,7 @@ def _read(key: Key, result: RawValue) -> ChildRead:
     return ChildRead(key, read.summary, read.is_over)
 
 
-def _tool_lost(key: Key, failure: BaseException) -> ToolLost:
+def _tool_lost(key: ToolKey, failure: BaseException) -> ToolLost:
     if _worker_lost(failure):
         return ToolLost(key, Loss.WORKER_LOST)
     if isinstance(failure, exceptions.TimeoutError):
@@ -126,44 +145,36 @@ def _tool_lost(key: Key, failure: BaseException) -> ToolLost:
     )
 
 
-def _call_failed(key: Key, failure: BaseException) -> CallFailed:
+def _error_of(key: AgentKey | ModelKey | PolicyKey | HookKey, failure: BaseException) -> ErrorInfo:
     if _worker_lost(failure):
-        error: PerdureError = errors.PerdureError(
+        return errors.PerdureError(
             f"the worker was lost {limits.LOST_ATTEMPTS} times while it ran {key}"
-        )
-        return CallFailed(key, error.info(), lost=True)
-    if isinstance(failure, exceptions.TimeoutError) and (key.hook or key.is_policy):
-        return CallFailed(
-            key,
-            errors.PerdureError(
-                f"{key} did not end within {limits.TOOL_CALL.total_seconds():g} s"
-            ).info(),
-        )
-    if isinstance(failure, exceptions.TimeoutError) and key.step == 0:
-        return CallFailed(
-            key,
-            errors.PerdureError(
-                f"the agent could not be looked up within {limits.TOOL_CALL.total_seconds():g} s"
-            ).info(),
-        )
+        ).info()
     if isinstance(failure, exceptions.TimeoutError):
-        return CallFailed(
-            key,
-            errors.LLMTimeoutError(
-                f"no answer within {limits.MODEL_CALL.total_seconds():g} s"
-            ).info(),
-        )
+        return _timed_out(key).info()
     if isinstance(failure, (CancelledError, asyncio.CancelledError)):
-        return CallFailed(key, errors.TurnCancelledError().info())
+        return errors.TurnCancelledError().info()
     if failures.is_by_operator(failure):
-        return CallFailed(
-            key,
-            errors.PerdureError(
-                f"{key} was ended by an operator in"
-                f" Temporal{f': {failure}' if str(failure) else ''}"
-            ).info(),
-        )
-    return CallFailed(key, failures.error_in(failure))
+        return errors.PerdureError(
+            f"{key} was ended by an operator in Temporal{f': {failure}' if str(failure) else ''}"
+        ).info()
+    return failures.error_in(failure)
+
+
+def _timed_out(key: AgentKey | ModelKey | PolicyKey | HookKey) -> PerdureError:
+    match key:
+        case ModelKey():
+            return errors.LLMTimeoutError(
+                f"no answer within {limits.MODEL_CALL.total_seconds():g} s"
+            )
+        case AgentKey():
+            return errors.PerdureError(
+                f"the agent could not be looked up within {limits.TOOL_CALL.total_seconds():g} s"
+            )
+        case _:
+            return errors.PerdureError(
+                f"{key} did not end within {limits.TOOL_CALL.total_seconds():g} s"
+            )
 
 
 def _worker_lost(failure: BaseException) -> bool:
@@ -172,7 +183,7 @@ def _worker_lost(failure: BaseException) -> bool:
     return isinstance(failure, ApplicationError) and failure.type == failures.WORKER_SHUTDOWN
 
 
-def child_failed(key: Key, failure: BaseException) -> ChildEnded:
+def child_failed(key: ChildKey, failure: BaseException) -> ChildEnded:
     """The fact of a delegate's turn that did not return.
 
     `failure` is the cause of Temporal's `ChildWorkflowError`.
@@ -193,7 +204,7 @@ def child_failed(key: Key, failure: BaseException) -> ChildEnded:
     return ChildEnded(key, reason=failures.error_in(failure).message)
 
 
-def child_completed(key: Key, result: RawValue) -> ChildEnded:
+def child_completed(key: ChildKey, result: RawValue) -> ChildEnded:
     """The fact of a delegate's turn that returned."""
     try:
         return ChildEnded(key, unpack(result, Summary))
@@ -209,5 +220,5 @@ def news_in(given: Sequence[RawValue]) -> ChildTold | None:
         news = unpack(given[0], ChildNews)
     except PerdureError:
         return None
-    key = Key.parse(news.key)
-    return ChildTold(key, news) if key else None
+    key = parse_key(news.key)
+    return ChildTold(key, news) if isinstance(key, ChildKey) else None

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from perdure import errors
 from perdure.errors import ErrorInfo
-from perdure.turn.facts import CallFailed, Key
+from perdure.turn.facts import CallFailed
+from perdure.turn.keys import ModelKey
 from perdure.turn.ledger import Ledger
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import NOTHING, Spending, usd
@@ -40,7 +41,7 @@ class Bill:
     overrun: bool = False
 
 
-def of_answer(ledger: Ledger, key: Key, answer: ModelAnswer, price: Price | None) -> Bill:
+def of_answer(ledger: Ledger, key: ModelKey, answer: ModelAnswer, price: Price | None) -> Bill:
     """The bill of an answer of a model with this price.
 
     A cost that the worker could not tell is the upper bound.

@@ -13,9 +13,9 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.turn import boundary, delegation_plan, fallback, leases, loops, outages, reservations
 from perdure.turn.approvals import Asked
 from perdure.turn.delegation_plan import Errand
-from perdure.turn.facts import Key
 from perdure.turn.fallback import Choice
 from perdure.turn.fold import asks_again, ready_for, runs_tools
+from perdure.turn.keys import ModelKey, PolicyKey, ToolKey
 from perdure.turn.open_step import OpenCall
 from perdure.turn.outages import NO_OUTAGE, Outage
 from perdure.turn.retries import retry_delay
@@ -36,7 +36,7 @@ class Ask:
     The key says whether it is asked for a last answer; `choice`, which model.
     """
 
-    key: Key
+    key: ModelKey
     choice: Choice
 
 
@@ -44,7 +44,7 @@ class Ask:
 class Act:
     """Run one tool call."""
 
-    key: Key
+    key: ToolKey
     call: ToolCall
 
 
@@ -52,7 +52,7 @@ class Act:
 class Delegate:
     """Start the turns of delegates for a call."""
 
-    key: Key
+    key: ToolKey
     call: ToolCall
     errands: tuple[Errand, ...]
 
@@ -61,7 +61,7 @@ class Delegate:
 class Consult:
     """Ask the agent's policy about a call, after a pause where an attempt failed."""
 
-    key: Key
+    key: PolicyKey
     call: ToolCall
     delay: timedelta = timedelta()
 
@@ -154,7 +154,7 @@ def next_move(
             or not _may_finish(state, agent, time_left)
         ):
             raise
-        key = Key(len(state.steps) + (2 if calls else 1), is_last=True)
+        key = ModelKey(len(state.steps) + (2 if calls else 1), is_last=True)
         choice = fallback.choose(
             ready_for(state, key),
             agent,
@@ -218,14 +218,15 @@ def _call(
     except errors.LLMBudgetExceededError as error:
         raise errors.TurnBudgetExceededError(error.message, context=error.context) from error
     reservations.check(state, agent, choice.target, choice.cut)
-    return Ask(replace(_next_attempt(state), is_last=state.finishing), choice)
+    key = ModelKey(len(state.steps) + 1, _attempt(state), is_last=state.finishing)
+    return Ask(key, choice)
 
 
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:
     """What has to be said before any call of this step runs: by the policy, then by people."""
     for place, one in state.open_step.unfinished:
         if one.gate.status == "policy":
-            key = replace(_next_attempt(state, call=place), is_policy=True)
+            key = PolicyKey(len(state.steps) + 1, place, _attempt(state, place))
             return Consult(key, one.call, retry_delay(state))
     return AwaitApproval(state.asked) if state.asked.calls else None
 
@@ -235,7 +236,10 @@ def _acts(
 ) -> tuple[Act | Delegate, ...]:
     """These calls of the step, each with its place, made at once."""
     state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
-    acts = tuple(Act(_next_attempt(state, call=place), one.edited) for place, one in calls)
+    acts = tuple(
+        Act(ToolKey(len(state.steps) + 1, place, _attempt(state, place)), one.edited)
+        for place, one in calls
+    )
     given = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
     shared = iter(
         leases.leases(state, agent, given, others=len(acts) - len(given)) if given else ()
@@ -363,6 +367,6 @@ def _done(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done
     return Done(Outcome.COMPLETED, text, risk="loop" if loops.warned(state, agent) else None)
 
 
-def _next_attempt(state: TurnState, call: int = 0) -> Key:
-    key = Key(step=len(state.steps) + 1, call=call)
-    return replace(key, attempt=state.attempts.count(key) + 1)
+def _attempt(state: TurnState, call: int = 0) -> int:
+    """Which attempt is next at a call of the open step, or at its model call."""
+    return state.attempts.count(len(state.steps) + 1, call) + 1

@@ -13,7 +13,8 @@ from perdure.errors import InvalidRequestError
 from perdure.text import clip
 from perdure.turn import steps
 from perdure.turn.delegation_plan import asked
-from perdure.turn.facts import ChildEnded, ChildRead, ChildScheduled, ChildTold, Key
+from perdure.turn.facts import ChildEnded, ChildRead, ChildScheduled, ChildTold
+from perdure.turn.keys import ChildKey, ToolKey
 from perdure.turn.leases import COUNTS
 from perdure.turn.ledger import Ledger
 from perdure.turn.state import Child, TurnState
@@ -139,7 +140,7 @@ def _read(state: TurnState, fact: ChildRead) -> TurnState:
     fact and has to make the same transcript.
     """
     state = replace(state, in_flight=state.without(fact.key))
-    child = state.child(replace(fact.key, is_read=False))
+    child = state.child(fact.key.of)
     if child is None or child.summary is not None or child.read is not None or fact.summary is None:
         return state
     read = fact.summary if fact.is_over else _at_least(fact.summary, child.lease)
@@ -166,9 +167,9 @@ def failed(child: Child) -> bool:
     )
 
 
-def _answered(state: TurnState, key: Key) -> TurnState:
+def _answered(state: TurnState, key: ChildKey) -> TurnState:
     """Give the call its result, when all of its children are over."""
-    place = Key(key.step, key.call)
+    place = ToolKey(key.step, key.call)
     if not steps.is_open(state, place):
         return state
     call = state.open_step.at(key.call).edited

@@ -17,7 +17,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import DELEGATE, LIST_AGENTS, NAMES, PinnedDelegate
 from perdure.text import clip, head
 from perdure.turn import steps
-from perdure.turn.facts import Key
+from perdure.turn.keys import ToolKey
 from perdure.turn.state import TurnState
 from perdure.values.budgets import NOTHING, Budget, Spending
 from perdure.values.messages import ToolCall
@@ -76,7 +76,7 @@ def settle(state: TurnState) -> TurnState:
         return state
     planned = 0
     for place, one in waiting:
-        key, call = Key(len(state.steps) + 1, place), one.edited
+        key, call = ToolKey(len(state.steps) + 1, place), one.edited
         if (
             not is_delegation(call)
             or agent.tool(call.name) is None

@@ -2,19 +2,11 @@
 
 The workflow makes them as they happen, every reader makes the same ones from history.
 
-A fact that belongs to an activity carries its key, which is also the activity's id in Temporal:
-`step-3` asks the model for the third time, `step-3.call-2` runs the second tool call of that
-answer, `step-3.call-2.try-2` runs it again because the first attempt was lost, or needed an
-approval first, and `step-4.last` asks for a last answer because the budget is spent.
-`step-3.call-2.policy` asks the agent's policy about that call. `before-1`, `after-1` and
-`observe-4` are hooks: middleware, and observers. `step-3.call-1.child-2` is the turn of a delegate:
-what it is to its parent, and what is set aside for it; its own id is readable.
-`step-3.call-1.child-2.read` reads that turn's history, where it ended without saying what it spent.
+A fact of an activity, or of the turn of a delegate, has its key (see `perdure.keys`).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -22,87 +14,21 @@ from enum import StrEnum
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import ErrorInfo
 from perdure.turn.approvals import Ruling
+from perdure.turn.keys import (
+    AgentKey,
+    ChildKey,
+    HookKey,
+    Key,
+    ModelKey,
+    PolicyKey,
+    ReadKey,
+    ToolKey,
+)
 from perdure.turn.wire import ChildNews, ModelCall, Summary, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import Budget
 from perdure.values.reports import Outcome
-
-_KEY = re.compile(
-    r"(?:agent"
-    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
-    r"|(?P<hook>before|after|observe)-(?P<place>\d+)"
-    r")(?:\.try-(?P<attempt>\d+))?"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Which activity: step 0 resolves the agent; call 0 is the model call of a step.
-
-    Calls and attempts count from 1.
-
-    A `hook` runs code of the agent's beside its steps; then `call` is its place, counted from 1. A
-    `child` is a turn that the call started; they count from 1 as well. `is_read` marks the activity
-    that reads the history of such a turn.
-    """
-
-    step: int
-    call: int = 0
-    attempt: int = 1
-    is_last: bool = False
-    is_policy: bool = False
-    hook: str = ""
-    child: int = 0
-    is_read: bool = False
-
-    def __str__(self) -> str:
-        base = (
-            f"{self.hook}-{self.call}"
-            if self.hook
-            else f"step-{self.step}"
-            if self.step
-            else "agent"
-        )
-        base += f".call-{self.call}" if self.call and not self.hook else ""
-        base += (
-            ".last"
-            if self.is_last
-            else ".policy"
-            if self.is_policy
-            else f".child-{self.child}"
-            if self.child
-            else ""
-        )
-        base += ".read" if self.is_read else ""
-        return base if self.attempt == 1 else f"{base}.try-{self.attempt}"
-
-    @classmethod
-    def parse(cls, text: str) -> Key | None:
-        """The key that reads `text`; None for an activity that is not ours."""
-        match = _KEY.fullmatch(text)
-        if match is None:
-            return None
-        return cls(
-            int(match["step"] or 0),
-            int(match["call"] or match["place"] or 0),
-            int(match["attempt"] or 1),
-            is_last=bool(match["last"]),
-            is_policy=bool(match["policy"]),
-            hook=match["hook"] or "",
-            child=int(match["child"] or 0),
-            is_read=bool(match["read"]),
-        )
-
-    @property
-    def is_tool_call(self) -> bool:
-        """Whether it runs a tool."""
-        return self.call > 0 and not self.is_policy and not self.hook and not self.child
-
-    @property
-    def is_model_call(self) -> bool:
-        """Whether it asks the model."""
-        return self.step > 0 and self.call == 0
 
 
 class Loss(StrEnum):
@@ -137,7 +63,7 @@ class Scheduled:
 class AgentResolved:
     """The definition that the turn is pinned to."""
 
-    key: Key
+    key: AgentKey
     agent: AgentDefinition
 
 
@@ -145,7 +71,7 @@ class AgentResolved:
 class ModelAnswered:
     """A model answered."""
 
-    key: Key
+    key: ModelKey
     answer: ModelAnswer
 
 
@@ -158,7 +84,7 @@ class CallFailed:
     `model` is the one that was asked, as the fold finds out; empty otherwise.
     """
 
-    key: Key
+    key: AgentKey | ModelKey | ToolKey | PolicyKey
     error: ErrorInfo
     lost: bool = False
     model: str = ""
@@ -168,7 +94,7 @@ class CallFailed:
 class ToolReturned:
     """A tool returned a result, or an error that the model may read."""
 
-    key: Key
+    key: ToolKey
     output: ToolOutput
 
 
@@ -181,7 +107,7 @@ class ApprovalNeeded:
     `reason` says why. The digest is that of the deployed tool.
     """
 
-    key: Key
+    key: ToolKey
     reason: str
     schema_digest: str = ""
 
@@ -193,7 +119,7 @@ class ToolLost:
     `error` where that is no matter of the model's, so that the turn ends with it.
     """
 
-    key: Key
+    key: ToolKey
     loss: Loss
     message: str = ""
     error: ErrorInfo | None = None
@@ -210,7 +136,7 @@ class CancelRequested:
 class PolicyAnswered:
     """The agent's policy ruled on a call."""
 
-    key: Key
+    key: PolicyKey
     ruling: Ruling
 
 
@@ -218,7 +144,7 @@ class PolicyAnswered:
 class HookEnded:
     """A hook is over; `error` where it said no or failed, `lost` where its worker went away."""
 
-    key: Key
+    key: HookKey
     error: ErrorInfo | None = None
     lost: bool = False
 
@@ -227,7 +153,7 @@ class HookEnded:
 class ChildScheduled:
     """A delegate's turn was started, with this input."""
 
-    key: Key
+    key: ChildKey
     turn_id: str
     request: TurnRequest
 
@@ -240,7 +166,7 @@ class ChildEnded:
     not be started.
     """
 
-    key: Key
+    key: ChildKey
     summary: Summary | None = None
     reason: str = ""
     began: bool = True
@@ -254,7 +180,7 @@ class ChildRead:
     have spent more since.
     """
 
-    key: Key
+    key: ReadKey
     summary: Summary | None = None
     is_over: bool = True
 
@@ -263,7 +189,7 @@ class ChildRead:
 class ChildTold:
     """A delegate's turn said that it waits, goes on, or was given budget."""
 
-    key: Key
+    key: ChildKey
     news: ChildNews
 
 

@@ -27,7 +27,8 @@ from perdure.errors import LLMError, PerdureError
 from perdure.text import one_line
 from perdure.turn import circuit_breaker, outages, reservations, retries
 from perdure.turn.context_window import NO_CUT, Cut, cut_for
-from perdure.turn.facts import CallFailed, Key
+from perdure.turn.facts import CallFailed
+from perdure.turn.keys import Key
 from perdure.turn.outages import NO_OUTAGE, Outage
 from perdure.turn.state import TurnState
 from perdure.values.messages import AssistantMessage, Message, Thinking

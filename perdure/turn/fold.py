@@ -43,7 +43,6 @@ from perdure.turn.facts import (
     Decided,
     Fact,
     HookEnded,
-    Key,
     ModelAnswered,
     PolicyAnswered,
     Resumed,
@@ -55,6 +54,7 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
+from perdure.turn.keys import Key, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.state import PROVIDER, TurnState, Waiting
@@ -91,7 +91,7 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
             return _tool_ended(state, fact) if steps.is_open(state, key) else state
         case HookEnded(key, error):
             state = _landed(state, key)
-            return _passed(state) if key.hook == "after" and error is None else state
+            return _passed(state) if key.moment == "after" and error is None else state
         case PolicyAnswered(key, ruling):
             return delegation_plan.settle(gates.ruled(_landed(state, key), key, ruling.verdict))
         case ChildScheduled() | ChildEnded() | ChildRead() | ChildTold():
@@ -204,7 +204,7 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     key = fact.key
     call, state = fact.call, ready_for(state, key)
     accounts, ledger, model = state.accounts, state.accounts.ledger, ""
-    if key.is_model_call and state.agent is not None:
+    if isinstance(key, ModelKey) and state.agent is not None:
         asked = state.agent.target(call.model if call else "")
         reserved = (
             reservations.for_call(state, state.agent, asked).amount
@@ -220,10 +220,10 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
             attempts=attempts,
             transcript=state.transcript.with_cut(model, call.cut if call else NO_CUT),
         )
-    elif key.is_tool_call:
+    elif isinstance(key, ToolKey):
         ledger = ledger.hold(str(key), ONE_TOOL_CALL)
     accounts = replace(
-        accounts, ledger=ledger, model_calls=accounts.model_calls + key.is_model_call
+        accounts, ledger=ledger, model_calls=accounts.model_calls + isinstance(key, ModelKey)
     )
     return replace(
         state,
@@ -238,7 +238,7 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
 
     Before a last answer, every call without a result gets one, and the end is announced.
     """
-    if not key.is_last or state.finishing:
+    if not (isinstance(key, ModelKey) and key.is_last) or state.finishing:
         return state
     if state.open_step.calls:
         calls = (
@@ -253,7 +253,7 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
 
 
 def _failed(before: TurnState, fact: CallFailed) -> TurnState:
-    target = fallback.target_of(before, fact.key) if fact.key.is_model_call else None
+    target = fallback.target_of(before, fact.key) if isinstance(fact.key, ModelKey) else None
     state = _landed(before, fact.key)
     accounts = state.accounts
     if target is not None and (fallback.is_skip(fact) or _is_unsent(before, fact)):
@@ -296,10 +296,14 @@ def _landed(state: TurnState, key: Key) -> TurnState:
 
 def _is_late(state: TurnState, key: Key) -> bool:
     """Whether a call of the model or of a policy ends that was given up, because the last answer is asked for by now."""
-    return state.finishing and not key.is_last and (key.is_model_call or key.is_policy)
+    return state.finishing and (
+        isinstance(key, PolicyKey) or (isinstance(key, ModelKey) and not key.is_last)
+    )
 
 
-def _answered(state: TurnState, key: Key, answer: ModelAnswer, target: Target | None) -> TurnState:
+def _answered(
+    state: TurnState, key: ModelKey, answer: ModelAnswer, target: Target | None
+) -> TurnState:
     accounts, bill = (
         state.accounts,
         charges.of_answer(state.accounts.ledger, key, answer, target.price if target else None),

@@ -10,7 +10,8 @@ from perdure.errors import PerdureError
 from perdure.text import clip
 from perdure.turn import approvals, steps
 from perdure.turn.approvals import Gate
-from perdure.turn.facts import ApprovalNeeded, CallFailed, Key
+from perdure.turn.facts import ApprovalNeeded, CallFailed
+from perdure.turn.keys import PolicyKey, ToolKey
 from perdure.turn.open_step import Attempts
 from perdure.turn.state import TurnState
 from perdure.values.approvals import Decision
@@ -24,7 +25,7 @@ def gate_of(state: TurnState, call: ToolCall) -> Gate:
     return approvals.gate_of(state.agent, state.request.task, call)
 
 
-def ruled(state: TurnState, key: Key, verdict: Allow | Deny | RequireApproval) -> TurnState:
+def ruled(state: TurnState, key: PolicyKey, verdict: Allow | Deny | RequireApproval) -> TurnState:
     """The policy spoke about a call."""
     agent, request = state.agent, state.request
     if not steps.is_open(state, key) or agent is None or request is None:
@@ -105,8 +106,8 @@ def _place(state: TurnState, call_id: str) -> int | None:
     return place if place is not None and state.open_step.at(place).is_asked else None
 
 
-def _key(state: TurnState, place: int) -> Key:
-    return Key(len(state.steps) + 1, place)
+def _key(state: TurnState, place: int) -> ToolKey:
+    return ToolKey(len(state.steps) + 1, place)
 
 
 def _with(state: TurnState, place: int, gate: Gate) -> TurnState:

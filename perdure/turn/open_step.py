@@ -1,7 +1,4 @@
-"""The step that is open: the last answer and its calls, and the attempts that failed since.
-
-Pure.
-"""
+"""The open step: the last answer and its calls, and the attempts that failed since. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from operator import attrgetter
 
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.charges import Bill
-from perdure.turn.facts import CallFailed, Key
+from perdure.turn.facts import CallFailed
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.messages import ToolCall, ToolResult
@@ -23,7 +20,7 @@ _RESULT = attrgetter("result")
 class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
-    None until there is one.
+    `result` is None until there is one.
     """
 
     call: ToolCall
@@ -43,20 +40,16 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class OpenStep:
-    """The last answer, and what becomes of it.
-
-    Once every call has a result, the step is closed and has no calls any more.
+    """The last answer and its calls. Once every call has a result, the step is closed.
 
     Attributes:
-        answer: The last answer; None before the first, and when the last answer of the turn is
-            asked for.
-        calls: Its calls, until each has a result.
+        answer: The last answer; None before the first, and while the last of the turn is asked for.
+        calls: Its calls; none once the step is closed.
         decisions: What people decided about the calls.
-        objections: The number of answers in a row that were objected to, this one included.
+        objections: How many answers in a row were objected to, this one included.
         tried: The models that did not answer before this answer.
         bill: What the answer is charged with.
-        unpassed: The number of middlewares that have yet to let the answer pass as the last of the
-            turn.
+        unpassed: The number of middlewares that have yet to let this last answer pass.
     """
 
     answer: ModelAnswer | None = None
@@ -88,11 +81,8 @@ class OpenStep:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every call has a result.
-
-        It is asked with every result, so that it does not run Python code for each call.
-        """
-        return all(map(_RESULT, self.calls))
+        """Whether every call has a result."""
+        return all(map(_RESULT, self.calls))  # for each result: no bytecode for each call
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
@@ -114,8 +104,7 @@ class Attempts:
 
     Attributes:
         failures: The failures, in their order.
-        pardoned: The number of the first failures that do not count, because a person let the turn
-            go on since.
+        pardoned: How many of the first failures do not count: a person let the turn go on.
         rounds: How often the chain of models has begun again since.
         round_at: The number of failures before the last round.
         passed: The models that were passed over for the last model call, as `model: reason`.
@@ -137,12 +126,10 @@ class Attempts:
         """The failures of the current round."""
         return self.failures[max(self.pardoned, self.round_at) :]
 
-    def count(self, key: Key) -> int:
-        """The number of attempts of this activity that failed."""
+    def count(self, step: int, call: int) -> int:
+        """The number of failed attempts of a call, or of the model call if `call` is 0."""
         return sum(
-            1
-            for failure in self.failures
-            if (failure.key.step, failure.key.call) == (key.step, key.call)
+            1 for failure in self.failures if (failure.key.step, failure.key.call) == (step, call)
         )
 
     def plus(self, failure: CallFailed) -> Attempts:
@@ -161,7 +148,7 @@ class Attempts:
         return replace(self, pardoned=len(self.failures), rounds=0, round_at=0)
 
     def of_call(self, number: int, passed: tuple[str, ...]) -> Attempts:
-        """The attempts before a model call of round `number`, for which these models were passed over."""
+        """The attempts when a model is called in round `number`; these models are passed over."""
         begins = number > self.rounds
         return replace(
             self,

@@ -14,7 +14,8 @@ from perdure.errors import ErrorInfo, InvalidRequestError
 from perdure.schemas.strict_schema import Schema
 from perdure.turn.approvals import Asked
 from perdure.turn.context_window import NO_CUT, Cut
-from perdure.turn.facts import BudgetAdded, Key, TurnEnded
+from perdure.turn.facts import BudgetAdded, TurnEnded
+from perdure.turn.keys import ChildKey, Key
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.transcript import TokenCount, Transcript
@@ -67,7 +68,7 @@ class Child:
     `began` is False for one that could not be started, which costs nothing.
     """
 
-    key: Key
+    key: ChildKey
     turn_id: str
     request: TurnRequest
     lease: Spending
@@ -162,8 +163,8 @@ class TurnState:
         open_step: The last answer, and its calls until each has a result.
         attempts: What failed since the last answer.
         accounts: What is spent, and what may be.
-        in_flight: Activities and children that are under way, in their order, each with the model
-            that it asks; empty where it asks none.
+        in_flight: Activities and children that are under way, in their order, each with the
+            model that it asks; an empty string for other activities.
         children: The turns of delegates.
         waiting: Why nothing happens; None where something does.
         finishing: Whether the last answer is asked for, because the budget is spent.
@@ -310,7 +311,7 @@ class TurnState:
         """How many calls have a result: those of closed steps, and of the one that is open."""
         return self.accounts.closed_calls + len(self.open_step.results)
 
-    def child(self, key: Key) -> Child | None:
+    def child(self, key: ChildKey) -> Child | None:
         """The turn of a delegate."""
         return next((child for child in self.children if child.key == key), None)
 

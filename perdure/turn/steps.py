@@ -12,7 +12,8 @@ from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.text import clip, head
 from perdure.turn import loops
-from perdure.turn.facts import CallFailed, Key, Loss
+from perdure.turn.facts import CallFailed, Loss
+from perdure.turn.keys import PolicyKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.values.messages import Message, ToolCall, ToolMessage, ToolResult, canonical
 from perdure.values.reports import Step
@@ -63,7 +64,7 @@ def not_run(call: ToolCall) -> ToolResult:
     return ToolResult(call_id=call.id, name=call.name, content=NOT_RUN, is_error=True)
 
 
-def is_open(state: TurnState, key: Key) -> bool:
+def is_open(state: TurnState, key: ToolKey | PolicyKey) -> bool:
     """Whether this call waits for its result.
 
     A reader that begins from a wrong answer meets others; its digest will say so.
@@ -72,7 +73,7 @@ def is_open(state: TurnState, key: Key) -> bool:
     return key.step == len(state.steps) + 1 and found is not None and found.result is None
 
 
-def give(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:
+def give(state: TurnState, key: ToolKey | PolicyKey, content: str, is_error: bool) -> TurnState:
     """Give a call its result.
 
     Where a person changed its arguments, the model is told: it knows its own.
@@ -87,7 +88,7 @@ def give(state: TurnState, key: Key, content: str, is_error: bool) -> TurnState:
     )
 
 
-def lose(state: TurnState, key: Key, loss: Loss, message: str) -> TurnState:
+def lose(state: TurnState, key: ToolKey, loss: Loss, message: str) -> TurnState:
     """A call has no result of its own: it is run again, or the model is told."""
     call = state.open_step.at(key.call).call
     tool = state.agent.tool(call.name) if state.agent else None

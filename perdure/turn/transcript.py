@@ -90,9 +90,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """The number of tokens of the next model call.
-
-    An upper bound for money, and an estimate for windows.
+    """The tokens of the next model call: an upper bound for money, an estimate for windows.
 
     Attributes:
         base: The most tokens of what precedes the messages.
@@ -138,7 +136,7 @@ class TokenCount:
     def most_input(self, model: str, cut: Cut, messages: tuple[Message, ...]) -> int:
         """The most input tokens of the next call of this model.
 
-        A report of another model, or of another cut, does not count.
+        What was reported for another model, or with another cut, does not count.
         """
         if (model, cut) == (self.known_by, self.known_cut):
             return self.known + self.bound - self.known_at

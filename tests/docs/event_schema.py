@@ -12,7 +12,8 @@ from pydantic import BaseModel, create_model
 from pydantic.json_schema import models_json_schema
 
 from perdure.clients.events import VERSION, kind_of
-from perdure.turn.facts import Fact, Key
+from perdure.turn.facts import Fact
+from perdure.turn.keys import Key
 
 FILE = Path(__file__).parents[2] / "docs/assets/events.schema.json"
 
@@ -135,10 +136,14 @@ def schema() -> dict[str, Any]:
     }
 
 
+def _is_key(hint: Any) -> bool:
+    return set(get_args(hint) or [hint]) <= set(get_args(Key))
+
+
 def _model(fact: Any) -> type[BaseModel]:
     hints = get_type_hints(fact)
     fields: dict[str, Any] = {
-        name: (str if hint is Key else hint, ...) for name, hint in hints.items()
+        name: (str if _is_key(hint) else hint, ...) for name, hint in hints.items()
     }
     return create_model(fact.__name__, __doc__=fact.__doc__, **fields)
 

@@ -30,15 +30,8 @@ from perdure.clients.events import Event
 from perdure.temporal.connect import connect
 from perdure.temporal.history import HistoryReader
 from perdure.testing.stub_provider import Call, LoggedRequest, Reply, StubProvider, read_log
-from perdure.turn.facts import (
-    CallFailed,
-    Fact,
-    Key,
-    ModelAnswered,
-    Scheduled,
-    ToolLost,
-    ToolReturned,
-)
+from perdure.turn.facts import CallFailed, Fact, ModelAnswered, Scheduled, ToolLost, ToolReturned
+from perdure.turn.keys import Key, parse_key
 
 from ..conftest import RecordingClient, check_history, eventually, fold_history
 from .app import AGENT
@@ -286,7 +279,7 @@ async def recorded(turn: Turn, key: str) -> Event:
         async for event in turn.events():
             if isinstance(
                 event.fact, ModelAnswered | ToolReturned | ToolLost | CallFailed
-            ) and event.fact.key == Key.parse(key):
+            ) and event.fact.key == parse_key(key):
                 return event
     raise AssertionError(f"the turn is over, without {key}")
 

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from perdure.turn.facts import Key
+from perdure.turn.keys import ModelKey, ToolKey
 
 from .stories import UNKNOWN, Story, Tell, asks, kill, results, says, use
 
@@ -75,11 +75,11 @@ def assert_rules_kept(story: Story, attempts: dict[str, int]) -> None:
     than of the other.
     """
     for step, requests in story.requests().items():
-        assert 1 <= requests <= attempts[str(Key(step))]
+        assert 1 <= requests <= attempts[str(ModelKey(step))]
     for step, call in enumerate(CALLS, 1):
         what = call["arguments"]["what"]
         ran = [attempt for done, attempt in story.ran() if done == what]
         assert ran == sorted(set(ran))
-        assert all(attempt <= attempts[str(Key(step, 1))] for attempt in ran)
+        assert all(attempt <= attempts[str(ToolKey(step, 1))] for attempt in ran)
         assert len(story.keys(what)) <= 1
         assert len(ran) <= 1 or call["name"] == "fetch"

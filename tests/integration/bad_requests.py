@@ -23,7 +23,7 @@ from perdure.activities.providers import OpenAIChat
 from perdure.clients import Turn
 from perdure.temporal import failures
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.turn.facts import Key
+from perdure.turn.keys import ModelKey, ToolKey
 from perdure.values.approvals import PendingApproval
 from perdure.worker import AgentWorker, health
 
@@ -327,9 +327,9 @@ async def paused(bench: Bench) -> list[End]:
     turn = await bench.client.start(name, "go")
     await eventually(lambda: len(began) == 1, "the tool runs")
     service, names = bench.client.temporal.workflow_service, activity_of(bench, turn)
-    await service.pause_activity(PauseActivityRequest(**names, id=str(Key(1, 1))))
+    await service.pause_activity(PauseActivityRequest(**names, id=str(ToolKey(1, 1))))
     await eventually(lambda: len(stopped) == 1, "the worker has heard of it")
-    await service.unpause_activity(UnpauseActivityRequest(**names, id=str(Key(1, 1))))
+    await service.unpause_activity(UnpauseActivityRequest(**names, id=str(ToolKey(1, 1))))
     end = await end_of(turn.result())
     assert began == ["charge"]
     return [end]
@@ -344,7 +344,7 @@ async def failed(bench: Bench) -> list[End]:
         RespondActivityTaskFailedByIdRequest(
             namespace=bench.client.temporal.namespace,
             workflow_id=turn.id,
-            activity_id=str(Key(1)),
+            activity_id=str(ModelKey(1)),
             failure=Failure(message="enough", application_failure_info=ApplicationFailureInfo()),
         )
     )

@@ -13,8 +13,9 @@ from temporalio.worker import Worker
 from perdure import Budget
 from perdure.agents.definitions import AgentDefinition, Target
 from perdure.turn.context_window import Cut
-from perdure.turn.facts import AgentResolved, BudgetAdded, Fact, Key, Scheduled, TurnStarted
+from perdure.turn.facts import AgentResolved, BudgetAdded, Fact, Scheduled, TurnStarted
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.wire import ModelCall, TurnRequest
 from perdure.values.tasks import Task
 from perdure.workflows.turn_context import Board
@@ -28,7 +29,7 @@ AGENT = AgentDefinition(
 )
 BEGUN: list[Fact] = [
     TurnStarted(TurnRequest(agent="x", task=Task(content="go"), budget=Budget(tokens=100_000))),
-    AgentResolved(Key(0), AGENT),
+    AgentResolved(AgentKey(), AGENT),
 ]
 CALL = ModelCall.of("0" * 16, model="b:m", passed=("a:m: benched",), cut=Cut(steps=1, opening=0))
 MORE = BudgetAdded(Budget(tokens=5))
@@ -43,7 +44,7 @@ class GivesUp:
         board = Board()
         for fact in BEGUN:
             board.note(fact)
-        one, other = Scheduled(Key(1, is_last=is_last), CALL), Scheduled(Key(1, attempt=2), CALL)
+        one, other = Scheduled(ModelKey(1, is_last=is_last), CALL), Scheduled(ModelKey(1, 2), CALL)
         for fact in (one, MORE, other):
             board.note(fact)
         board.withdraw(one)

@@ -9,7 +9,8 @@ import pytest
 
 from perdure import AssistantMessage, Budget, ModelRetryPolicy, Outcome, errors, tool
 from perdure.testing import ScriptedModel, call, calls, fails, says
-from perdure.turn.facts import CallFailed, Key, Scheduled
+from perdure.turn.facts import CallFailed, Scheduled
+from perdure.turn.keys import ModelKey
 from perdure.turn.reservations import LAST_WORDS
 from perdure.turn.steps import NOT_RUN
 from perdure.values.messages import Message, ToolMessage, UserMessage
@@ -221,10 +222,10 @@ async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(
         keys = [
             event.fact.key
             async for event in turn.events()
-            if isinstance(event.fact, Scheduled) and event.fact.key.is_model_call
+            if isinstance(event.fact, Scheduled) and isinstance(event.fact.key, ModelKey)
         ]
 
-    assert keys == [Key(1), Key(2, is_last=True), Key(2, attempt=2, is_last=True)]
+    assert keys == [ModelKey(1), ModelKey(2, is_last=True), ModelKey(2, 2, is_last=True)]
     assert (report.outcome, report.output) == (Outcome.BUDGET_EXHAUSTED, "what I have")
     assert (model.requests[0].tools, model.requests[0].messages) == ((), stuck.requests[1].messages)
     lost = money_left(stuck.requests[1]) - money_left(model.requests[0])

@@ -27,6 +27,7 @@ from perdure import (
 from perdure.clients import CaughtUp, Event, TextBegins, ToolProgress
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.facts import Scheduled
+from perdure.turn.keys import ToolKey
 
 from ..conftest import Runtime, eventually
 from .resets import reset, task_ends
@@ -179,7 +180,9 @@ async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a
 
     progress = [one for one in first if isinstance(one, ToolProgress)]
     [scheduled] = [
-        one for one in events if isinstance(one.fact, Scheduled) and one.fact.key.is_tool_call
+        one
+        for one in events
+        if isinstance(one.fact, Scheduled) and isinstance(one.fact.key, ToolKey)
     ]
     assert scheduled.call is not None
     assert [(one.tool, one.call_id, one.step, one.details) for one in progress[-2:]] == [

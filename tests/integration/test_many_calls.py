@@ -21,7 +21,7 @@ from temporalio.worker import (
 from perdure import Agent, AgentReport, Budget, Outcome, Price, Usage, errors, limits, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
-from perdure.turn.facts import Key
+from perdure.turn.keys import ToolKey
 from perdure.values.messages import ToolCall
 from perdure.worker import AgentWorker
 from perdure.workflows import AgentTurn
@@ -208,7 +208,7 @@ async def test_history_that_the_server_counts_refuses_calls_at_once(runtime: Run
     second = next(
         place
         for place, event in enumerate(events)
-        if event.activity_task_scheduled_event_attributes.activity_id == str(Key(2, call=1))
+        if event.activity_task_scheduled_event_attributes.activity_id == str(ToolKey(2, 1))
     )
     last = max(
         place

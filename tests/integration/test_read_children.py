@@ -12,6 +12,7 @@ from perdure.clients import AgentClient, Turn
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.turn.facts import ChildRead, ChildScheduled, Scheduled
+from perdure.turn.keys import ModelKey
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
 
@@ -65,7 +66,7 @@ async def terminate(client: AgentClient, turn_id: str, *, calls: int) -> Turn:
     """Terminate a turn while it waits for the answer to its model call of this number."""
     turn = await found(client, turn_id)
     async for event in turn.events():
-        calls -= isinstance(event.fact, Scheduled) and event.fact.key.is_model_call
+        calls -= isinstance(event.fact, Scheduled) and isinstance(event.fact.key, ModelKey)
         if not calls:
             break
     await client.temporal.get_workflow_handle(turn_id).terminate()

@@ -11,7 +11,8 @@ import pytest
 
 from perdure import Agent, AgentReport, Registry, errors, tool
 from perdure.testing import ScriptedModel, call, calls, says
-from perdure.turn.facts import Key, Scheduled
+from perdure.turn.facts import Scheduled
+from perdure.turn.keys import ToolKey
 
 from ..conftest import RecordingClient, Run, Runtime, eventually
 from .tooling import add, results_of
@@ -248,7 +249,7 @@ async def test_tool_that_was_cancelled_before_it_began_never_begins(runtime: Run
         await eventually(blocked.is_set, "the loop is held up")
         second = await client.start(agent, "be late")
         async for event in second.events():
-            if event.fact == Scheduled(Key(1, 1)):
+            if event.fact == Scheduled(ToolKey(1, 1)):
                 break
         await second.cancel("too late")
         with pytest.raises(errors.TurnCancelledError):

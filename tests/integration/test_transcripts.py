@@ -23,8 +23,9 @@ from perdure.activities.provider import ModelRequest
 from perdure.activities.transcripts import RUN_BYTES, Transcripts
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.testing.scripted import Reply
-from perdure.turn.facts import Fact, Key, ModelAnswered, Scheduled, ToolReturned
+from perdure.turn.facts import Fact, ModelAnswered, Scheduled, ToolReturned
 from perdure.turn.fold import fold
+from perdure.turn.keys import ModelKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, ToolOutput
 from perdure.values.answers import ModelAnswer
@@ -190,13 +191,13 @@ class Recorded:
 
     def before(self, step: int) -> TurnState:
         """The state that the model call of a step is given."""
-        return fold(itertools.takewhile(lambda fact: fact != Scheduled(Key(step)), self.facts))
+        return fold(itertools.takewhile(lambda fact: fact != Scheduled(ModelKey(step)), self.facts))
 
     def answer(self, step: int) -> ModelAnswer:
         [found] = [
             fact.answer
             for fact in self.facts
-            if isinstance(fact, ModelAnswered) and fact.key == Key(step)
+            if isinstance(fact, ModelAnswered) and fact.key == ModelKey(step)
         ]
         return found
 
@@ -223,7 +224,7 @@ class Recorded:
             info,
             workflow_id=self.history.workflow_id,
             workflow_run_id=self.history.run_id,
-            activity_id=str(Key(step)),
+            activity_id=str(ModelKey(step)),
         )
 
 
@@ -252,7 +253,7 @@ async def test_all_of_history_gives_each_steps_transcript(recorded: Recorded) ->
     for step in range(1, STEPS + 2):
         state = await recorded.load(transcripts, step)
         transcripts.remember_answer(
-            recorded.history.run_id, state, Key(step), recorded.answer(step)
+            recorded.history.run_id, state, ModelKey(step), recorded.answer(step)
         )
 
         assert state == recorded.before(step)
@@ -268,7 +269,7 @@ async def test_tail_since_any_answer_gives_each_steps_transcript(recorded: Recor
     for known, step in itertools.combinations(range(1, STEPS + 2), 2):
         transcripts = Transcripts()
         transcripts.remember_answer(
-            recorded.history.run_id, recorded.before(known), Key(known), recorded.answer(known)
+            recorded.history.run_id, recorded.before(known), ModelKey(known), recorded.answer(known)
         )
         state = await recorded.load(transcripts, step, client)
         assert (state.transcript.messages, state.transcript.digest) == (
@@ -287,7 +288,7 @@ async def test_what_was_made_here_needs_no_history(recorded: Recorded) -> None:
 
     for step in range(1, STEPS + 1):
         transcripts.remember_answer(
-            recorded.history.run_id, recorded.before(step), Key(step), recorded.answer(step)
+            recorded.history.run_id, recorded.before(step), ModelKey(step), recorded.answer(step)
         )
         for call_, fact in zip(
             fold(recorded.facts).steps[step - 1].message.calls, recorded.results(step), strict=True
@@ -327,7 +328,7 @@ async def test_answer_that_history_does_not_have_is_not_believed(
     for known, step in itertools.combinations((1, 2, 3, 4, 5, STEPS, STEPS + 1), 2):
         transcripts = Transcripts()
         transcripts.remember_answer(
-            recorded.history.run_id, recorded.before(known), Key(known), lost
+            recorded.history.run_id, recorded.before(known), ModelKey(known), lost
         )
         for fact in recorded.results(known):
             transcripts.remember_result(
@@ -391,7 +392,7 @@ async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_b
             for known in (1, 2):
                 transcripts = Transcripts()
                 transcripts.remember_answer(
-                    recorded.history.run_id, recorded.before(known), Key(known), answer
+                    recorded.history.run_id, recorded.before(known), ModelKey(known), answer
                 )
                 for fact in recorded.results(known):
                     transcripts.remember_result(
@@ -411,11 +412,11 @@ async def test_result_that_history_does_not_have_is_not_believed(recorded: Recor
     """A tool that was given up had returned here; the model gets what history has."""
     transcripts = Transcripts()
     transcripts.remember_answer(
-        recorded.history.run_id, recorded.before(1), Key(1), recorded.answer(1)
+        recorded.history.run_id, recorded.before(1), ModelKey(1), recorded.answer(1)
     )
     [asked, *_] = fold(recorded.facts).steps[0].message.calls
     transcripts.remember_result(
-        recorded.history.run_id, Key(1, 1), asked.id, ToolOutput(content="too late")
+        recorded.history.run_id, ToolKey(1, 1), asked.id, ToolOutput(content="too late")
     )
 
     state = await recorded.load(transcripts, 2)
@@ -428,7 +429,7 @@ async def test_transcript_that_history_does_not_hold_is_an_error(recorded: Recor
     """A digest of something else: typed, whatever the cache holds."""
     transcripts = Transcripts()
     transcripts.remember_answer(
-        recorded.history.run_id, recorded.before(1), Key(1), recorded.answer(1)
+        recorded.history.run_id, recorded.before(1), ModelKey(1), recorded.answer(1)
     )
     state = recorded.before(2)
     other = ModelCall(digest="0" * 64, model="scripted:reader")
@@ -445,10 +446,10 @@ async def test_finished_turn_is_forgotten_at_once(recorded: Recorded) -> None:
     last = recorded.answer(len(recorded.history_steps()))
 
     transcripts.remember_answer(
-        recorded.history.run_id, recorded.before(2), Key(2), recorded.answer(2)
+        recorded.history.run_id, recorded.before(2), ModelKey(2), recorded.answer(2)
     )
     held = len(transcripts)
-    transcripts.remember_answer(recorded.history.run_id, recorded.before(2), Key(2), last)
+    transcripts.remember_answer(recorded.history.run_id, recorded.before(2), ModelKey(2), last)
 
     assert (held, len(transcripts)) == (1, 0)
 
@@ -458,7 +459,7 @@ async def test_cache_forgets_the_run_that_was_used_first(recorded: Recorded) -> 
     client, service = counting(recorded.client)
     run_id = recorded.history.run_id
     transcripts = Transcripts(max_bytes=recorded.before(3).transcript.size_bytes + RUN_BYTES + 1000)
-    transcripts.remember_answer(run_id, recorded.before(2), Key(2), recorded.answer(2))
+    transcripts.remember_answer(run_id, recorded.before(2), ModelKey(2), recorded.answer(2))
     for fact in recorded.results(2):
         transcripts.remember_result(
             run_id, fact.key, recorded.answer(2).message.calls[0].id or "call_2_1", fact.output
@@ -466,7 +467,7 @@ async def test_cache_forgets_the_run_that_was_used_first(recorded: Recorded) -> 
 
     kept = await recorded.load(transcripts, 3, client)
     requests_while_kept = service.calls.total()
-    transcripts.remember_answer("another run", recorded.before(3), Key(3), recorded.answer(3))
+    transcripts.remember_answer("another run", recorded.before(3), ModelKey(3), recorded.answer(3))
     again = await recorded.load(transcripts, 3, client)
 
     assert (

@@ -48,7 +48,8 @@ from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
 from perdure.testing import ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.testing.scripted import Reply
-from perdure.turn.facts import Key, Scheduled, WaitBegan
+from perdure.turn.facts import Scheduled, WaitBegan
+from perdure.turn.keys import ToolKey
 from perdure.values.reports import StopReason, Usage
 from perdure.worker import AgentWorker
 
@@ -138,14 +139,14 @@ async def to_its_end(client: AgentClient, turn: Turn) -> None:
 async def cancelled_in_a_tool(client: AgentClient, turn: Turn) -> None:
     """Cancel the turn when its second tool call is under way."""
     async for event in turn.events():
-        if event.fact == Scheduled(Key(1, 2)):
+        if event.fact == Scheduled(ToolKey(1, 2)):
             await turn.cancel("changed my mind")
 
 
 async def terminated_in_a_tool(client: AgentClient, turn: Turn) -> None:
     """Terminate the turn when its tool is under way."""
     async for event in turn.events():
-        if event.fact == Scheduled(Key(1, 1)):
+        if event.fact == Scheduled(ToolKey(1, 1)):
             await client.temporal.get_workflow_handle(turn.id).terminate(reason="out of patience")
 
 

@@ -45,7 +45,6 @@ from perdure.turn.facts import (
     CancelRequested,
     Decided,
     Fact,
-    Key,
     Loss,
     ModelAnswered,
     PolicyAnswered,
@@ -58,6 +57,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.fold import apply, ready_for, runs_tools
+from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -133,10 +133,10 @@ class Played:
 
     def _resolve(self) -> None:
         self._note(TurnStarted(self.request))
-        self._note(Scheduled(Key(0)))
+        self._note(Scheduled(AgentKey()))
         if self._chance(10):
             self._add_budget()
-        self._note(AgentResolved(Key(0), self.agent))
+        self._note(AgentResolved(AgentKey(), self.agent))
 
     def _move(self) -> Done | PerdureError | None:
         try:
@@ -336,7 +336,7 @@ class Played:
             self.allowed_by.setdefault(move.call.id, "the policy")
         return PolicyAnswered(move.key, Ruling(verdict=verdict))
 
-    def _answered(self, key: Key) -> Fact:
+    def _answered(self, key: ModelKey) -> Fact:
         """What a model says, as the model activity reads it."""
         asked, held = self.asked[-1], self.state.accounts.ledger.held[str(key)]
         said = drawn.answer(

@@ -31,8 +31,9 @@ from perdure.activities.providers import (
 )
 from perdure.agents.definitions import AgentDefinition
 from perdure.text import clean, clip
-from perdure.turn.facts import AgentResolved, Key, TurnStarted
+from perdure.turn.facts import AgentResolved, TurnStarted
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text
@@ -177,7 +178,7 @@ def state() -> Any:
     return fold(
         [
             TurnStarted(TurnRequest(agent="clerk", task=Task(content="go"))),
-            AgentResolved(Key(0), agent),
+            AgentResolved(AgentKey(), agent),
         ]
     )
 

@@ -20,8 +20,9 @@ from perdure.activities.providers import anthropic, openai_chat, openai_response
 from perdure.agents.definitions import AgentDefinition
 from perdure.text import size
 from perdure.turn import reservations
-from perdure.turn.facts import Key, ModelAnswered, Scheduled
+from perdure.turn.facts import ModelAnswered, Scheduled
 from perdure.turn.fold import apply
+from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
 from perdure.turn.transcript import TokenCount
 from perdure.values.answers import ModelAnswer
@@ -74,8 +75,10 @@ def asked_again(before: Exchange, exchange: Exchange) -> TurnState:
     """The same when the answer to the request before has told how many tokens its messages were."""
     answer, *added = exchange.messages[len(before.messages) :]
     assert isinstance(answer, AssistantMessage)
-    state = apply(asked(before), Scheduled(Key(1)))
-    state = apply(state, ModelAnswered(Key(1), ModelAnswer(message=answer, usage=before.usage)))
+    state = apply(asked(before), Scheduled(ModelKey(1)))
+    state = apply(
+        state, ModelAnswered(ModelKey(1), ModelAnswer(message=answer, usage=before.usage))
+    )
     return replace(
         state, tokens=replace(state.tokens, bound=state.tokens.bound + sum(map(bound, added)))
     )

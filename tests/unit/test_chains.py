@@ -18,7 +18,6 @@ from perdure.turn.facts import (
     BudgetAdded,
     CallFailed,
     Fact,
-    Key,
     ModelAnswered,
     Scheduled,
     TurnStarted,
@@ -27,6 +26,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fallback import Choice, choose, for_target, target_of, with_author
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.reservations import check, for_call, kept
 from perdure.turn.retries import RETRY_DELAY
 from perdure.turn.state import TurnState
@@ -69,14 +69,14 @@ def chained(*targets: Target, **fields: Any) -> AgentDefinition:
 def turn(*facts: Fact, by: AgentDefinition | None = None, **request: Any) -> TurnState:
     """The state of a turn whose agent is resolved, after `facts`."""
     started = TurnStarted(TurnRequest(**{"agent": "x", "task": Task(content="go"), **request}))
-    return fold([started, AgentResolved(Key(0), by or agent()), *facts])
+    return fold([started, AgentResolved(AgentKey(), by or agent()), *facts])
 
 
 def attempts(*failed: tuple[str, PerdureError], lost: Collection[int] = ()) -> list[Fact]:
     """The attempts of the first step: who was asked, and how that failed."""
     facts: list[Fact] = []
     for attempt, (name, error) in enumerate(failed, 1):
-        key = Key(1, attempt=attempt)
+        key = ModelKey(1, attempt)
         call = ModelCall.of(DIGEST, model="" if name == "a" else f"{name}:m")
         facts += [Scheduled(key, call), CallFailed(key, error.info(), lost=attempt in lost)]
     return facts
@@ -298,7 +298,7 @@ def test_only_model_that_cannot_take_an_image_says_so() -> None:
 def test_step_names_who_served_and_who_did_not() -> None:
     """Passed over, benched, failed: each with its reason."""
     facts = attempts(("a", UNKNOWN), ("b", SKIPPED))
-    key = Key(1, attempt=3)
+    key = ModelKey(1, 3)
     answer = ModelAnswer(
         message=AssistantMessage(parts=(Text(text="hi"),)),
         usage=Usage(input_tokens=5, output_tokens=1),
@@ -326,13 +326,13 @@ def test_each_model_is_paid_by_its_own_price() -> None:
     )
     assert second == 10 * first > 0
     state = turn(
-        Scheduled(Key(1), ModelCall.of(DIGEST, model="b:m", max_output_tokens=100)),
+        Scheduled(ModelKey(1), ModelCall.of(DIGEST, model="b:m", max_output_tokens=100)),
         by=by,
         budget=budget,
     )
     reserved = state.accounts.ledger.held["step-1"].usd
-    lost = fold([CallFailed(Key(1), BUSY.info(), lost=True)], state)
-    assert target_of(state, Key(1)) == by.chain[1]
+    lost = fold([CallFailed(ModelKey(1), BUSY.info(), lost=True)], state)
+    assert target_of(state, ModelKey(1)) == by.chain[1]
     assert lost.accounts.ledger.spent.usd == reserved == DEAR.most(state.input_bound("b:m"), 100)
 
 
@@ -342,7 +342,7 @@ def test_tokens_that_one_model_reported_say_nothing_of_another() -> None:
         message=AssistantMessage(parts=(ToolCall(id="c", name="no"),)),
         usage=Usage(input_tokens=10, output_tokens=5),
     )
-    state = turn(Scheduled(Key(1), ModelCall.of(DIGEST)), ModelAnswered(Key(1), answer))
+    state = turn(Scheduled(ModelKey(1), ModelCall.of(DIGEST)), ModelAnswered(ModelKey(1), answer))
 
     assert state.input_bound("b:m") == state.tokens.base + state.tokens.bound
     assert state.input_bound("a:m") < state.input_bound("b:m")
@@ -364,7 +364,7 @@ def test_budget_of_money_wants_a_price_for_every_model() -> None:
     by = chained(Target(model="a:m", price=CHEAP), Target(model="vllm:m"))
     with pytest.raises(errors.UnknownPriceError, match="vllm:m"):
         check(turn(by=by, budget=Budget(usd="1")), by, by.chain[0])
-    state = turn(Scheduled(Key(1), ModelCall.of(DIGEST, model="vllm:m")), by=by)
+    state = turn(Scheduled(ModelKey(1), ModelCall.of(DIGEST, model="vllm:m")), by=by)
     assert (turn(by=by).is_priced, state.is_priced) == (True, False)
     assert state.accounts.ledger.reserved.usd == Decimal(0)
 
@@ -408,7 +408,7 @@ def test_author_is_no_part_of_a_message_without_thoughts() -> None:
 
 def test_retry_of_a_model_forgets_nobody_who_was_passed_over() -> None:
     """The step names them although the second attempt passed over nobody."""
-    first, again = Key(1), Key(1, attempt=2)
+    first, again = ModelKey(1), ModelKey(1, 2)
     answer = ModelAnswer(message=AssistantMessage(parts=(Text(text="hi"),)))
     passed = ModelCall.of(DIGEST, model="b:m", passed=("a:m: it takes no image/png",))
     facts: list[Fact] = [
@@ -432,7 +432,7 @@ def test_model_without_a_price_counts_only_if_it_was_asked(
     the turn.
     """
     by = chained(Target(model="a:m"), Target(model="b:m", price=CHEAP))
-    key = Key(1, attempt=2)
+    key = ModelKey(1, 2)
     answer = ModelAnswer(
         message=AssistantMessage(parts=(Text(text="hi"),)),
         usage=Usage(input_tokens=5, output_tokens=1),

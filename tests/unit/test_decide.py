@@ -15,7 +15,6 @@ from perdure.turn.facts import (
     AgentResolved,
     CallFailed,
     Fact,
-    Key,
     Loss,
     ModelAnswered,
     Scheduled,
@@ -25,6 +24,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.fallback import Choice
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey, ModelKey, ToolKey
 from perdure.turn.retries import RETRY_DELAY, retry_delay
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput, TurnRequest
@@ -56,7 +56,7 @@ def after(*facts: Fact, by: AgentDefinition | None = None) -> TurnState:
     return fold(
         [
             TurnStarted(TurnRequest(agent="a", task=Task(content="go"))),
-            AgentResolved(Key(0), by or agent()),
+            AgentResolved(AgentKey(), by or agent()),
             *facts,
         ]
     )
@@ -66,69 +66,69 @@ def answered(
     step: int, *parts: Text | ToolCall, stop: StopReason = StopReason.TOOL_CALLS
 ) -> ModelAnswered:
     return ModelAnswered(
-        Key(step), ModelAnswer(message=AssistantMessage(parts=parts), stop=stop, model="m")
+        ModelKey(step), ModelAnswer(message=AssistantMessage(parts=parts), stop=stop, model="m")
     )
 
 
 def failed(error: PerdureError, attempt: int = 1, *, lost: bool = False) -> CallFailed:
-    return CallFailed(Key(1, attempt=attempt), error.info(), lost)
+    return CallFailed(ModelKey(1, attempt), error.info(), lost)
 
 
 def returned(step: int, call: int) -> ToolReturned:
-    return ToolReturned(Key(step, call), ToolOutput(content="seen"))
+    return ToolReturned(ToolKey(step, call), ToolOutput(content="seen"))
 
 
-def ask(key: Key, delay: timedelta = timedelta()) -> Ask:
+def ask(key: ModelKey, delay: timedelta = timedelta()) -> Ask:
     return Ask(key, Choice(agent().chain[0], delay))
 
 
 def test_resolved_turn_asks_the_model_at_once() -> None:
     """The first move."""
-    assert next_move(after(), agent()) == ask(Key(1))
+    assert next_move(after(), agent()) == ask(ModelKey(1))
 
 
 def test_calls_are_run_one_by_one_in_their_order() -> None:
     """The first call without a result is next; after the last one the model is asked again."""
     asked = answered(1, FIRST, SECOND)
 
-    assert next_move(after(asked), agent()) == Act(Key(1, 1), FIRST)
-    assert next_move(after(asked, returned(1, 1)), agent()) == Act(Key(1, 2), SECOND)
-    assert next_move(after(asked, returned(1, 1), returned(1, 2)), agent()) == ask(Key(2))
+    assert next_move(after(asked), agent()) == Act(ToolKey(1, 1), FIRST)
+    assert next_move(after(asked, returned(1, 1)), agent()) == Act(ToolKey(1, 2), SECOND)
+    assert next_move(after(asked, returned(1, 1), returned(1, 2)), agent()) == ask(ModelKey(2))
 
 
 def test_call_of_an_unknown_tool_is_passed_over() -> None:
     """Its result is known already: there is no such tool."""
     asked = answered(1, ToolCall(id="c0", name="gone"), FIRST)
 
-    assert next_move(after(asked), agent()) == Act(Key(1, 2), FIRST)
+    assert next_move(after(asked), agent()) == Act(ToolKey(1, 2), FIRST)
 
 
 def test_lost_call_of_an_idempotent_tool_is_run_again_with_its_next_attempt() -> None:
     """Up to the number of attempts that may be lost; then the model is told."""
     facts: list[Fact] = [answered(1, FIRST)]
     for attempt in range(1, limits.LOST_ATTEMPTS):
-        facts.append(ToolLost(Key(1, 1, attempt), Loss.WORKER_LOST))
-        assert next_move(after(*facts), agent()) == Act(Key(1, 1, attempt + 1), FIRST)
+        facts.append(ToolLost(ToolKey(1, 1, attempt), Loss.WORKER_LOST))
+        assert next_move(after(*facts), agent()) == Act(ToolKey(1, 1, attempt + 1), FIRST)
 
-    facts.append(ToolLost(Key(1, 1, limits.LOST_ATTEMPTS), Loss.WORKER_LOST))
+    facts.append(ToolLost(ToolKey(1, 1, limits.LOST_ATTEMPTS), Loss.WORKER_LOST))
 
-    assert next_move(after(*facts), agent()) == ask(Key(2))
+    assert next_move(after(*facts), agent()) == ask(ModelKey(2))
 
 
 def test_lost_call_of_another_tool_is_not_run_again() -> None:
     """Whether it took effect is unknown, so the model decides."""
     by = agent(is_idempotent=False)
-    state = after(answered(1, FIRST), ToolLost(Key(1, 1), Loss.WORKER_LOST), by=by)
+    state = after(answered(1, FIRST), ToolLost(ToolKey(1, 1), Loss.WORKER_LOST), by=by)
 
-    assert next_move(state, by) == ask(Key(2))
+    assert next_move(state, by) == ask(ModelKey(2))
 
 
 @pytest.mark.parametrize("loss", [Loss.TIMED_OUT, Loss.CANCELLED, Loss.FAILED])
 def test_idempotent_call_that_was_not_lost_is_not_run_again(loss: Loss) -> None:
     """Only a lost worker is a reason to repeat."""
-    state = after(answered(1, FIRST), ToolLost(Key(1, 1), loss))
+    state = after(answered(1, FIRST), ToolLost(ToolKey(1, 1), loss))
 
-    assert next_move(state, agent()) == ask(Key(2))
+    assert next_move(state, agent()) == ask(ModelKey(2))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_limit_counts_model_calls_and_not_answers() -> None:
     called, by = after(answered(1, FIRST), by=agent(1)), agent(1)
     stepped = after(answered(1, FIRST), returned(1, 1), by=by)
 
-    assert next_move(called, by) == Act(Key(1, 1), FIRST)
+    assert next_move(called, by) == Act(ToolKey(1, 1), FIRST)
     assert next_move(after(answered(1, Text(text="done")), by=by), by) == Done(
         Outcome.COMPLETED, "done"
     )
@@ -187,7 +187,7 @@ def test_no_limit_asks_for_ever() -> None:
     by = agent(None)
     facts = [fact for step in range(1, 201) for fact in (answered(step, FIRST), returned(step, 1))]
 
-    assert next_move(after(*facts, by=by), by) == ask(Key(201))
+    assert next_move(after(*facts, by=by), by) == ask(ModelKey(201))
 
 
 def test_first_attempt_does_not_wait() -> None:
@@ -202,7 +202,7 @@ def test_transient_error_is_waited_out_once() -> None:
         failed(errors.LLMUnavailableError("down")), failed(errors.LLMTimeoutError("slow"), 2)
     )
 
-    assert next_move(once, agent()) == ask(Key(1, attempt=2), RETRY_DELAY)
+    assert next_move(once, agent()) == ask(ModelKey(1, 2), RETRY_DELAY)
     with pytest.raises(errors.LLMTimeoutError, match="slow"):
         next_move(twice, agent())
 
@@ -251,7 +251,7 @@ def test_lost_attempts_are_repeated_at_once_and_do_not_use_up_the_retry() -> Non
     gone = PerdureError("gone")
     state = after(failed(errors.LLMUnavailableError("down")), failed(gone, 2, lost=True))
 
-    assert next_move(state, agent()) == ask(Key(1, attempt=3))
+    assert next_move(state, agent()) == ask(ModelKey(1, 3))
 
 
 def test_turn_gives_up_after_too_many_lost_attempts() -> None:
@@ -261,7 +261,7 @@ def test_turn_gives_up_after_too_many_lost_attempts() -> None:
         for attempt in range(1, limits.LOST_ATTEMPTS + 1)
     ]
 
-    assert next_move(after(*lost[:-1]), agent()) == ask(Key(1, attempt=limits.LOST_ATTEMPTS))
+    assert next_move(after(*lost[:-1]), agent()) == ask(ModelKey(1, limits.LOST_ATTEMPTS))
     with pytest.raises(PerdureError, match="gone"):
         next_move(after(*lost), agent())
 
@@ -270,12 +270,12 @@ def test_failures_of_one_step_are_forgotten_in_the_next() -> None:
     """An answer makes a clean slate."""
     state = after(failed(errors.LLMUnavailableError("down")), answered(1, FIRST), returned(1, 1))
 
-    assert next_move(state, agent()) == ask(Key(2))
+    assert next_move(state, agent()) == ask(ModelKey(2))
 
 
 def test_scheduling_changes_no_move() -> None:
     """What is next follows from what is over."""
-    assert next_move(after(Scheduled(Key(1))), agent()) == ask(Key(1))
+    assert next_move(after(Scheduled(ModelKey(1))), agent()) == ask(ModelKey(1))
 
 
 @pytest.mark.accepts("Y9")

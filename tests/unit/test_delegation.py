@@ -30,12 +30,12 @@ from perdure.turn.facts import (
     ChildRead,
     ChildScheduled,
     ChildTold,
-    Key,
     ModelAnswered,
     Scheduled,
     TurnStarted,
 )
 from perdure.turn.fold import apply, fold
+from perdure.turn.keys import AgentKey, ChildKey, ModelKey, parse_key
 from perdure.turn.ledger import Ledger
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildNews, Summary, TurnRequest
@@ -132,7 +132,9 @@ def after(
     answer = ModelAnswer(
         message=AssistantMessage(parts=numbered), stop=StopReason.TOOL_CALLS, model="m"
     )
-    return fold([TurnStarted(request), AgentResolved(Key(0), agent), ModelAnswered(Key(1), answer)])
+    return fold(
+        [TurnStarted(request), AgentResolved(AgentKey(), agent), ModelAnswered(ModelKey(1), answer)]
+    )
 
 
 def with_ledger(state: TurnState, budget: Budget, spent: Spending, held: Spending) -> TurnState:
@@ -384,7 +386,7 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
     before = state.accounts.ledger.spent
     [given_out] = leases.leases(state, agent, [one.call for one in state.open_step.calls])
     for place, errand in enumerate(given_out, 1):
-        state = apply(state, scheduled(Key(1, 1, child=place), errand))
+        state = apply(state, scheduled(ChildKey(1, 1, place), errand))
     left = [
         (place, attempt)
         for place, (failures, _) in enumerate(ends, 1)
@@ -395,7 +397,7 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
         attempt = min(attempt for other, attempt in left if other == place)
         left.remove((place, attempt))
         failures, summary = ends[place - 1]
-        key = Key(1, 1, attempt, child=place)
+        key = ChildKey(1, 1, place, attempt)
         assert not state.steps
         fact = (
             ChildEnded(key, None, "why", began=False)
@@ -419,7 +421,7 @@ def test_each_end_is_charged_once_and_the_call_is_answered_with_the_last_of_them
     assert sorted(child.key.child for child in state.children) == list(range(1, len(ends) + 1))
 
 
-def scheduled(key: Key, errand: Errand) -> ChildScheduled:
+def scheduled(key: ChildKey, errand: Errand) -> ChildScheduled:
     """A turn for an errand is started."""
     return ChildScheduled(
         key,
@@ -479,7 +481,7 @@ def test_tools_name_whom_they_can_be_given() -> None:
 
 def told(state: TurnState, more: Budget) -> TurnState:
     """The state after the first child was given more."""
-    key = Key(1, 1, child=1)
+    key = ChildKey(1, 1, 1)
     given_to = TurnRequest(
         agent="writer", task=Task(content="write"), budget=Budget(usd="1", tokens=100)
     )
@@ -576,11 +578,11 @@ def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is
 
     Without it the lease stays.
     """
-    key = Key(1, 1, child=1)
+    key = ChildKey(1, 1, 1)
     budget = Budget(usd="10", tokens=1_000)
     begun = apply(after(delegating(), spawn("writer"), budget=budget), started(key))
     ended = apply(begun, ChildEnded(key, reason="it was terminated")) if is_over else begun
-    place = replace(key, is_read=True)
+    place = key.read
     state = fold([Scheduled(place), ChildRead(place, seen(*read), is_over)], ended)
     failed = fold([Scheduled(place), ChildRead(place)], ended)
 
@@ -596,10 +598,10 @@ def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is
     assert child.report.outcome == (Outcome.TERMINATED if is_over else None)
     assert (failed.charged, failed.in_flight) == (ended.charged, ended.in_flight)
     assert apply(state, ChildRead(place, seen("5", 5))) == state
-    assert Key.parse(str(place)) == place
+    assert parse_key(str(place)) == place
 
 
-def started(key: Key) -> ChildScheduled:
+def started(key: ChildKey) -> ChildScheduled:
     """A turn with a lease of money and tokens."""
     return ChildScheduled(
         key,

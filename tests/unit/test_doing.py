@@ -13,15 +13,8 @@ from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.doing import Commands, doing, needs_somebody, spent
 from perdure.clients.events import Event
 from perdure.clients.node import Node
-from perdure.turn.facts import (
-    CancelRequested,
-    Fact,
-    Key,
-    TurnEnded,
-    TurnStarted,
-    WaitBegan,
-    WaitEnded,
-)
+from perdure.turn.facts import CancelRequested, Fact, TurnEnded, TurnStarted, WaitBegan, WaitEnded
+from perdure.turn.keys import AgentKey, ChildKey, HookKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import OpenCall, OpenStep
 from perdure.turn.state import Accounts, Child, TurnState, Waiting
@@ -39,7 +32,7 @@ ASKED = ModelAnswer(
 )
 TWO_CALLS = OpenStep(answer=ASKED, calls=tuple(map(OpenCall, ASKED.message.calls)))
 CHILD = Child(
-    Key(1, 1, child=1),
+    ChildKey(1, 1, 1),
     "page/writer-1",
     TurnRequest(agent="writer", task=Task(content="Write.")),
     Spending(),
@@ -50,31 +43,25 @@ CHILD = Child(
     ("state", "words"),
     [
         (TurnState(), "waits for a worker"),
-        (TurnState(in_flight=dict.fromkeys([Key(0)], "")), "agent  looks the agent up"),
-        (TurnState(in_flight={Key(2): "openai:gpt"}), "step-2  asks openai:gpt"),
-        (TurnState(in_flight=dict.fromkeys([Key(2)], "")), "step-2  asks the model"),
+        (TurnState(in_flight=dict.fromkeys([AgentKey()], "")), "agent  looks the agent up"),
+        (TurnState(in_flight={ModelKey(2): "openai:gpt"}), "step-2  asks openai:gpt"),
+        (TurnState(in_flight=dict.fromkeys([ModelKey(2)], "")), "step-2  asks the model"),
         (
-            TurnState(in_flight=dict.fromkeys([Key(1, 2)], ""), open_step=TWO_CALLS),
+            TurnState(in_flight=dict.fromkeys([ToolKey(1, 2)], ""), open_step=TWO_CALLS),
             "step-1.call-2  runs fetch",
         ),
         (
-            TurnState(in_flight=dict.fromkeys([Key(1, 1), Key(1, 2)], ""), open_step=TWO_CALLS),
+            TurnState(
+                in_flight=dict.fromkeys([ToolKey(1, 1), ToolKey(1, 2)], ""), open_step=TWO_CALLS
+            ),
             "step-1.call-1  runs search, runs fetch",
         ),
         (
-            TurnState(
-                in_flight=dict.fromkeys([Key(1, 1, is_policy=True)], ""), open_step=TWO_CALLS
-            ),
+            TurnState(in_flight=dict.fromkeys([PolicyKey(1, 1)], ""), open_step=TWO_CALLS),
             "step-1.call-1.policy  asks the policy about search",
         ),
-        (
-            TurnState(in_flight=dict.fromkeys([Key(0, 1, hook="before")], "")),
-            "before-1  middleware",
-        ),
-        (
-            TurnState(in_flight=dict.fromkeys([Key(0, 4, hook="observe")], "")),
-            "observe-4  observers",
-        ),
+        (TurnState(in_flight=dict.fromkeys([HookKey("before", 1)], "")), "before-1  middleware"),
+        (TurnState(in_flight=dict.fromkeys([HookKey("observe", 4)], "")), "observe-4  observers"),
         (
             TurnState(in_flight=dict.fromkeys([CHILD.key], ""), children=(CHILD,)),
             "1 delegate at work",
@@ -93,7 +80,7 @@ def test_what_happens_now_is_said(state: TurnState, words: str) -> None:
 def test_time_stands_still_only_while_nothing_but_people_can_help() -> None:
     """A delegate that waits does not stop one that works."""
     waits = replace(CHILD, waits_for="approval")
-    works = replace(CHILD, key=Key(1, 1, child=2))
+    works = replace(CHILD, key=ChildKey(1, 1, 2))
 
     assert needs_somebody(TurnState(waiting=Waiting("budget", "spent")))
     assert not needs_somebody(TurnState(waiting=Waiting("retry", "slow down")))

@@ -16,7 +16,6 @@ from perdure.turn.facts import (
     Decided,
     Fact,
     HookEnded,
-    Key,
     ModelAnswered,
     Scheduled,
     ToolReturned,
@@ -24,6 +23,7 @@ from perdure.turn.facts import (
     TurnStarted,
 )
 from perdure.turn.fold import apply
+from perdure.turn.keys import AgentKey, CallKey, HookKey, ModelKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -38,7 +38,7 @@ from .test_fold import AGENT, Played, continued_turns, every_turn
 GUARDED = AGENT.model_copy(
     update={"middleware": (Stage(name="guard", has_before=False, has_after=True),)}
 )
-PASSED = (HookEnded(Key(0, 1, hook="after")), TurnEnded(Outcome.COMPLETED))
+PASSED = (HookEnded(HookKey("after", 1)), TurnEnded(Outcome.COMPLETED))
 REFUSED = (TurnEnded(Outcome.FAILED),)
 
 
@@ -63,17 +63,17 @@ def calls_of(before: TurnState, after: TurnState, fact: Fact) -> tuple[ToolCall,
         return tuple(
             one.call for one in before.open_step.calls if one.call.id == fact.decision.call_id
         )
-    key = getattr(fact, "key", Key(0))
+    key = getattr(fact, "key", AgentKey())
     past = (
         [step.message.calls for step in before.steps[key.step - 1 : key.step]]
-        if key.call and not key.hook
+        if isinstance(key, CallKey)
         else [()]
     )
     return (
         (past[0] if past else tuple(one.call for one in before.open_step.calls))[
             key.call - 1 : key.call
         ]
-        if key.call
+        if isinstance(key, CallKey)
         else ()
     )
 
@@ -111,18 +111,26 @@ def test_answer_that_was_given_up_has_no_text_and_a_late_result_has_its_call(lat
         parts=(Text(text="I look."), ToolCall(id="", name="look"), ToolCall(id="", name="write"))
     )
     request = TurnRequest(agent="any", task=Task(content="go"), budget=Budget(tokens=10**6))
-    facts: list[Fact] = [TurnStarted(request), Scheduled(Key(0)), AgentResolved(Key(0), AGENT)]
+    facts: list[Fact] = [
+        TurnStarted(request),
+        Scheduled(AgentKey()),
+        AgentResolved(AgentKey(), AGENT),
+    ]
     facts += [
-        Scheduled(Key(1)),
-        ModelAnswered(Key(1), ModelAnswer(message=asked)),
-        Scheduled(Key(1, 2)),
+        Scheduled(ModelKey(1)),
+        ModelAnswered(ModelKey(1), ModelAnswer(message=asked)),
+        Scheduled(ToolKey(1, 2)),
         Decided(Decision(call_id="call_1_1", digest="", approve=True)),
     ]
-    facts += [Scheduled(Key(2, is_last=True)), ToolReturned(Key(1, 2), ToolOutput(content="late"))]
-    facts += [ModelAnswered(Key(1, attempt=2), ModelAnswer(message=asked))] if late else []
+    facts += [
+        Scheduled(ModelKey(2, is_last=True)),
+        ToolReturned(ToolKey(1, 2), ToolOutput(content="late")),
+    ]
+    facts += [ModelAnswered(ModelKey(1, 2), ModelAnswer(message=asked))] if late else []
     facts += [
         ModelAnswered(
-            Key(2, is_last=True), ModelAnswer(message=AssistantMessage(parts=(Text(text="bye"),)))
+            ModelKey(2, is_last=True),
+            ModelAnswer(message=AssistantMessage(parts=(Text(text="bye"),))),
         ),
         *REFUSED,
     ]

@@ -23,7 +23,6 @@ from perdure.turn.facts import (
     CallFailed,
     CancelRequested,
     Fact,
-    Key,
     Loss,
     ModelAnswered,
     Scheduled,
@@ -33,6 +32,7 @@ from perdure.turn.facts import (
     TurnStarted,
 )
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey, ModelKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -181,7 +181,11 @@ def turns(draw: st.DrawFn, history: tuple[Message, ...] = ()) -> Played:
     request = TurnRequest(
         agent="any", task=Task(content=draw(words)), context=context, history=history
     )
-    facts: list[Fact] = [TurnStarted(request), Scheduled(Key(0)), AgentResolved(Key(0), AGENT)]
+    facts: list[Fact] = [
+        TurnStarted(request),
+        Scheduled(AgentKey()),
+        AgentResolved(AgentKey(), AGENT),
+    ]
     asked: list[TurnState] = []
     state = fold(facts)
     for _ in range(draw(st.sampled_from([40, 40, 40, 5, 1]))):
@@ -339,7 +343,7 @@ def test_usage_and_calls_are_those_of_the_facts(played: Played) -> None:
     scheduled = [
         fact.key
         for fact in played.facts
-        if isinstance(fact, Scheduled) and fact.key.step and not fact.key.call
+        if isinstance(fact, Scheduled) and isinstance(fact.key, ModelKey)
     ]
 
     assert state.accounts.usage == sum((answer.usage for answer in answered), Usage())
@@ -442,9 +446,9 @@ def test_lost_call_tells_the_model_what_is_known(loss: Loss, message: str, said:
     state = fold(
         [
             TurnStarted(request),
-            AgentResolved(Key(0), AGENT),
-            ModelAnswered(Key(1), answer),
-            ToolLost(Key(1, 1), loss, message),
+            AgentResolved(AgentKey(), AGENT),
+            ModelAnswered(ModelKey(1), answer),
+            ToolLost(ToolKey(1, 1), loss, message),
         ]
     )
 

@@ -13,12 +13,12 @@ from perdure.turn.facts import (
     AgentResolved,
     CallFailed,
     Fact,
-    Key,
     ModelAnswered,
     Scheduled,
     TurnStarted,
 )
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.reservations import LAST_WORDS
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -33,16 +33,16 @@ AGENT = AgentDefinition(
     on_exhausted="finish",
     price=Price(input="1000", output="1000"),
 )
-FIRST, LAST = Key(1), Key(1, is_last=True)
+FIRST, LAST = ModelKey(1), ModelKey(1, is_last=True)
 GIVEN_UP: list[Fact] = [
     TurnStarted(TurnRequest(agent="a", task=Task(content="go"), budget=Budget(usd="90"))),
-    AgentResolved(Key(0), AGENT),
+    AgentResolved(AgentKey(), AGENT),
     Scheduled(FIRST),
     Scheduled(LAST),
 ]
 
 
-def answered(key: Key, text: str) -> ModelAnswered:
+def answered(key: ModelKey, text: str) -> ModelAnswered:
     """An answer for a dollar."""
     message = AssistantMessage(parts=(Text(text=text),))
     return ModelAnswered(

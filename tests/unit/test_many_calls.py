@@ -16,15 +16,9 @@ from hypothesis import strategies as st
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition, ToolDefinition
 from perdure.turn.decide import check_batch, moves_at_once
-from perdure.turn.facts import (
-    AgentResolved,
-    Key,
-    ModelAnswered,
-    Scheduled,
-    ToolReturned,
-    TurnStarted,
-)
+from perdure.turn.facts import AgentResolved, ModelAnswered, Scheduled, ToolReturned, TurnStarted
 from perdure.turn.fold import apply, fold
+from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -93,9 +87,9 @@ def answered(count: int, arguments: str = "{}") -> TurnState:
     return fold(
         [
             TurnStarted(request),
-            AgentResolved(Key(0), AGENT),
-            Scheduled(Key(1)),
-            ModelAnswered(Key(1), answer),
+            AgentResolved(AgentKey(), AGENT),
+            Scheduled(ModelKey(1)),
+            ModelAnswered(ModelKey(1), answer),
         ]
     )
 

@@ -18,7 +18,6 @@ from perdure.turn.facts import (
     AgentResolved,
     CallFailed,
     Fact,
-    Key,
     ModelAnswered,
     Resumed,
     Scheduled,
@@ -27,6 +26,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.fold import apply, fold
+from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.outages import NO_OUTAGE, Outage, is_told, pause
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, TurnRequest
@@ -91,7 +91,7 @@ class Clocked:
         budget = None if self.time is None else Budget(time=self.time)
         self.note(
             TurnStarted(TurnRequest(agent="x", task=Task(content="go"), budget=budget)),
-            AgentResolved(Key(0), self.by),
+            AgentResolved(AgentKey(), self.by),
         )
 
     def note(self, *facts: Fact) -> None:
@@ -476,10 +476,10 @@ def test_agent_and_worker_take_a_policy_and_nothing_else() -> None:
 
 def test_reader_finds_the_rounds_in_the_calls() -> None:
     """A state that is folded from facts is the workflow's."""
-    key = Key(1, attempt=3)
+    key = ModelKey(1, 3)
     called: list[Fact] = [
-        Scheduled(Key(1), ModelCall.of("0" * 16)),
-        CallFailed(Key(1), BUSY.info()),
+        Scheduled(ModelKey(1), ModelCall.of("0" * 16)),
+        CallFailed(ModelKey(1), BUSY.info()),
     ]
     again: list[Fact] = [
         Scheduled(key, ModelCall.of("0" * 16, round=1)),
@@ -488,7 +488,7 @@ def test_reader_finds_the_rounds_in_the_calls() -> None:
     state = fold(
         [
             TurnStarted(TurnRequest(agent="x", task=Task(content="go"))),
-            AgentResolved(Key(0), agent()),
+            AgentResolved(AgentKey(), agent()),
             *called,
             *again,
         ]

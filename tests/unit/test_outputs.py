@@ -27,8 +27,9 @@ from perdure.agents.definitions import AgentDefinition, Target, ToolDefinition, 
 from perdure.protocols.native import TYPED
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema, plain, strict
-from perdure.turn.facts import AgentResolved, Key, TurnStarted
+from perdure.turn.facts import AgentResolved, TurnStarted
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey
 from perdure.turn.wire import TurnRequest
 
 from ..thorough import examples
@@ -561,11 +562,11 @@ def test_schema_is_part_of_what_a_call_may_cost(
     )
     untyped = definition.model_copy(update={"output_schema": None})
 
-    state = fold([TurnStarted(request), AgentResolved(Key(0), definition)])
+    state = fold([TurnStarted(request), AgentResolved(AgentKey(), definition)])
     without = fold(
         [
             TurnStarted(TurnRequest(agent="clerk", task=Task(content="go"))),
-            AgentResolved(Key(0), untyped),
+            AgentResolved(AgentKey(), untyped),
         ]
     )
 

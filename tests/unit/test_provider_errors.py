@@ -16,9 +16,10 @@ from perdure import errors
 from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import LLMError, PerdureError
 from perdure.testing.stub_provider import Reply
-from perdure.turn.facts import AgentResolved, CallFailed, Fact, Key, Scheduled, TurnStarted
+from perdure.turn.facts import AgentResolved, CallFailed, Fact, Scheduled, TurnStarted
 from perdure.turn.fallback import choose
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.wire import ModelCall, TurnRequest
 from perdure.values.tasks import Task
 
@@ -57,10 +58,10 @@ def after(*failed: PerdureError) -> str:
     """What a turn whose agent has two models does after these errors of the first."""
     facts: list[Fact] = [
         TurnStarted(TurnRequest(agent="x", task=Task(content="go"))),
-        AgentResolved(Key(0), AGENT),
+        AgentResolved(AgentKey(), AGENT),
     ]
     for attempt, error in enumerate(failed, 1):
-        key = Key(1, attempt=attempt)
+        key = ModelKey(1, attempt)
         facts += [Scheduled(key, ModelCall.of("0" * 16)), CallFailed(key, error.info())]
     try:
         return "once more" if choose(fold(facts), AGENT).target.model == "a:m" else "the next"

@@ -8,7 +8,8 @@ import pytest
 
 from perdure import Outcome
 from perdure.clients.events import Event
-from perdure.turn.facts import Fact, Key, Loss, ToolLost, TurnEnded
+from perdure.turn.facts import Fact, Loss, ToolLost, TurnEnded
+from perdure.turn.keys import ToolKey
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 WORDS = "PRIVATE"
@@ -24,7 +25,7 @@ WORDS = "PRIVATE"
         ),
         (TurnEnded(Outcome.CANCELLED), {"outcome": "cancelled", "error": "TURN_CANCELLED"}),
         (
-            ToolLost(Key(1, 1), Loss.BY_OPERATOR, WORDS),
+            ToolLost(ToolKey(1, 1), Loss.BY_OPERATOR, WORDS),
             {"loss": "ended_by_operator", "error": None},
         ),
     ],

@@ -11,32 +11,25 @@ from hypothesis import strategies as st
 from perdure import AssistantMessage, Task, Text, errors
 from perdure.clients.ear import Heard
 from perdure.clients.speech import Said, Speech, TextBegins, TextVoid
-from perdure.turn.facts import (
-    CallFailed,
-    Fact,
-    Key,
-    ModelAnswered,
-    Scheduled,
-    TurnEnded,
-    TurnStarted,
-)
+from perdure.turn.facts import CallFailed, Fact, ModelAnswered, Scheduled, TurnEnded, TurnStarted
+from perdure.turn.keys import AgentKey, ModelKey, ToolKey
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.reports import Outcome
 
 from ..clerk import in_its_own_time
 
-ONE, AGAIN, TWO = Key(1), Key(1, attempt=2), Key(2)
+ONE, AGAIN, TWO = ModelKey(1), ModelKey(1, 2), ModelKey(2)
 STARTED = TurnStarted(TurnRequest(agent="a", task=Task(content="t"), live=True))
 
 
-def answered(key: Key, text: str) -> ModelAnswered:
+def answered(key: ModelKey, text: str) -> ModelAnswered:
     return ModelAnswered(
         key, ModelAnswer(message=AssistantMessage(parts=(Text(text=text),) if text else ()))
     )
 
 
-def failed(key: Key) -> CallFailed:
+def failed(key: ModelKey) -> CallFailed:
     return CallFailed(key, errors.LLMUnavailableError().info())
 
 
@@ -123,14 +116,14 @@ def told(*news: Fact | Heard) -> list[Said]:
             [
                 Scheduled(ONE),
                 Heard(ONE, 0, "he"),
-                Scheduled(Key(1, is_last=True)),
+                Scheduled(ModelKey(1, is_last=True)),
                 answered(ONE, "hello"),
-                answered(Key(1, is_last=True), "so far"),
+                answered(ModelKey(1, is_last=True), "so far"),
             ],
             [TextBegins(1), "he", TextVoid(1), TextBegins(1), "so far"],
         ),
         (
-            [Scheduled(ONE), Scheduled(Key(1, call=1)), answered(ONE, "hello")],
+            [Scheduled(ONE), Scheduled(ToolKey(1, 1)), answered(ONE, "hello")],
             [TextBegins(1), "hello"],
         ),
     ],
@@ -150,10 +143,10 @@ def test_nothing_is_listened_for_outside_of_a_model_call_or_a_live_turn() -> Non
     on = [speech.is_on]
     for fact in (
         STARTED,
-        Scheduled(Key(0)),
+        Scheduled(AgentKey()),
         Scheduled(ONE),
         answered(ONE, "hi"),
-        Scheduled(Key(1, call=1)),
+        Scheduled(ToolKey(1, 1)),
         Scheduled(TWO),
         failed(TWO),
     ):

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from perdure import errors
 from perdure.temporal.trace_ids import TurnSpan, memo_of_caller, span_of_turn
-from perdure.turn.facts import Key
+from perdure.turn.keys import ChildKey
 from perdure.turn.state import Child, TurnState
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.budgets import Spending
@@ -258,7 +258,7 @@ def test_money_below_a_terminated_delegate_is_counted_once() -> None:
     ]
     request = TurnRequest(agent="x", task=Task(content="go"))
     lost = Child(
-        Key(1, 1),
+        ChildKey(1, 1, 1),
         "lost",
         request,
         usd(100),
@@ -266,10 +266,15 @@ def test_money_below_a_terminated_delegate_is_counted_once() -> None:
         read=summary(Outcome.TERMINATED, 50, below),
     )
     late = Child(
-        Key(1, 2), "late", request, usd(100), ended=True, read=summary(Outcome.CANCELLED, 8)
+        ChildKey(1, 2, 1), "late", request, usd(100), ended=True, read=summary(Outcome.CANCELLED, 8)
     )
     told = Child(
-        Key(1, 3), "told", request, usd(100), ended=True, summary=summary(Outcome.COMPLETED, 16)
+        ChildKey(1, 3, 1),
+        "told",
+        request,
+        usd(100),
+        ended=True,
+        summary=summary(Outcome.COMPLETED, 16),
     )
     state = TurnState(request=request, children=(lost, late, told))
 

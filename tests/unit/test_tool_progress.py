@@ -6,11 +6,12 @@ import pytest
 
 from perdure.clients.events import Event
 from perdure.clients.tool_progress import RunningTools
-from perdure.turn.facts import ApprovalNeeded, Fact, Key, Loss, Scheduled, ToolLost, ToolReturned
+from perdure.turn.facts import ApprovalNeeded, Fact, Loss, Scheduled, ToolLost, ToolReturned
+from perdure.turn.keys import ToolKey
 from perdure.turn.wire import ToolOutput
 from perdure.values.messages import ToolCall
 
-KEY = Key(1, 1)
+KEY = ToolKey(1, 1)
 CALL = ToolCall(id="call_1", name="pay", arguments="{}")
 
 

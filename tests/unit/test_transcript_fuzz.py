@@ -19,13 +19,13 @@ from perdure.turn.facts import (
     AgentResolved,
     CallFailed,
     Fact,
-    Key,
     ModelAnswered,
     Scheduled,
     TurnStarted,
 )
 from perdure.turn.fallback import Choice
 from perdure.turn.fold import fold
+from perdure.turn.keys import AgentKey, ModelKey, PolicyKey
 from perdure.turn.retries import RETRY_DELAY
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -201,11 +201,11 @@ def what_is_spent_and_reserved_stays_within_the_budget(played: Played) -> None:
 def what_was_given_up_is_no_failure_of_the_last_answer(played: Played) -> None:
     """A call of the model or of the policy that ends late: the last answer has all its attempts."""
     late = [
-        failure
+        one
         for state in played.states
         if state.finishing
-        for failure in state.attempts.failures
-        if not failure.key.is_last
+        for one in state.attempts.failures
+        if not (isinstance(one.key, ModelKey) and one.key.is_last)
     ]
 
     assert late == []
@@ -250,11 +250,11 @@ def test_policy_that_ends_late_takes_no_attempt_from_the_last_answer() -> None:
         tools=drawn.TOOLS,
     )
     answer = ModelAnswer(message=AssistantMessage(parts=(ToolCall(id="c", name="look"),)))
-    ruling, last = Key(1, 1, is_policy=True), Key(2, is_last=True)
+    ruling, last = PolicyKey(1, 1), ModelKey(2, is_last=True)
     facts: list[Fact] = [
         TurnStarted(TurnRequest(agent="a", task=Task(content="go"))),
-        AgentResolved(Key(0), agent),
-        ModelAnswered(Key(1), answer),
+        AgentResolved(AgentKey(), agent),
+        ModelAnswered(ModelKey(1), answer),
         Scheduled(ruling),
         Scheduled(last),
         CallFailed(ruling, errors.TurnCancelledError().info()),
@@ -262,5 +262,5 @@ def test_policy_that_ends_late_takes_no_attempt_from_the_last_answer() -> None:
     ]
 
     assert next_move(fold(facts), agent) == Ask(
-        Key(2, attempt=2, is_last=True), Choice(agent.chain[0], RETRY_DELAY)
+        ModelKey(2, 2, is_last=True), Choice(agent.chain[0], RETRY_DELAY)
     )

@@ -13,15 +13,9 @@ from perdure import limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Ancestor, Lineage, PinnedDelegate
 from perdure.turn.decide import Delegate, moves_at_once, next_move
-from perdure.turn.facts import (
-    AgentResolved,
-    ChildEnded,
-    ChildScheduled,
-    Key,
-    ModelAnswered,
-    TurnStarted,
-)
+from perdure.turn.facts import AgentResolved, ChildEnded, ChildScheduled, ModelAnswered, TurnStarted
 from perdure.turn.fold import apply, fold
+from perdure.turn.keys import AgentKey, ChildKey, ModelKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -55,9 +49,11 @@ class Tree:
             update={"name": name, "max_depth": 4, "max_descendants": self._limit}
         )
         request = TurnRequest(agent=name, task=Task(content="go"), lineage=lineage)
-        state = fold([TurnStarted(request), AgentResolved(Key(0), agent)])
+        state = fold([TurnStarted(request), AgentResolved(AgentKey(), agent)])
         for step in range(1, self._draw.randint(2, 4)):
-            state = self._work(apply(state, ModelAnswered(Key(step), self._answer(others))), agent)
+            state = self._work(
+                apply(state, ModelAnswered(ModelKey(step), self._answer(others))), agent
+            )
             self.refused += [
                 result.content
                 for result in state.steps[-1].results
@@ -113,7 +109,7 @@ def _scheduled(state: TurnState, moves: Sequence[object]) -> Iterator[ChildSched
             request = TurnRequest(
                 agent=errand.agent, task=Task(content=errand.task), lineage=lineage
             )
-            yield ChildScheduled(Key(move.key.step, move.key.call, child=place), "t/c", request)
+            yield ChildScheduled(ChildKey(move.key.step, move.key.call, place), "t/c", request)
 
 
 @pytest.mark.accepts("D18")
@@ -145,7 +141,7 @@ def test_definition_of_an_earlier_release_limits_nothing() -> None:
     state = fold(
         [
             TurnStarted(TurnRequest(agent="editor", task=Task(content="go"))),
-            AgentResolved(Key(0), agent),
+            AgentResolved(AgentKey(), agent),
         ]
     )
 

@@ -1,0 +1,160 @@
+"""Keys: which activity, or which turn of a delegate, a fact belongs to.
+
+The text of a key is the activity's id in Temporal. `step-3` asks the model for the third time,
+`step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again
+because the first attempt was lost or needed an approval first, and `step-4.last` asks for a last
+answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call.
+`before-1`, `after-1` and `observe-4` are hooks: middleware and observers. `step-3.call-1.child-2`
+is the turn of a delegate: its lease is set aside under this key; its own id is readable.
+`step-3.call-1.child-2.read` reads the history of that turn, if it ended without a summary.
+
+Steps, calls, children and attempts count from 1. What belongs to no step or to no call has 0 there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
+
+Moment = Literal["before", "after", "observe"]
+
+_KEY = re.compile(
+    r"(?:agent"
+    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
+    r"|(?P<hook>before|after|observe)-(?P<place>\d+)"
+    r")(?:\.try-(?P<attempt>\d+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentKey:
+    """Resolves the agent: `agent`."""
+
+    step: ClassVar[int] = 0
+    call: ClassVar[int] = 0
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text("agent", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """Asks the model: `step-3`, or `step-3.last` for the last answer of the turn."""
+
+    call: ClassVar[int] = 0
+    step: int
+    attempt: int = 1
+    is_last: bool = False
+
+    def __str__(self) -> str:
+        return _text(
+            f"step-{self.step}.last" if self.is_last else f"step-{self.step}", self.attempt
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolKey:
+    """Runs a tool: `step-3.call-2`."""
+
+    step: int
+    call: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"step-{self.step}.call-{self.call}", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyKey:
+    """Asks the agent's policy about a call: `step-3.call-2.policy`."""
+
+    step: int
+    call: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"step-{self.step}.call-{self.call}.policy", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class HookKey:
+    """Runs code of the agent's beside its steps: `before-1`."""
+
+    step: ClassVar[int] = 0
+    moment: Moment
+    place: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"{self.moment}-{self.place}", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildKey:
+    """The turn of a delegate that a call started: `step-3.call-1.child-2`."""
+
+    step: int
+    call: int
+    child: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"step-{self.step}.call-{self.call}.child-{self.child}", self.attempt)
+
+    @property
+    def read(self) -> ReadKey:
+        """The key of the activity that reads its history."""
+        return ReadKey(self.step, self.call, self.child, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKey:
+    """Reads the history of the turn of a delegate: `step-3.call-1.child-2.read`."""
+
+    step: int
+    call: int
+    child: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"step-{self.step}.call-{self.call}.child-{self.child}.read", self.attempt)
+
+    @property
+    def of(self) -> ChildKey:
+        """The key of that turn."""
+        return ChildKey(self.step, self.call, self.child, self.attempt)
+
+
+ActivityKey = AgentKey | ModelKey | ToolKey | PolicyKey | HookKey | ReadKey
+CallKey = ToolKey | PolicyKey | ChildKey | ReadKey
+"""What belongs to a tool call."""
+Key = ActivityKey | ChildKey
+
+
+def parse_key(text: str) -> Key | None:
+    """The key that reads `text`; None for an activity that is not ours."""
+    match = _KEY.fullmatch(text)
+    if match is None:
+        return None
+    attempt = int(match["attempt"] or 1)
+    if match["hook"]:
+        return HookKey(cast("Moment", match["hook"]), int(match["place"]), attempt)
+    if not match["step"]:
+        return AgentKey(attempt)
+    step, call = int(match["step"]), int(match["call"] or 0)
+    if match["child"]:
+        child = ChildKey(step, call, int(match["child"]), attempt)
+        return child.read if match["read"] else child
+    if match["policy"]:
+        return PolicyKey(step, call, attempt)
+    return (
+        ToolKey(step, call, attempt)
+        if match["call"]
+        else ModelKey(step, attempt, is_last=bool(match["last"]))
+    )
+
+
+def _text(base: str, attempt: int) -> str:
+    return base if attempt == 1 else f"{base}.try-{attempt}"

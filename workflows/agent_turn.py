@@ -39,15 +39,16 @@ from perdure.turn.decide import (
     Act,
     Ask,
     AwaitApproval,
+    AwaitBudget,
     AwaitIterations,
     AwaitResume,
     Consult,
     Delegate,
     Done,
     Move,
+    Stop,
     check_batch,
     check_history,
-    may_pause,
     moves_at_once,
     next_move,
     replayable_events,
@@ -161,24 +162,19 @@ class AgentTurn:
         while True:
             _check_size(len(self._board.state.steps))
             await self._pipeline.observe(agent)
-            try:
-                move = next_move(
-                    self._board.state,
-                    agent,
-                    self._board.time_left,
-                    self._benched(agent),
-                    self._outage(agent),
-                )
-            except errors.TurnBudgetExceededError as error:
-                ledger = self._board.state.accounts.ledger
-                if not may_pause(agent, error) or ledger.overrun or ledger.budget is None:
-                    raise
-                await self._pipeline.observe(agent, waits_for="budget", reason=error.message)
-                await waits.for_budget(self._board, error.message)
-                continue
-            if isinstance(move, Done):
-                return move
-            await self._make(move, agent)
+            match next_move(
+                self._board.state,
+                agent,
+                self._board.time_left,
+                self._benched(agent),
+                self._outage(agent),
+            ):
+                case Done() as done:
+                    return done
+                case Stop(error):
+                    raise error
+                case move:
+                    await self._make(move, agent)
 
     async def _make(self, move: Move, agent: AgentDefinition) -> None:
         match move:
@@ -205,6 +201,9 @@ class AgentTurn:
             case AwaitIterations(reason):
                 await self._pipeline.observe(agent, waits_for="iterations", reason=reason)
                 await waits.for_iterations(self._board, reason)
+            case AwaitBudget(reason):
+                await self._pipeline.observe(agent, waits_for="budget", reason=reason)
+                await waits.for_budget(self._board, reason)
 
     def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
         """Refuse calls that do not fit. A turn of an earlier release that made them goes on."""
@@ -216,12 +215,13 @@ class AgentTurn:
 
     async def _ask(self, move: Ask, agent: AgentDefinition) -> None:
         """Call a model with the transcript by reference."""
-        choice, target = move.choice, move.choice.target
+        choice, target, reservation = move.choice, move.choice.target, move.reservation
         if choice.delay and not await self._pause(move, agent):
             return
         key, board = move.key, self._board
         state = ready_for(board.state, key)
-        reservation = reservations.for_call(state, agent, target, choice.cut)
+        if choice.delay:  # the budget may have been added to meanwhile
+            reservation = reservations.for_call(state, agent, target, choice.cut)
         call = ModelCall.of(
             state.transcript.digest,
             model="" if target.model == agent.model else target.model,

@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
+from perdure.errors import PerdureError
 from perdure.turn import boundary, delegation_plan, fallback, leases, loops, outages, reservations
 from perdure.turn.approvals import Asked
 from perdure.turn.delegation_plan import Errand
@@ -18,6 +19,7 @@ from perdure.turn.fold import asks_again, ready_for, runs_tools
 from perdure.turn.keys import ModelKey, PolicyKey, ToolKey
 from perdure.turn.open_step import OpenCall
 from perdure.turn.outages import NO_OUTAGE, Outage
+from perdure.turn.reservations import Reservation
 from perdure.turn.retries import retry_delay
 from perdure.turn.state import TurnState
 from perdure.values.answers import ModelAnswer
@@ -31,13 +33,16 @@ _ESCAPED = 6
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Call a model, after a pause where an attempt failed.
+    """Call a model, after a pause if an attempt failed.
 
-    The key says whether it is asked for a last answer; `choice`, which model.
+    The key says whether it is asked for a last answer.
+
+    `choice` says which model, `reservation` what is set aside for the call.
     """
 
     key: ModelKey
     choice: Choice
+    reservation: Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,14 @@ class AwaitIterations:
     reason: str
 
 
-Move = Ask | Act | Delegate | Consult | AwaitApproval | AwaitResume | AwaitIterations
+@dataclass(frozen=True, slots=True)
+class AwaitBudget:
+    """Wait until the budget is added to."""
+
+    reason: str
+
+
+Move = Ask | Act | Delegate | Consult | AwaitApproval | AwaitResume | AwaitIterations | AwaitBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,32 +111,59 @@ class Done:
     risk: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End with an error."""
+
+    error: PerdureError
+
+
 def next_move(
     state: TurnState,
     agent: AgentDefinition,
     time_left: timedelta | None = None,
     benched: Collection[str] = (),
     outage: Outage = NO_OUTAGE,
-) -> Move | Done:
+) -> Move | Done | Stop:
     """The next move of a turn whose agent is resolved.
 
-    `time_left` is what is left of its time; None where that has no limit.
+    Args:
+        state: What is known of the turn.
+        agent: Its agent.
+        time_left: The rest of its time; None without a limit.
+        benched: The models that this turn does not ask for now, because they failed.
+        outage: How long the model calls of the open step have been failing.
 
-    `benched` are the models that this turn leaves alone for now. `outage` says how long the calls
-    of the open step have been failing.
+    Returns:
+        The move. `Stop` has the error that ends the turn:
 
-    Raises:
-        ToolResolverError: The agent's resolver failed when its tool was called.
-        AutonomyBoundaryError: The model called what this turn does not allow.
-        MaxIterationsError: The model may not be called again, and the turn does not wait for more.
-        LoopDetectedError: The model repeats itself.
-        TurnBudgetExceededError: What the next call may cost is not left.
-        OutputInvalidError: The answer is not what was asked for, again and again.
-        UnknownPriceError: Nobody knows what the model costs, and money is limited.
-        LLMError: The last attempt failed and is not repeated, or the answer is none.
+        - `ToolResolverError`: The agent's resolver failed when its tool was called.
+        - `AutonomyBoundaryError`: The model called what this turn does not allow.
+        - `MaxIterationsError`: The model may not be called again, and the turn does not wait for
+          more.
+        - `LoopDetectedError`: The model repeats itself.
+        - `TurnBudgetExceededError`: The next call may cost more than is left.
+        - `OutputInvalidError`: The answer is not what was asked for, again and again.
+        - `UnknownPriceError`: The price of a model is not known, and money is limited.
+        - `LLMError`: The last attempt failed and is not repeated, or the answer is a refusal.
     """
+    try:
+        return _next(state, agent, time_left, benched, outage)
+    except errors.TurnBudgetExceededError as error:
+        return AwaitBudget(error.message) if _pauses(state, agent, error) else Stop(error)
+    except PerdureError as error:
+        return Stop(error)
+
+
+def _next(
+    state: TurnState,
+    agent: AgentDefinition,
+    time_left: timedelta | None,
+    benched: Collection[str],
+    outage: Outage,
+) -> Move | Done | Stop:
     if state.broken is not None:
-        raise errors.from_info(state.broken)
+        return Stop(errors.from_info(state.broken))
     answer, calls = state.open_step.answer, state.open_step.calls
     if (
         answer is not None
@@ -132,7 +171,7 @@ def next_move(
         and (state.finishing or not runs_tools(answer))
         and not asks_again(state)
     ):
-        return _done(state, answer, agent)
+        return _end(state, answer, agent)
     try:
         return _call(state, agent, time_left, benched, outage)
     except errors.LLMError as error:
@@ -155,13 +194,23 @@ def next_move(
         ):
             raise
         key = ModelKey(len(state.steps) + (2 if calls else 1), is_last=True)
-        choice = fallback.choose(
+        return _ask(
             ready_for(state, key),
             agent,
+            key,
             {*benched, *(failure.model for failure in state.attempts.failures)},
         )
-        reservations.check(ready_for(state, key), agent, choice.target, choice.cut)
-        return Ask(key, choice)
+
+
+def _ask(
+    state: TurnState,
+    agent: AgentDefinition,
+    key: ModelKey,
+    benched: Collection[str],
+    outage: Outage = NO_OUTAGE,
+) -> Ask:
+    choice = fallback.choose(state, agent, benched, outage)
+    return Ask(key, choice, reservations.reserve(state, agent, choice.target, choice.cut))
 
 
 def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
@@ -172,8 +221,13 @@ def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
     return min(limits.LAST_CALL, limit / 10)
 
 
-def may_pause(agent: AgentDefinition, error: errors.TurnBudgetExceededError) -> bool:
+def _pauses(
+    state: TurnState, agent: AgentDefinition, error: errors.TurnBudgetExceededError
+) -> bool:
     """Whether a turn waits for budget instead of ending with this error."""
+    ledger = state.accounts.ledger
+    if ledger.overrun or ledger.budget is None:
+        return False
     if (
         agent.on_exhausted == "fail"
         and agent.model_retry is not None
@@ -212,14 +266,12 @@ def _call(
     if not state.finishing:
         _check_iterations(state, agent)
         loops.check(state, agent)
+    key = ModelKey(len(state.steps) + 1, _attempt(state), is_last=state.finishing)
+    left = None if time_left is None else time_left - time_kept(state, agent)
     try:
-        left = None if time_left is None else time_left - time_kept(state, agent)
-        choice = fallback.choose(state, agent, benched, replace(outage, time_left=left))
+        return _ask(state, agent, key, benched, replace(outage, time_left=left))
     except errors.LLMBudgetExceededError as error:
         raise errors.TurnBudgetExceededError(error.message, context=error.context) from error
-    reservations.check(state, agent, choice.target, choice.cut)
-    key = ModelKey(len(state.steps) + 1, _attempt(state), is_last=state.finishing)
-    return Ask(key, choice)
 
 
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:
@@ -345,18 +397,17 @@ def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
         )
 
 
-def _done(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done:
+def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done | Stop:
     text = answer.message.text
     if answer.stop is StopReason.REFUSED:
-        raise errors.LLMRefusedError(
-            f"{answer.model} declined to answer" + (f": {text}" if text else ""),
-            context={"model": answer.model},
-        )
+        said = f"{answer.model} declined to answer" + (f": {text}" if text else "")
+        return Stop(errors.LLMRefusedError(said, context={"model": answer.model}))
     if answer.objection:
-        reason = answer.objection.splitlines()[0]
-        raise errors.OutputInvalidError(
-            f"{answer.model}: {reason}",
-            context={"model": answer.model, "answers": state.open_step.objections},
+        reason, answers = answer.objection.splitlines()[0], state.open_step.objections
+        return Stop(
+            errors.OutputInvalidError(
+                f"{answer.model}: {reason}", context={"model": answer.model, "answers": answers}
+            )
         )
     if state.finishing:
         return Done(Outcome.BUDGET_EXHAUSTED, text, risk="budget_exhausted")

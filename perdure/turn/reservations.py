@@ -55,20 +55,11 @@ def base_tokens(agent: AgentDefinition, schema: Schema | None = None) -> int:
 def for_call(
     state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = NO_CUT
 ) -> Reservation:
-    """What the next call of this model reserves. It may be more than is left: `check` says so."""
-    if state.finishing:
-        return _for_last_call(state, agent, target, cut)
-    asked, most = state.options(agent).max_output_tokens, state.input_bound(target.model, cut)
-    if not is_limited(state.accounts.ledger):
-        output = asked or limits.OUTPUT_TOKENS
-        return Reservation(_amount(target.price, most, output), asked)
-    wanted = asked or limits.OUTPUT_TOKENS
-    back = kept(state, agent)
-    output = max(
-        min(wanted, _affordable(state.accounts.ledger, target.price, most, back)),
-        min(wanted, limits.LEAST_OUTPUT_TOKENS),
-    )
-    return Reservation(_amount(target.price, most, output), output)
+    """What the next call of this model reserves.
+
+    It may be more than is left; `reserve` checks that.
+    """
+    return _for_call(state, agent, target, cut, _kept_back(state, agent))
 
 
 def of_call(state: TurnState, agent: AgentDefinition, call: ModelCall) -> Spending:
@@ -85,13 +76,15 @@ def of_call(state: TurnState, agent: AgentDefinition, call: ModelCall) -> Spendi
     return _amount(target.price, most, call.max_output_tokens or limits.OUTPUT_TOKENS)
 
 
-def check(state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = NO_CUT) -> None:
-    """Whether the next call of this model may be made.
+def reserve(
+    state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = NO_CUT
+) -> Reservation:
+    """What the next call of this model reserves, if the call may be made.
 
     Raises:
-        UnknownPriceError: There is a budget of money, and nobody knows what the model costs.
-        TurnBudgetExceededError: The call may cost more than is left, or more than leaves enough for
-            the last answer.
+        UnknownPriceError: There is a budget of money, and the price of a model is not known.
+        TurnBudgetExceededError: The call may cost more than is left, or more than leaves enough
+            for the last answer.
     """
     ledger = state.accounts.ledger
     unpriced = next((one.model for one in agent.chain if one.price is None), None)
@@ -102,16 +95,16 @@ def check(state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = N
             f" prices={{{unpriced!r}: Price(input='0.50', output='2')}}), or Price.free()",
             context={"model": unpriced},
         )
-    amount = for_call(state, agent, target, cut).amount
+    back = _kept_back(state, agent)
+    reservation = _for_call(state, agent, target, cut, back)
+    amount = reservation.amount
     try:
-        if not state.finishing:
-            ledger.reserve("kept", kept(state, agent)).reserve("call", amount)
-        else:
-            ledger.reserve("call", amount)
+        ledger.reserve("kept", back).reserve("call", amount)
     except errors.TurnBudgetExceededError as error:
         dimension = ledger.lacking(amount)
         refused = errors.LLMBudgetExceededError(error.message, context=error.context)
         raise (exceeded(ledger, dimension, amount) if dimension else error) from refused
+    return reservation
 
 
 def can_finish(state: TurnState, agent: AgentDefinition) -> bool:
@@ -146,6 +139,25 @@ def kept(state: TurnState, agent: AgentDefinition) -> Spending:
         tokens=max(one.tokens for one in amounts),
         model_calls=1,
     )
+
+
+def _kept_back(state: TurnState, agent: AgentDefinition) -> Spending:
+    """What the next call has to leave for a last answer; nothing once that is asked for."""
+    return NOTHING if state.finishing else kept(state, agent)
+
+
+def _for_call(
+    state: TurnState, agent: AgentDefinition, target: Target, cut: Cut, back: Spending
+) -> Reservation:
+    if state.finishing:
+        return _for_last_call(state, agent, target, cut)
+    asked, most = state.options(agent).max_output_tokens, state.input_bound(target.model, cut)
+    wanted = asked or limits.OUTPUT_TOKENS
+    if not is_limited(state.accounts.ledger):
+        return Reservation(_amount(target.price, most, wanted), asked)
+    affordable = _affordable(state.accounts.ledger, target.price, most, back)
+    output = max(min(wanted, affordable), min(wanted, limits.LEAST_OUTPUT_TOKENS))
+    return Reservation(_amount(target.price, most, output), output)
 
 
 def _for_last_call(

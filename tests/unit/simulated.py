@@ -30,9 +30,11 @@ from perdure.turn.decide import (
     Act,
     Ask,
     AwaitApproval,
+    AwaitBudget,
     AwaitIterations,
     Consult,
     Done,
+    Stop,
     moves_at_once,
     next_move,
     time_kept,
@@ -139,38 +141,37 @@ class Played:
         self._note(AgentResolved(AgentKey(), self.agent))
 
     def _move(self) -> Done | PerdureError | None:
-        try:
-            move = next_move(self.state, self.agent, self._time_left)
-        except errors.TurnBudgetExceededError as error:
-            ledger = self.state.accounts.ledger
-            if self.agent.on_exhausted != "pause" or ledger.overrun or ledger.budget is None:
+        match next_move(self.state, self.agent, self._time_left):
+            case Done() as done:
+                return done
+            case Stop(error):
                 return error
-            self._wait_for_budget(error.message)
-            return None
-        except PerdureError as error:
-            return error
-        match move:
-            case Done():
-                return move
-            case AwaitApproval() | AwaitIterations():
-                self._wait(move)
-            case Ask():
+            case AwaitBudget(reason):
+                self._wait_for_budget(reason)
+            case AwaitIterations(reason):
+                self._wait_for_iterations(reason)
+            case AwaitApproval(asked):
+                self._wait_for_approval(asked)
+            case Ask() as move:
                 self._ask(move)
-            case Consult() if self._slept(move.delay):
+            case Consult() as move if self._slept(move.delay):
                 self._perform([move])
             case Act() if self.agent.parallel_tools:
                 self._act(
                     one for one in moves_at_once(self.state, self.agent) if isinstance(one, Act)
                 )
-            case Act():
+            case Act() as move:
                 self._act([move])
         return None
 
     def _ask(self, move: Ask) -> None:
         if not self._slept(move.choice.delay):
             return
-        state = ready_for(self.state, move.key)
-        reservation = reservations.for_call(state, self.agent, move.choice.target, move.choice.cut)
+        state, reservation = ready_for(self.state, move.key), move.reservation
+        if move.choice.delay:
+            reservation = reservations.for_call(
+                state, self.agent, move.choice.target, move.choice.cut
+            )
         call = ModelCall.of(
             state.transcript.digest,
             cut=move.choice.cut,
@@ -251,12 +252,6 @@ class Played:
             )
         )
         self._note(WaitEnded())
-
-    def _wait(self, move: AwaitApproval | AwaitIterations) -> None:
-        if isinstance(move, AwaitApproval):
-            self._wait_for_approval(move.asked)
-        else:
-            self._wait_for_iterations(move.reason)
 
     def _wait_for_iterations(self, reason: str) -> None:
         self._note(WaitBegan("iterations", reason))

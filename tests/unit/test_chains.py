@@ -27,7 +27,7 @@ from perdure.turn.facts import (
 from perdure.turn.fallback import Choice, choose, for_target, target_of, with_author
 from perdure.turn.fold import fold
 from perdure.turn.keys import AgentKey, ModelKey
-from perdure.turn.reservations import check, for_call, kept
+from perdure.turn.reservations import for_call, kept, reserve
 from perdure.turn.retries import RETRY_DELAY
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, TurnRequest
@@ -363,7 +363,7 @@ def test_budget_of_money_wants_a_price_for_every_model() -> None:
     """Before the first call, not when the first model fails."""
     by = chained(Target(model="a:m", price=CHEAP), Target(model="vllm:m"))
     with pytest.raises(errors.UnknownPriceError, match="vllm:m"):
-        check(turn(by=by, budget=Budget(usd="1")), by, by.chain[0])
+        reserve(turn(by=by, budget=Budget(usd="1")), by, by.chain[0])
     state = turn(Scheduled(ModelKey(1), ModelCall.of(DIGEST, model="vllm:m")), by=by)
     assert (turn(by=by).is_priced, state.is_priced) == (True, False)
     assert state.accounts.ledger.reserved.usd == Decimal(0)

@@ -189,10 +189,7 @@ def turns(draw: st.DrawFn, history: tuple[Message, ...] = ()) -> Played:
     asked: list[TurnState] = []
     state = fold(facts)
     for _ in range(draw(st.sampled_from([40, 40, 40, 5, 1]))):
-        try:
-            move = next_move(state, AGENT)
-        except PerdureError:
-            break
+        move = next_move(state, AGENT)
         if not isinstance(move, Ask | Act):
             break
         if isinstance(move, Ask):

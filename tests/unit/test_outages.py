@@ -13,7 +13,7 @@ from perdure import Agent, Budget, ModelRetryPolicy, errors, limits
 from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import PerdureError
 from perdure.turn.circuit_breaker import Health
-from perdure.turn.decide import Ask, AwaitResume, Done, may_pause, next_move, time_kept
+from perdure.turn.decide import Ask, AwaitBudget, AwaitResume, Done, Stop, next_move, time_kept
 from perdure.turn.facts import (
     AgentResolved,
     CallFailed,
@@ -124,16 +124,14 @@ class Clocked:
         benched = [
             target.model for target in self.by.chain if self._health.benched_s(target.model, now_s)
         ]
-        try:
-            return next_move(
-                self.state,
-                self.by,
-                None if self.time is None else self.time - self.now,
-                benched,
-                outage,
-            )
-        except PerdureError as error:
-            return error
+        move = next_move(
+            self.state,
+            self.by,
+            None if self.time is None else self.time - self.now,
+            benched,
+            outage,
+        )
+        return move.error if isinstance(move, Stop) else move
 
     def _ask(self, move: Ask) -> None:
         choice = move.choice
@@ -335,12 +333,11 @@ def test_turn_that_pauses_goes_on_when_it_is_resumed() -> None:
 def test_turn_that_pauses_waits_for_time_where_that_is_spent() -> None:
     """What it needs then is budget."""
     turn = Clocked(agent(policy=ModelRetryPolicy(on_exhausted="pause")), always(BUSY), time=5 * MIN)
-    error = turn.play()
+    move = turn.play()
+    ends = Clocked(agent(policy=ModelRetryPolicy()), always(BUSY), time=5 * MIN).play()
 
-    assert isinstance(error, errors.TurnBudgetExceededError)
-    assert may_pause(turn.by, error)
-    assert not may_pause(agent(), error)
-    assert not may_pause(turn.by, errors.TurnBudgetExceededError("spent"))
+    assert isinstance(move, AwaitBudget)
+    assert isinstance(ends, errors.TurnBudgetExceededError)
 
 
 @pytest.mark.parametrize("error", [EMPTY, NONSENSE])

@@ -261,6 +261,9 @@ def test_policy_that_ends_late_takes_no_attempt_from_the_last_answer() -> None:
         CallFailed(last, errors.LLMUnavailableError("down", context={"status": 503}).info()),
     ]
 
-    assert next_move(fold(facts), agent) == Ask(
-        ModelKey(2, 2, is_last=True), Choice(agent.chain[0], RETRY_DELAY)
+    move = next_move(fold(facts), agent)
+    assert isinstance(move, Ask)
+    assert (move.key, move.choice) == (
+        ModelKey(2, 2, is_last=True),
+        Choice(agent.chain[0], RETRY_DELAY),
     )

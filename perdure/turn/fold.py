@@ -61,7 +61,14 @@ from perdure.turn.state import PROVIDER, TurnState, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import ONE_TOOL_CALL
-from perdure.values.messages import ToolMessage, ToolResult, UserMessage, closed, with_unique_ids
+from perdure.values.messages import (
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    closed,
+    with_unique_ids,
+)
 from perdure.values.reports import StopReason
 from perdure.values.tasks import opening
 
@@ -81,13 +88,15 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
         case AgentResolved(key, agent):
             return _resolved(_landed(state, key), agent)
         case ModelAnswered(key, answer):
-            return _answered(_landed(state, key), key, answer, fallback.target_of(state, key))
+            return _answered(state, key, answer, fallback.target_of(state, key))
         case CallFailed():
             return _failed(state, fact)
         case ToolReturned(key) | ToolLost(key) | ApprovalNeeded(key):
             ledger, own = state.accounts.ledger, str(key)
             ledger = ledger.release(own) if isinstance(fact, ApprovalNeeded) else ledger.charge(own)
-            state = _landed(state, key).with_ledger(ledger)
+            state = replace(
+                state, in_flight=state.without(key), accounts=replace(state.accounts, ledger=ledger)
+            )
             return _tool_ended(state, fact) if steps.is_open(state, key) else state
         case HookEnded(key, error):
             state = _landed(state, key)
@@ -204,6 +213,7 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     key = fact.key
     call, state = fact.call, ready_for(state, key)
     accounts, ledger, model = state.accounts, state.accounts.ledger, ""
+    attempts, transcript = state.attempts, state.transcript
     if isinstance(key, ModelKey) and state.agent is not None:
         asked = state.agent.target(call.model if call else "")
         reserved = (
@@ -212,14 +222,8 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
             else reservations.of_call(state, state.agent, call)
         )
         ledger, model = ledger.hold(str(key), reserved), asked.model
-        attempts = (
-            state.attempts if call is None else state.attempts.of_call(call.round, call.passed)
-        )
-        state = replace(
-            state,
-            attempts=attempts,
-            transcript=state.transcript.with_cut(model, call.cut if call else NO_CUT),
-        )
+        attempts = attempts if call is None else attempts.of_call(call.round, call.passed)
+        transcript = transcript.with_cut(model, call.cut if call else NO_CUT)
     elif isinstance(key, ToolKey):
         ledger = ledger.hold(str(key), ONE_TOOL_CALL)
     accounts = replace(
@@ -227,8 +231,10 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
     )
     return replace(
         state,
-        in_flight=state.with_begun(key, model),
+        transcript=transcript,
+        attempts=attempts,
         accounts=accounts,
+        in_flight=state.with_begun(key, model),
         waiting=_waiting_on(state, None),
     )
 
@@ -241,11 +247,13 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
     if not (isinstance(key, ModelKey) and key.is_last) or state.finishing:
         return state
     if state.open_step.calls:
-        calls = (
+        calls = tuple(
             one if one.result else replace(one, result=steps.not_run(one.call))
             for one in state.open_step.calls
         )
-        state = steps.settle(_opened(state, calls), len(state.steps) + 1)
+        state = steps.settle(
+            replace(state, open_step=replace(state.open_step, calls=calls)), len(state.steps) + 1
+        )
     state = steps.append(state, reservations.LAST_WORDS)
     return replace(
         state, finishing=True, open_step=replace(state.open_step, answer=None), attempts=Attempts()
@@ -314,8 +322,9 @@ def _answered(
         usage=accounts.usage + answer.usage,
         unpriced=accounts.unpriced or target is None or target.price is None,
     )
+    in_flight = state.without(key)
     if _is_late(state, key):
-        return replace(state, accounts=accounts)
+        return replace(state, accounts=accounts, in_flight=in_flight)
     message = with_unique_ids(answer.message, state.transcript.call_ids, f"call_{key.step}")
     answer = answer.model_copy(
         update={"message": message, "model": answer.model or (target.name if target else "")}
@@ -323,6 +332,7 @@ def _answered(
     is_final = state.finishing or not runs_tools(answer)
     step = OpenStep(
         answer=answer,
+        calls=() if is_final else _opened(state, message.calls),
         objections=state.open_step.objections + 1 if answer.objection else 0,
         tried=fallback.tried(state),
         bill=bill,
@@ -337,23 +347,33 @@ def _answered(
         tokens = tokens.reported(
             answer.usage.input_tokens, target.model, state.transcript.cut(target.model)
         )
-    state = steps.append(
-        replace(state, accounts=accounts, tokens=tokens, open_step=step, attempts=Attempts()),
-        message,
+    state = replace(
+        state,
+        tokens=tokens,
+        open_step=step,
+        attempts=Attempts(),
+        accounts=accounts,
+        in_flight=in_flight,
     )
+    state = steps.append(state, message)
     if is_final:
         return _objected(steps.close(state, key.step), answer)
     if state.agent is not None and boundary.violation(state.agent, message.calls):
-        return _opened(state, map(OpenCall, message.calls))
-    calls = (
+        return state
+    return delegation_plan.settle(steps.settle(state, key.step))
+
+
+def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
+    """The calls of an answer.
+
+    None has a result or a gate beside one that this turn does not allow.
+    """
+    if state.agent is not None and boundary.violation(state.agent, calls):
+        return tuple(map(OpenCall, calls))
+    return tuple(
         OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))
-        for call in message.calls
+        for call in calls
     )
-    return delegation_plan.settle(steps.settle(_opened(state, calls), key.step))
-
-
-def _opened(state: TurnState, calls: Iterable[OpenCall]) -> TurnState:
-    return replace(state, open_step=replace(state.open_step, calls=tuple(calls)))
 
 
 def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:

@@ -81,7 +81,14 @@ class Ledger:
         if key not in self.held:
             return self
         over = self._is_over(amount, self.held[key])
-        return replace(self.release(key), spent=self.spent + amount, overrun=self.overrun or over)
+        held, reserved = self._others(key)
+        return replace(
+            self,
+            held=held,
+            reserved=reserved,
+            spent=self.spent + amount,
+            overrun=self.overrun or over,
+        )
 
     def correct(self, booked: Spending, amount: Spending) -> Ledger:
         """Book `amount` instead of `booked`, which was charged before the amount was known."""
@@ -102,6 +109,11 @@ class Ledger:
         """Give a reservation back."""
         if key not in self.held:
             return self
+        held, reserved = self._others(key)
+        return replace(self, held=held, reserved=reserved)
+
+    def _others(self, key: str) -> tuple[Mapping[str, Spending], Spending]:
+        """The reservations except that of `key`, and their sum."""
         held = dict(self.held)
         gone = held.pop(key)
         left = self.reserved - gone
@@ -109,7 +121,7 @@ class Ledger:
             left = left.model_copy(
                 update={"usd": sum((amount.usd for amount in held.values()), Decimal(0))}
             )
-        return replace(self, held=held, reserved=left)
+        return held, left
 
     def add(self, more: Budget) -> Ledger:
         """Raise the budget.

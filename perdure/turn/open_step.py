@@ -149,10 +149,7 @@ class Attempts:
 
     def of_call(self, number: int, passed: tuple[str, ...]) -> Attempts:
         """The attempts when a model is called in round `number`; these models are passed over."""
-        begins = number > self.rounds
-        return replace(
-            self,
-            rounds=number if begins else self.rounds,
-            round_at=len(self.failures) if begins else self.round_at,
-            passed=passed or self.passed,
-        )
+        passed = passed or self.passed
+        if number > self.rounds:
+            return replace(self, rounds=number, round_at=len(self.failures), passed=passed)
+        return self if passed == self.passed else replace(self, passed=passed)

@@ -117,8 +117,10 @@ class Held(ScriptedModel):
         self.let_go = asyncio.Event()
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
+        is_free = self.let_go.is_set()  # by now: it may be cleared as soon as the call is counted
         answer = await super().complete(request)
-        await self.let_go.wait()
+        if not is_free:
+            await self.let_go.wait()
         return answer
 
 

@@ -7,9 +7,10 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Unpack
+from typing import Annotated, Any, Literal, Unpack
 from weakref import WeakValueDictionary
 
+from annotated_types import Interval
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import (
@@ -43,6 +44,7 @@ from perdure.temporal.payloads import pack
 from perdure.temporal.search_attributes import State
 from perdure.text import word
 from perdure.turn.wire import TurnRequest
+from perdure.validation import Must
 from perdure.values import keywords
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Remaining
@@ -60,20 +62,22 @@ LAST_PRIORITY = 5
 """What a server has unless it is told otherwise."""
 
 _STARTS = {
-    "if_exists": validation.choice(IfExists),
+    "if_exists": IfExists,
     "priority": (
-        validation.Kind(
-            f"a whole number from 1, the first, to {LAST_PRIORITY}, the last",
-            validation.whole(1, LAST_PRIORITY).fits,
-        ).optional()
+        Annotated[
+            int,
+            Interval(ge=1, le=LAST_PRIORITY),
+            Must(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last"),
+        ]
+        | None
     ),
 }
 _FILTERS = {
-    "agent": validation.UNICODE.optional(),
-    "labels": validation.TEXTS,
-    "parent": validation.UNICODE.optional(),
-    "task_queue": validation.UNICODE.optional(),
-    "limit": validation.whole(1).optional(),
+    "agent": validation.Unicode | None,
+    "labels": validation.Texts,
+    "parent": validation.Unicode | None,
+    "task_queue": validation.Unicode | None,
+    "limit": validation.Count | None,
 }
 
 
@@ -264,7 +268,7 @@ class AgentClient:
             ServerUnreachableError: Temporal does not answer.
         """
         validation.check(
-            "the turn", {"id": id}, {"id": validation.UNICODE}, errors.InvalidRequestError
+            "the turn", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
         )
         try:
             found = (await describe(self._client, id, retry=True)).workflow_execution_info
@@ -612,6 +616,6 @@ def _named(call_id: str, token: str | None = None) -> str:
         InvalidRequestError: One is no text.
     """
     given = {"call_id": call_id, "token": token}
-    wanted = {"call_id": validation.TEXT, "token": validation.TEXT.optional()}
+    wanted = {"call_id": validation.Text, "token": validation.Text | None}
     validation.check("the answer", given, wanted, errors.InvalidRequestError)
     return call_id if token is None else f"{call_id}:{token}"

@@ -108,7 +108,7 @@ def by_of(arguments: argparse.Namespace) -> str | None:
         return named
     with contextlib.suppress(OSError, KeyError, ImportError):
         name = getpass.getuser()
-        return name if validation.BY.fits(name) else None
+        return name if validation.accepts(validation.By, name) else None
     return None
 
 

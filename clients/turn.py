@@ -8,8 +8,9 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
+from annotated_types import Interval
 from pydantic import JsonValue
 from pydantic_core import to_json
 from temporalio.client import Client
@@ -30,31 +31,34 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn import ending
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
+from perdure.validation import Must
 from perdure.values.approvals import Decision, PendingApproval
-from perdure.values.budgets import Budget, BudgetUpdate, Remaining
+from perdure.values.budgets import ABudget, Budget, BudgetUpdate, Remaining
 from perdure.values.reports import AgentReport, Step
 
 logger = logging.getLogger("perdure")
 
 _ANSWER = {
-    "pending": validation.of("what pending_approvals gives", PendingApproval),
-    "reason": validation.TEXT,
-    "arguments": validation.MAPPING.optional(),
-    "by": validation.BY,
+    "pending": Annotated[
+        PendingApproval, validation.instance("what pending_approvals gives", PendingApproval)
+    ],
+    "reason": validation.Text,
+    "arguments": Annotated[Mapping[Any, Any], Must("a mapping, such as a dict")] | None,
+    "by": validation.By | None,
 }
 _MORE = {
-    "more": validation.of("a Budget, such as Budget(usd='0.50')", Budget).optional(),
-    "iterations": validation.whole(1).optional(),
-    "by": validation.BY,
+    "more": ABudget | None,
+    "iterations": validation.Count | None,
+    "by": validation.By | None,
 }
-
-_TIMEOUT = validation.Kind(
-    "a timedelta or a number of seconds, zero or more",
-    lambda value: (
-        (isinstance(value, timedelta) and timedelta() <= value <= validation.LONGEST)
-        or (type(value) in (int, float) and 0 <= value <= validation.LONGEST.total_seconds())
-    ),
-).optional()
+_TIMEOUT = (
+    Annotated[
+        Annotated[timedelta, Interval(ge=timedelta(), le=validation.LONGEST)]
+        | Annotated[float, Interval(ge=0, le=validation.LONGEST.total_seconds())],
+        Must("a timedelta or a number of seconds, zero or more"),
+    ]
+    | None
+)
 
 V = TypeVar("V")
 OnStep = Callable[[Step], Awaitable[object] | object]
@@ -109,7 +113,7 @@ class Turn(Generic[T]):
         validation.check(
             "the events",
             {"after": after},
-            {"after": validation.TEXT.optional()},
+            {"after": validation.Text | None},
             errors.InvalidRequestError,
         )
         return self._feed.place(after)
@@ -237,7 +241,7 @@ class Turn(Generic[T]):
         validation.check(
             "the cancel",
             {"reason": reason},
-            {"reason": validation.UNICODE},
+            {"reason": validation.Unicode},
             errors.InvalidRequestError,
         )
         if await self._is_over():  # a server takes the request for such a run as well

@@ -1,9 +1,8 @@
 """Bases for frozen values.
 
-A `Value` refuses fields that it does not know. A `Given` is one that people build, and refuses what
-cannot work as `Agent` does. Only our own code makes a `Wire` value. All are read from
-Temporal with unknown fields ignored (see `perdure.temporal.payloads`), so old and new workers can
-share a queue during a deploy.
+A `Value` refuses fields that it does not know; `perdure.kinds.Given` is one that users build. Only
+our own code makes a `Wire` value. All are read from Temporal with unknown fields ignored (see
+`perdure.temporal.payloads`), so old and new workers can share a queue during a deploy.
 """
 
 from typing import TYPE_CHECKING, Any, TypeVar

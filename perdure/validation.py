@@ -1,165 +1,234 @@
-"""What a value may be that somebody gives: in words, and refused at once where it is another.
+"""Validation of user-supplied arguments.
 
-Type checkers say the same to those who use one. Kinds are asked where a program builds a value or
-calls a client, never where a value is read from history: an older release may have written it, and
-its turn has to go on.
+Pydantic checks them, and the error names the argument, what it must be and what was given.
+
+`Given` is the base of values that users build; `check` validates the arguments of functions, and
+`check_fields` the fields of dataclasses, by their annotations. Values read from history are not
+validated this way: an older release may have written them, and its turn has to go on.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, overload
 
-from pydantic import AfterValidator, BaseModel, ValidationError, ValidationInfo
-from pydantic_core import ErrorDetails
+from annotated_types import Interval
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from perdure import errors, limits
 from perdure.base import Value
 from perdure.text import clean, harmless, one_line
 
 LONGEST = timedelta(days=3650)
-"""What a time may be at most: further away, sums with the calendar end."""
+"""The longest duration: sums with longer ones leave the calendar."""
 MOST = 10**9
-"""What a number of things may be at most."""
+"""The largest count."""
 
 _SHOWN = 80
+_PROBLEMS = 5
+_MUST_BE = "must_be"
+_WORDS = {
+    _MUST_BE: "{words}",
+    "bool_type": "True or False",
+    "literal_error": "{expected}",
+    **dict.fromkeys(("string_type", "string_sub_type"), "a string"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("dict_type", "mapping_type"), "a mapping, such as a dict"),
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+}
+"""What follows "must be", by pydantic's type of error; for others, pydantic's own message is shown."""
+
+G = TypeVar("G", contravariant=True)
+S = TypeVar("S", covariant=True)
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What something may be: the words that follow "must be", and the check."""
+class Must:
+    """Annotates a type with the words that follow "must be" in errors.
+
+    With `fits`, that alone decides what is valid.
+    """
 
     words: str
-    fits: Callable[[Any], bool]
+    fits: Callable[[Any], bool] | None = None
 
-    def optional(self) -> Kind:
-        """This, or None."""
-        return Kind(f"{self.words}, or None", lambda value: value is None or self.fits(value))
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        inner = (
+            handler(source)
+            if self.fits is None
+            else core_schema.no_info_plain_validator_function(self._fitting)
+        )
+        return core_schema.custom_error_schema(
+            inner,
+            _MUST_BE,
+            custom_error_message="must be {words}",
+            custom_error_context={"words": self.words},
+        )
 
-
-def of(words: str, *types: type) -> Kind:
-    """An instance of one of these."""
-    return Kind(words, lambda value: isinstance(value, types))
-
-
-def choice(literal: Any) -> Kind:
-    """One of the words of a `Literal`."""
-    choices = get_args(literal)
-    return Kind(
-        ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}", lambda value: value in choices
-    )
-
-
-def whole(least: int, most: int = MOST) -> Kind:
-    """A whole number between these two, both included. `True` is none."""
-    return Kind(
-        f"a whole number from {least} to {most}",
-        lambda value: type(value) is int and least <= value <= most,
-    )
+    def _fitting(self, value: Any) -> Any:
+        assert self.fits is not None
+        if not self.fits(value):
+            raise ValueError(self.words)
+        return value
 
 
-def each(words: str, fits: Callable[[Any], bool]) -> Kind:
-    """A mapping from names to values of which each is this."""
-    return Kind(
-        f"a mapping from names, each value {words}",
+def instance(words: str, *types: type) -> Must:
+    """An instance of one of these types."""
+    return Must(words, lambda value: isinstance(value, types))
+
+
+Text = Annotated[str, instance("a string", str)]
+"""A string that may hold lone surrogates, which are cleaned before it is sent."""
+Unicode = Annotated[
+    str,
+    Must(
+        "a string that UTF-8 can hold",
+        lambda value: isinstance(value, str) and clean(value) == value,
+    ),
+]
+"""A string that is sent unchanged."""
+By = Annotated[
+    str,
+    Must(
+        f"one line of 1 to {limits.BY_CHARACTERS} visible characters",
         lambda value: (
-            isinstance(value, Mapping)
-            and all(isinstance(name, str) and fits(item) for name, item in value.items())
+            isinstance(value, str)
+            and bool(value.strip())
+            and len(value) <= limits.BY_CHARACTERS
+            and harmless(value) == value
         ),
-    )
-
-
-TEXT = of("a text", str)
-UNICODE = Kind(
-    "a text that UTF-8 can hold", lambda value: isinstance(value, str) and clean(value) == value
-)
-"""For what is sent as it is: no protocol can hold a lone surrogate."""
-BY = Kind(
-    f"one line of 1 to {limits.BY_CHARACTERS} visible characters",
-    lambda value: (
-        isinstance(value, str)
-        and bool(value.strip())
-        and len(value) <= limits.BY_CHARACTERS
-        and harmless(value) == value
     ),
-).optional()
-"""For the name of the person or program that made a decision."""
-FLAG = of("True or False", bool)
-MAPPING = of("a mapping, such as a dict", Mapping)
-TEXTS = Kind(
-    "a mapping of texts, such as {'name': 'text'}",
-    lambda value: (
-        isinstance(value, Mapping)
-        and all(UNICODE.fits(text) for pair in value.items() for text in pair)
-    ),
-)
-TIME = Kind(
-    f"a timedelta, longer than zero and at most {LONGEST.days} days",
-    lambda value: isinstance(value, timedelta) and timedelta() < value <= LONGEST,
-)
-FUNCTION = Kind("a function", lambda value: callable(value) and not isinstance(value, type))
+]
+"""The name of the person or program that made a decision."""
+Texts = Annotated[Mapping[Unicode, Unicode], Must("a mapping of strings, such as {'name': 'text'}")]
+CountOrZero = Annotated[int, Interval(ge=0, le=MOST), Must(f"a whole number from 0 to {MOST}")]
+Count = Annotated[int, Interval(ge=1, le=MOST), Must(f"a whole number from 1 to {MOST}")]
+TIME = f"a timedelta, longer than zero and at most {LONGEST.days} days"
+Time = Annotated[timedelta, Interval(gt=timedelta(), le=LONGEST), Must(TIME)]
+
+FUNCTION = Must("a function", lambda value: callable(value) and not isinstance(value, type))
 
 
 def check(
     who: str,
     given: Mapping[str, Any],
-    kinds: Mapping[str, Kind],
+    types: Mapping[str, Any],
     error: type[errors.PerdureError] = errors.ConfigurationError,
 ) -> None:
-    """Look at each field that has a kind.
+    """Validate the arguments that have a type. Nothing is converted.
 
     Raises:
-        ConfigurationError: One is something else; the message names `who`, the field, what it is to
-            be and what was given. Or `error`.
+        ConfigurationError: One is not valid; the message names `who`, the argument, what it must be
+            and what was given. Or `error`.
     """
-    for field, kind in kinds.items():
-        if not kind.fits(given[field]):
-            raise error(f"{who}: {field} must be {kind.words}, not {shown(given[field])}")
+    for name, wanted in types.items():
+        problem = _problem(wanted, given[name])
+        if problem is not None:
+            nullable = not problem["loc"] and _problem(wanted, None) is None
+            raise error(
+                f"{who}: {_place(name, *problem['loc'])} must be"
+                f" {_words(problem)}{', or None' * nullable}, not {shown(problem['input'])}"
+            )
+
+
+def check_fields(cls: type[Any], who: str, value: object) -> None:
+    """Validate the fields that the dataclass `cls` declares by their annotations, except those that are `Converted`.
+
+    Raises:
+        ConfigurationError: One is not valid.
+    """
+    check(who, vars(value), _field_types(cls))  # type: ignore[arg-type]  # classes are hashable
+
+
+def accepts(wanted: Any, value: object) -> bool:
+    """Whether a value is valid for an annotated type."""
+    return _problem(wanted, value) is None
 
 
 def listed(
     who: str,
     field: str,
     given: Any,
-    kind: Kind,
+    item: Any,
     error: type[errors.PerdureError] = errors.ConfigurationError,
 ) -> tuple[Any, ...]:
-    """The items of a list, each of a kind. A text is no list of letters.
+    """The items of any iterable except a string or a mapping, each valid for the type `item`.
 
     Raises:
-        ConfigurationError: It is no list, or an item is something else. Or `error`.
+        ConfigurationError: It is not a list, or an item is not valid. Or `error`.
     """
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise error(f"{who}: {field} must be a list, each item {kind.words}, not {shown(given)}")
+        raise error(
+            f"{who}: {field} must be a list, each item {_words_of(item)}, not {shown(given)}"
+        )
     items = tuple(given)
-    named = {f"{field}[{place}]": item for place, item in enumerate(items)}
-    check(who, named, dict.fromkeys(named, kind), error)
+    check(who, {field: items}, {field: tuple[item, ...]}, error)
     return items
 
 
-def built(kind: Kind) -> AfterValidator:
-    """The kind of a field of a pydantic value, asked where a program builds one.
+class Converted(Generic[G, S]):
+    """A field of a frozen dataclass that is given as one type and stored as another, as `convert` makes it of the instance and what is given.
 
-    What is read from history is JSON, and taken as it is.
+    It is a descriptor, so type checkers know both types. The fields before it are set when it is
+    converted.
     """
 
+    def __init__(self, convert: Callable[[Any, G], S], default: S) -> None:
+        self._convert = convert
+        self._default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> S: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> S: ...
+    def __get__(self, instance: object, owner: type) -> S:
+        return self._default if instance is None else typing.cast("S", vars(instance)[self._name])
+
+    def __set__(self, instance: object, value: G) -> None:
+        vars(instance)[self._name] = self._convert(instance, value)
+
+
+def built(wanted: Any) -> AfterValidator:
+    """The type of a field of a `Given`, checked where a program builds the value, not where it is read from JSON."""
+
     def look(value: Any, info: ValidationInfo) -> Any:
-        if info.mode == "python" and value is not None and not kind.fits(value):
-            raise ValueError(f"give {kind.words}, not {shown(value)}")
+        if info.mode == "python" and value is not None and not accepts(wanted, value):
+            raise PydanticCustomError(_MUST_BE, "must be {words}", {"words": _words_of(wanted)})
         return value
 
     return AfterValidator(look)
 
 
 def shown(value: object) -> str:
-    """What was given, short enough for a message."""
+    """A value, short enough for a message."""
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
     try:
         words = str(value) if isinstance(value, timedelta) else repr(value)
-    except Exception:  # noqa: BLE001 - somebody's __repr__ is broken; the class still says something
+    except Exception:  # noqa: BLE001 - a broken __repr__; the class is shown instead
         words = f"an instance of {type(value).__name__}"
     return one_line(words, _SHOWN)
 
@@ -172,14 +241,12 @@ def sort(value: object) -> str:
 
 
 class _Refuses(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass has no public name
-    """Turns pydantic's refusal into ours.
+    """Raises `ConfigurationError` for pydantic's `ValidationError`.
 
-    What is read from JSON is not built by a call, so it passes by here.
+    Values read from JSON are not built by a call, and keep pydantic's.
     """
 
     def __call__(cls, *args: Any, **fields: Any) -> Any:
-        from perdure import errors  # errors are told by values
-
         if len(args) > len(cls.in_order):
             raise errors.ConfigurationError(
                 f"{cls.__name__}: name the fields, such as"
@@ -188,17 +255,10 @@ class _Refuses(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass h
         try:
             return super().__call__(**dict(zip(cls.in_order, args, strict=False)), **fields)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
+            found = error.errors(include_url=False)
             raise errors.ConfigurationError(
-                f"{cls.__name__}: {'; '.join(_words(cls, one) for one in found[:5])}"
+                f"{cls.__name__}: {'; '.join(_refusal(cls, one) for one in found[:_PROBLEMS])}"
             ) from None
-
-
-def _words(cls: type[BaseModel], problem: ErrorDetails) -> str:
-    place = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-        return f"there is no field {place!r}; there are {', '.join(cls.model_fields)}"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(": ")
 
 
 if TYPE_CHECKING:
@@ -215,3 +275,56 @@ else:
         """
 
         in_order: ClassVar[tuple[str, ...]] = ()
+
+
+def _refusal(cls: type[BaseModel], problem: ErrorDetails) -> str:
+    place = _place(*problem["loc"])
+    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+        return f"there is no field {place!r}; there are {', '.join(cls.model_fields)}"
+    if problem["type"] == "value_error":
+        return f"{place}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(": ")
+    if problem["type"] in _WORDS:
+        return f"{place} must be {_words(problem)}, not {shown(problem['input'])}"
+    return f"{place}: {problem['msg']}"
+
+
+def _place(first: int | str = "", *rest: int | str) -> str:
+    return (
+        f"{first}{''.join(f'[{part}]' if isinstance(part, int) else f'.{part}' for part in rest)}"
+    )
+
+
+def _words(problem: ErrorDetails) -> str:
+    return (
+        _WORDS[problem["type"]].format(**problem.get("ctx", {}))
+        if problem["type"] in _WORDS
+        else problem["msg"]
+    )
+
+
+def _words_of(wanted: Any) -> str:
+    """What a value of this type must be: the words of the error for an object that no type accepts."""
+    problem = _problem(wanted, object())
+    assert problem is not None
+    return _words(problem)
+
+
+def _problem(wanted: Any, value: object) -> ErrorDetails | None:
+    """The first reason for which a value is not valid."""
+    try:
+        _adapter(wanted).validate_python(value, strict=True)
+    except ValidationError as error:
+        return error.errors(include_url=False)[0]
+    return None
+
+
+@functools.cache
+def _adapter(wanted: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(wanted)
+
+
+@functools.cache
+def _field_types(cls: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    names = [field.name for field in dataclasses.fields(cls)]
+    return {name: hints[name] for name in names if typing.get_origin(hints[name]) is not Converted}

@@ -10,7 +10,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from temporalio.client import Client
 from temporalio.converter import DataConverter
@@ -25,7 +25,8 @@ from perdure.agents.registry import Entry, Registry
 from perdure.temporal import data_converter
 from perdure.temporal.connect import connect
 from perdure.temporal.names import TASK_QUEUE
-from perdure.values.model_retry import ModelRetryPolicy
+from perdure.validation import Must
+from perdure.values.model_retry import APolicy, ModelRetryPolicy
 from perdure.values.prices import Price
 from perdure.values.profiles import ModelProfile
 from perdure.worker import findings, health, startup
@@ -44,26 +45,37 @@ _BUILD = version("perdure")
 """Stands six times in the history of every step, and the SDK's own is a digest of all loaded modules."""
 
 
+def _by_name(words: str, fits: Callable[[Any], bool]) -> Any:
+    return Annotated[
+        Mapping[validation.Text, Annotated[Any, Must(words, fits)]],
+        Must(f"a mapping from names, each value {words}"),
+    ]
+
+
 def _is_chain(given: object) -> bool:
-    if isinstance(given, str):
-        return True
-    return isinstance(given, Sequence) and all(isinstance(model, str) for model in given)
+    return isinstance(given, str) or (
+        isinstance(given, Sequence) and all(isinstance(model, str) for model in given)
+    )
 
 
-_KINDS = {
-    "task_queue": validation.UNICODE,
-    "models": validation.each("a model, or a list of models", _is_chain),
-    "providers": validation.each(
-        "a provider", lambda given: callable(getattr(given, "complete", None))
-    ),
-    "prices": validation.each("a Price", lambda given: isinstance(given, Price)),
-    "profiles": validation.each("a ModelProfile", lambda given: isinstance(given, ModelProfile)),
-    "data_converter": data_converter.KIND,
-    "model_retry": validation.of(
-        "a ModelRetryPolicy, such as ModelRetryPolicy(on_exhausted='pause')", ModelRetryPolicy
-    ),
-    "queues": validation.each("a ModelQueue", lambda given: isinstance(given, ModelQueue)),
+_TYPES = {
+    "task_queue": validation.Unicode,
+    "models": _by_name("a model, or a list of models", _is_chain),
+    "providers": _by_name("a provider", lambda given: callable(getattr(given, "complete", None))),
+    "prices": _by_name("a Price", lambda given: isinstance(given, Price)),
+    "profiles": _by_name("a ModelProfile", lambda given: isinstance(given, ModelProfile)),
+    "data_converter": data_converter.Converter,
+    "model_retry": APolicy,
+    "queues": _by_name("a ModelQueue", lambda given: isinstance(given, ModelQueue)),
 }
+
+
+def _as_registry(given: Registry | Agent[Any] | Iterable[Entry]) -> Registry:
+    return (
+        given
+        if isinstance(given, Registry)
+        else Registry([given] if isinstance(given, Agent) else given)
+    )
 
 
 @dataclass(frozen=True)
@@ -109,14 +121,11 @@ class AgentWorker:
     @property
     def registry(self) -> Registry:
         """The agents."""
-        assert isinstance(self.agents, Registry)
-        return self.agents
+        return _as_registry(self.agents)
 
     def __post_init__(self) -> None:
-        validation.check("the worker", vars(self), _KINDS)
-        if not isinstance(self.agents, Registry):
-            given = [self.agents] if isinstance(self.agents, Agent) else self.agents
-            object.__setattr__(self, "agents", Registry(given))
+        validation.check("the worker", vars(self), _TYPES)
+        object.__setattr__(self, "agents", _as_registry(self.agents))
 
     @property
     def polled_queue(self) -> str:

@@ -21,7 +21,7 @@ from perdure.activities.provider import Heard, ModelRequest, Provider, listen
 from perdure.activities.providers import OpenAIChat, OpenAIResponses, defaults
 from perdure.activities.toolboxes.folder import folder_toolbox
 from perdure.agents.agent import Agent
-from perdure.agents.tools import Tool, Toolbox, as_tools
+from perdure.agents.tools import Tool, Toolbox
 from perdure.values.answers import ModelAnswer
 from perdure.worker.agent_worker import AgentWorker
 
@@ -113,7 +113,7 @@ class _JournaledModel:
 def _journaled(worker: AgentWorker, agent: Agent, journal: Journal) -> AgentWorker:
     providers: dict[str, Provider] = {**defaults(), **worker.providers}
     boxes = [
-        replace(box, tools=[_with_journal(item, journal) for item in as_tools(box.tools)])
+        replace(box, tools=[_with_journal(item, journal) for item in box.tools])
         for box in agent.toolboxes
         if isinstance(box, Toolbox)
     ]

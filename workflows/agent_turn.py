@@ -386,7 +386,10 @@ class AgentTurn:
         with failures.typed():
             added = outcomes.added(given)
             validation.check(
-                "what is added", {"by": added.by}, {"by": validation.BY}, errors.InvalidRequestError
+                "what is added",
+                {"by": added.by},
+                {"by": validation.By | None},
+                errors.InvalidRequestError,
             )
             if self._board.state.agent is not None:
                 self._board.state.with_added(added)

@@ -101,13 +101,13 @@ def fetch(
     validation.check(
         "fetch",
         {"timeout": timeout, "max_bytes": max_bytes},
-        {"timeout": validation.TIME, "max_bytes": validation.whole(1)},
+        {"timeout": validation.Time, "max_bytes": validation.Count},
     )
     hosts = (
         None
         if allow_hosts is None
         else frozenset(
-            map(_host, validation.listed("fetch", "allow_hosts", allow_hosts, validation.TEXT))
+            map(_host, validation.listed("fetch", "allow_hosts", allow_hosts, validation.Text))
         )
     )
     web = Web(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from perdure.activities.toolboxes import folder as reading
-from perdure.agents.tools import Tool, Toolbox, tool
+from perdure.agents.tools import Toolbox, tool
 from perdure.base import Value
 from perdure.text import size
 
@@ -43,7 +43,7 @@ def files(folder: Path | str, *, write: bool = False) -> Toolbox:
         ConfigurationError: `folder` is not a folder.
     """
     root = Path(folder)
-    tools: list[Tool] = [*reading.folder_toolbox(root).tools]  # type: ignore[list-item]  # a toolbox has made tools of them
+    tools = reading.folder_toolbox(root).tools
     return Toolbox("files", [*tools, Writer(root).write_file] if write else tools)
 
 

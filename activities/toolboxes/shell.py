@@ -49,7 +49,7 @@ def shell(
     root = Path(folder)
     if not root.is_dir():
         raise errors.ConfigurationError(f"{root} is not a folder")
-    validation.check("shell", {"timeout": timeout}, {"timeout": validation.TIME})
+    validation.check("shell", {"timeout": timeout}, {"timeout": validation.Time})
     made = tool(timeout=timeout + _SLACK, requires_approval=requires_approval)
     commands = Commands(root.resolve(), timeout)
     if allow == "anything":

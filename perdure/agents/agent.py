@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Literal
+from typing import Annotated, Any, Generic, Literal
+
+from pydantic import SkipValidation
 
 from perdure import errors, limits, validation
 from perdure.agents.delegates import NAMES as DELEGATION_TOOLS
@@ -26,53 +28,28 @@ from perdure.agents.turn_rules import (
 )
 from perdure.base import T_co
 from perdure.schemas import output_type
-from perdure.validation import Kind
-from perdure.values.budgets import Budget
-from perdure.values.model_retry import ModelRetryPolicy
+from perdure.validation import Converted, Must
+from perdure.values.budgets import ABudget
+from perdure.values.model_retry import APolicy
 from perdure.values.options import NO_OPTIONS, RequestOptions
 
-_COUNT = validation.whole(1)
-_KINDS = {
-    "description": validation.TEXT,
-    "instructions": validation.TEXT,
-    "model": validation.of("a text, or a list of texts", str, Iterable),
-    "resolver": (
-        Kind(
-            "an object with a method resolve(name)",
-            lambda value: not isinstance(value, type) and callable(getattr(value, "resolve", None)),
-        ).optional()
+_Resolver = Annotated[
+    ToolResolver,
+    Must(
+        "an object with a method resolve(name)",
+        lambda value: not isinstance(value, type) and callable(getattr(value, "resolve", None)),
     ),
-    "max_iterations": Kind(
-        f"{_COUNT.words}, or 'unlimited'", lambda value: value == "unlimited" or _COUNT.fits(value)
-    ),
-    "budget": validation.of("a Budget, such as Budget(usd='0.50')", Budget).optional(),
-    "options": validation.of(
-        "RequestOptions, such as RequestOptions(temperature=0)", RequestOptions
-    ),
-    "model_retry": (
-        validation.of(
-            "a ModelRetryPolicy, such as ModelRetryPolicy(on_exhausted='pause')", ModelRetryPolicy
-        ).optional()
-    ),
-    "policy": validation.FUNCTION.optional(),
-    "parallel_tools": validation.FLAG,
-    "max_depth": validation.whole(0),
-    "max_children": _COUNT,
-    "max_descendants": _COUNT,
-    "children_at_once": _COUNT,
-    "on_exhausted": validation.choice(OnExhausted),
-    "on_loop": validation.choice(OnLoop),
-    "approval": validation.choice(Approval),
-    "protocol": validation.choice(Protocol),
-    "unmarked": validation.choice(Unmarked),
-    "on_child_error": validation.choice(OnChildError),
-}
-_LISTS = {
-    "toolboxes": validation.of("a Toolbox or an MCPServer", Toolbox, MCPServer),
-    "skills": validation.of("a Skill, or the Path of a folder", Skill, Path),
-    "middleware": validation.of("an instance of Middleware", Middleware),
-    "observers": validation.of("an instance of Observer", Observer),
-}
+]
+
+
+def _who(agent: Agent[Any]) -> str:
+    return f"agent {agent.name}"
+
+
+def _list(field: str, words: str, *types: type) -> Converted[Iterable[Any], tuple[Any, ...]]:
+    """A field whose items are instances of these types."""
+    item = Annotated[Any, validation.instance(words, *types)]
+    return Converted(lambda agent, given: validation.listed(_who(agent), field, given, item), ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,32 +111,55 @@ class Agent(Generic[T_co]):
     """
 
     name: str
-    model: str | Sequence[str]
-    description: str = ""
-    instructions: str = ""
-    tools: Sequence[Tool | Callable[..., Any]] = ()
-    toolboxes: Sequence[Toolbox | MCPServer] = ()
-    skills: Sequence[Skill | Path] = ()
-    resolver: ToolResolver | None = None
-    max_iterations: int | Literal["unlimited"] = limits.MAX_ITERATIONS
-    budget: Budget | None = None
+    model: Annotated[
+        str | Sequence[str], validation.instance("a string, or a list of strings", str, Iterable)
+    ]
+    description: validation.Text = ""
+    instructions: validation.Text = ""
+    tools: Converted[Iterable[Tool | Callable[..., Any]], tuple[Tool, ...]] = Converted(
+        lambda agent, given: as_tools(given, _who(agent)), ()
+    )
+    toolboxes: Converted[Iterable[Toolbox | MCPServer], tuple[Toolbox | MCPServer, ...]] = _list(
+        "toolboxes", "a Toolbox or an MCPServer", Toolbox, MCPServer
+    )
+    skills: Converted[Iterable[Skill | Path], tuple[Skill | Path, ...]] = _list(
+        "skills", "a Skill, or the Path of a folder", Skill, Path
+    )
+    resolver: _Resolver | None = None
+    max_iterations: Annotated[
+        validation.Count | Literal["unlimited"],
+        Must(f"a whole number from 1 to {validation.MOST}, or 'unlimited'"),
+    ] = limits.MAX_ITERATIONS
+    budget: ABudget | None = None
     on_exhausted: OnExhausted = "fail"
-    output: type[T_co] | None = None
-    options: RequestOptions = NO_OPTIONS
-    model_retry: ModelRetryPolicy | None = None
+    output: Annotated[type[T_co] | None, SkipValidation] = None
+    options: Annotated[
+        RequestOptions,
+        validation.instance(
+            "RequestOptions, such as RequestOptions(temperature=0)", RequestOptions
+        ),
+    ] = NO_OPTIONS
+    model_retry: APolicy | None = None
     on_loop: OnLoop = "fail"
     protocol: Protocol = "native"
     unmarked: Unmarked = "correct"
     parallel_tools: bool = False
     approval: Approval = "marked"
-    policy: Policy | None = None
-    middleware: Sequence[Middleware] = ()
-    observers: Sequence[Observer] = ()
-    delegates: Sequence[str | Delegate | Agent[Any]] | Literal["all"] = ()
-    max_depth: int = limits.DEPTH
-    max_children: int = limits.CHILDREN
-    children_at_once: int = limits.CHILDREN_AT_ONCE
-    max_descendants: int = limits.DESCENDANTS
+    policy: Annotated[Policy, validation.FUNCTION] | None = None
+    middleware: Converted[Iterable[Middleware], tuple[Middleware, ...]] = _list(
+        "middleware", "an instance of Middleware", Middleware
+    )
+    observers: Converted[Iterable[Observer], tuple[Observer, ...]] = _list(
+        "observers", "an instance of Observer", Observer
+    )
+    delegates: Converted[
+        Iterable[str | Delegate | Agent[Any]] | Literal["all"],
+        tuple[Delegate, ...] | Literal["all"],
+    ] = Converted(lambda agent, given: _as_delegates(_who(agent), given), ())
+    max_depth: validation.CountOrZero = limits.DEPTH
+    max_children: validation.Count = limits.CHILDREN
+    children_at_once: validation.Count = limits.CHILDREN_AT_ONCE
+    max_descendants: validation.Count = limits.DESCENDANTS
     on_child_error: OnChildError = "cancel"
 
     def __post_init__(self) -> None:
@@ -167,20 +167,10 @@ class Agent(Generic[T_co]):
             raise errors.ConfigurationError(
                 f"agent name {self.name!r}: use 1 to 64 of A-Z, a-z, 0-9, _ and -"
             )
-        who = f"agent {self.name}"
-        validation.check(who, vars(self), _KINDS)
-        output_type.schema_of(self.output, f"{who}: ")
+        who = _who(self)
+        validation.check_fields(Agent, who, self)
         object.__setattr__(self, "model", _as_models(who, self.model))
-        object.__setattr__(
-            self,
-            "delegates",
-            "all" if self.delegates == "all" else _as_delegates(who, self.delegates),
-        )
-        object.__setattr__(self, "tools", as_tools(self.tools, who))
-        for field, kind in _LISTS.items():
-            object.__setattr__(
-                self, field, validation.listed(who, field, getattr(self, field), kind)
-            )
+        output_type.schema_of(self.output, f"{who}: ")
         _refuse_same_servers(who, self.servers)
         refuse_same_names(
             self.name,
@@ -243,20 +233,25 @@ class Agent(Generic[T_co]):
         return tuple(box for box in self.toolboxes if isinstance(box, MCPServer))
 
     def _sources(self) -> Iterator[tuple[str, Tool]]:
-        yield from (("the agent's tools", item) for item in as_tools(self.tools))
+        yield from (("the agent's tools", item) for item in self.tools)
         for box in self.toolboxes:
             if isinstance(box, Toolbox):
-                yield from ((f"toolbox {box.name!r}", item) for item in as_tools(box.tools))
+                yield from ((f"toolbox {box.name!r}", item) for item in box.tools)
         for skill in self.skills:
             if isinstance(skill, Skill):
-                yield from ((f"skill {skill.name!r}", item) for item in as_tools(skill.tools))
+                yield from ((f"skill {skill.name!r}", item) for item in skill.tools)
+
+
+_A_DELEGATE = Annotated[
+    Any, validation.instance("a name, a Delegate or an Agent", str, Delegate, Agent)
+]
 
 
 def _as_models(who: str, given: str | Sequence[str]) -> str | tuple[str, ...]:
     models = (
         (given,)
         if isinstance(given, str)
-        else validation.listed(who, "model", given, validation.TEXT)
+        else validation.listed(who, "model", given, validation.Text)
     )
     if not models or not all(model.strip() for model in models):
         raise errors.ConfigurationError(f"{who}: name a model, such as model='openai:gpt-5-mini'")
@@ -276,17 +271,16 @@ def _refuse_same_servers(who: str, servers: Sequence[MCPServer]) -> None:
         )
 
 
-def _as_delegates(who: str, given: Sequence[str | Delegate | Agent[Any]]) -> tuple[Delegate, ...]:
+def _as_delegates(
+    who: str, given: Iterable[str | Delegate | Agent[Any]] | Literal["all"]
+) -> tuple[Delegate, ...] | Literal["all"]:
+    if given == "all":
+        return "all"
     if isinstance(given, str):
         raise errors.ConfigurationError(
             f"{who}: delegates is a list of names, or 'all', not {given!r}"
         )
-    items = validation.listed(
-        who,
-        "delegates",
-        given,
-        validation.of("a name, a Delegate or an Agent", str, Delegate, Agent),
-    )
+    items = validation.listed(who, "delegates", given, _A_DELEGATE)
     found = tuple(
         (
             item

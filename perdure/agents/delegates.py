@@ -10,7 +10,8 @@ from pydantic import Field, JsonValue
 
 from perdure import errors, validation
 from perdure.base import Wire
-from perdure.values.budgets import Budget
+from perdure.validation import Converted
+from perdure.values.budgets import ABudget, Budget
 
 LIST_AGENTS = "list_agents"
 DELEGATE = "delegate_to_agent"
@@ -35,25 +36,23 @@ class Delegate:
         ConfigurationError: A value that cannot work.
     """
 
-    name: str
-    budget: Budget | None = None
-    allowed_tools: Sequence[str] | None = None
+    name: validation.Text
+    budget: ABudget | None = None
+    allowed_tools: Converted[Iterable[str] | None, tuple[str, ...] | None] = Converted(
+        lambda delegate, given: (
+            None
+            if given is None
+            else validation.listed(
+                f"delegate {delegate.name}", "allowed_tools", given, validation.Text
+            )
+        ),
+        None,
+    )
     inherit: bool = True
 
     def __post_init__(self) -> None:
-        validation.check("delegate", vars(self), {"name": validation.TEXT})
-        who = f"delegate {self.name}"
-        validation.check(
-            who,
-            vars(self),
-            {"budget": validation.of("a Budget", Budget).optional(), "inherit": validation.FLAG},
-        )
-        if self.allowed_tools is not None:
-            object.__setattr__(
-                self,
-                "allowed_tools",
-                validation.listed(who, "allowed_tools", self.allowed_tools, validation.TEXT),
-            )
+        validation.check("delegate", {"name": self.name}, {"name": validation.Text})
+        validation.check_fields(Delegate, f"delegate {self.name}", self)
 
 
 class PinnedDelegate(Wire):

@@ -17,7 +17,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -27,6 +27,7 @@ from perdure.agents.tools import NAME, Tool, Toolbox, ToolContext
 from perdure.schemas import tool_arguments
 from perdure.schemas.strict_schema import check_size
 from perdure.text import stripped, word
+from perdure.validation import Must
 from perdure.values import keywords
 
 BETWEEN = "__"
@@ -40,15 +41,18 @@ _WORDS = ("title", "description", "$comment")
 _DATA = ("enum", "const", "default", "examples", "required", "pattern")
 
 _KINDS = {
-    **dict.fromkeys(("cwd", "url"), validation.TEXT),
-    **dict.fromkeys(("timeout", "start_timeout"), validation.TIME),
-    "env": validation.Kind(
-        "a list of texts, or a mapping of texts",
-        lambda env: not isinstance(env, Mapping) or validation.TEXTS.fits(env),
-    ),
-    "headers_env": validation.TEXTS,
-    "trusted": validation.FLAG,
-    "digest": validation.TEXT.optional(),
+    **dict.fromkeys(("cwd", "url"), validation.Text),
+    **dict.fromkeys(("timeout", "start_timeout"), validation.Time),
+    "env": Annotated[
+        object,
+        Must(
+            "a list of strings, or a mapping of strings",
+            lambda env: not isinstance(env, Mapping) or validation.accepts(validation.Texts, env),
+        ),
+    ],
+    "headers_env": validation.Texts,
+    "trusted": bool,
+    "digest": validation.Text | None,
 }
 
 Call = Callable[[ToolContext[Any], Mapping[str, JsonValue]], Awaitable[object]]
@@ -108,7 +112,7 @@ class MCPServer:
     digest: str | None = None
 
     def __post_init__(self) -> None:
-        validation.check("MCP server", vars(self), {"name": validation.TEXT})
+        validation.check("MCP server", vars(self), {"name": validation.Text})
         if not _SERVER.fullmatch(self.name) or len(self.name) > _SERVER_CHARACTERS:
             raise errors.ConfigurationError(
                 f"MCP server {self.name!r}: use 1 to {_SERVER_CHARACTERS} of A-Z, a-z, 0-9, - and"
@@ -119,7 +123,7 @@ class MCPServer:
         for what in ("command", "env", "allowed", "requires_approval"):
             given = getattr(self, what)
             if given is not None and not isinstance(given, bool | Mapping):
-                object.__setattr__(self, what, validation.listed(who, what, given, validation.TEXT))
+                object.__setattr__(self, what, validation.listed(who, what, given, validation.Text))
         if bool(self.command) == bool(self.url):
             raise errors.ConfigurationError(
                 f"MCP server {self.name}: give either a command or a url"

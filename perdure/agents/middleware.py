@@ -14,7 +14,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from typing import Annotated
 
 from perdure import errors, validation
 from perdure.agents.tracebacks import named
@@ -43,10 +43,10 @@ Check = Callable[..., bool | str | Awaitable[bool | str]]
 class InputGuardrail(Middleware):
     """Refuses a task before anything is spent: `check(task)`."""
 
-    check: Check
+    check: Annotated[Check, validation.FUNCTION]
 
     def __post_init__(self) -> None:
-        validation.check("InputGuardrail", vars(self), {"check": validation.FUNCTION})
+        validation.check_fields(InputGuardrail, "InputGuardrail", self)
 
     async def before(self, task: Task) -> None:
         """Ask the check. A worker asks it in a thread, where it may block."""
@@ -66,10 +66,10 @@ class InputGuardrail(Middleware):
 class OutputGuardrail(Middleware):
     """Refuses an answer: `check(report)`."""
 
-    check: Check
+    check: Annotated[Check, validation.FUNCTION]
 
     def __post_init__(self) -> None:
-        validation.check("OutputGuardrail", vars(self), {"check": validation.FUNCTION})
+        validation.check_fields(OutputGuardrail, "OutputGuardrail", self)
 
     async def after(self, report: AgentReport) -> None:
         """Ask the check. A worker asks it in a thread, where it may block."""
@@ -93,10 +93,10 @@ class Timeout(Middleware):
         ConfigurationError: The time is not above zero, or longer than 3650 days.
     """
 
-    limit: timedelta
+    limit: validation.Time
 
     def __post_init__(self) -> None:
-        validation.check("Timeout", vars(self), {"limit": validation.TIME})
+        validation.check_fields(Timeout, "Timeout", self)
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ class Logger(Middleware):
         ConfigurationError: The level is no number, such as `logging.DEBUG`.
     """
 
-    level: int = logging.INFO
+    level: validation.CountOrZero = logging.INFO
 
     def __post_init__(self) -> None:
-        validation.check("Logger", vars(self), {"level": validation.whole(0)})
+        validation.check_fields(Logger, "Logger", self)
 
 
 @dataclass(frozen=True)

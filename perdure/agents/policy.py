@@ -50,7 +50,7 @@ class RequireApproval(Given):
     in_order: ClassVar[tuple[str, ...]] = ("expires",)
 
     kind: Literal["require_approval"] = "require_approval"
-    expires: Annotated[timedelta | None, validation.built(validation.TIME)] = None
+    expires: Annotated[timedelta | None, validation.built(validation.Time)] = None
 
     if TYPE_CHECKING:
 
@@ -87,7 +87,7 @@ class ProposedCall(Value):
 
 
 Policy = Callable[
-    [ProposedCall], "Allow | Deny | RequireApproval | Awaitable[Allow | Deny | RequireApproval]"
+    [ProposedCall], Allow | Deny | RequireApproval | Awaitable[Allow | Deny | RequireApproval]
 ]
 """A function of yours that runs in the worker, sync or async, before a call does.
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
 
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.agents.tracebacks import raised
+from perdure.validation import Must
 from perdure.values.tasks import TurnInfo
 
 Factory = Callable[[TurnInfo], Agent[Any]]
 Entry = Agent[Any] | Factory
 
-_ENTRY = validation.Kind(
-    "an Agent, or a function that makes one",
-    lambda value: isinstance(value, Agent) or callable(value),
-)
+_ENTRY = Annotated[
+    object,
+    Must(
+        "an Agent, or a function that makes one",
+        lambda value: isinstance(value, Agent) or callable(value),
+    ),
+]
 
 
 def described_in(entry: Entry) -> str:

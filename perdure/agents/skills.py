@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -20,6 +20,7 @@ from pydantic_core import to_json
 from perdure import errors, limits, validation
 from perdure.agents.tools import Tool, as_tools, tool
 from perdure.text import clean, one_line
+from perdure.validation import Converted
 
 LOAD_SKILL = "load_skill"
 """The tool that reads skills. No other tool of an agent may be called so."""
@@ -27,13 +28,6 @@ LOAD_SKILL = "load_skill"
 FILE = "SKILL.md"
 
 _NAMED = 20
-
-_KINDS = {
-    "instructions": validation.TEXT,
-    "description": validation.TEXT,
-    "on_demand": validation.FLAG,
-    "files": validation.TEXTS,
-}
 
 Find = Callable[[str], Awaitable["Skill"]]
 
@@ -57,32 +51,35 @@ class Skill:
     """
 
     name: str
-    instructions: str
-    description: str = ""
-    tools: Sequence[Tool | Callable[..., Any]] = ()
+    instructions: validation.Text
+    description: validation.Text = ""
+    tools: Converted[Iterable[Tool | Callable[..., Any]], tuple[Tool, ...]] = Converted(
+        lambda skill, given: as_tools(given, _named(skill)), ()
+    )
     on_demand: bool = False
-    files: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False, repr=False)
+    files: validation.Texts = field(default_factory=dict, kw_only=True, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _is_name(self.name):
             raise errors.ConfigurationError(
                 f"skill name {self.name!r}: use 1 to {limits.NAME_CHARACTERS} printable characters"
             )
-        who = f"skill {self.name!r}"
-        validation.check(who, vars(self), _KINDS)
-        if self.files and not self.on_demand:
+        validation.check_fields(Skill, _named(self), self)
+        if self._by_path and not self.on_demand:
             raise errors.ConfigurationError(
-                f"skill {self.name!r}: its files can only be read if it is on demand; pass"
+                f"{_named(self)}: its files can only be read if it is on demand; pass"
                 " on_demand=True"
             )
-        object.__setattr__(self, "tools", as_tools(self.tools, who))
-        object.__setattr__(self, "files", {_plain(path): text for path, text in self.files.items()})
 
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256, in hex, over what can be read, and under which name."""
-        files = sorted((clean(path), clean(text)) for path, text in self.files.items())
+        files = sorted((clean(path), clean(text)) for path, text in self._by_path.items())
         return hashlib.sha256(to_json([self.name, clean(self.instructions), files])).hexdigest()
+
+    @functools.cached_property
+    def _by_path(self) -> dict[str, str]:
+        return {_plain(path): text for path, text in self.files.items()}
 
     def read(self, path: str | None = None) -> str:
         """The instructions and which files there are; or one file.
@@ -97,17 +94,21 @@ class Skill:
         if not path or _plain(path) == FILE:
             return (
                 self.instructions
-                if not self.files
-                else "\n\n".join((self.instructions, f"[files of this skill: {_some(self.files)}]"))
+                if not self._by_path
+                else "\n\n".join(
+                    (self.instructions, f"[files of this skill: {_some(self._by_path)}]")
+                )
             )
         wanted = _plain(path)
-        if wanted in self.files:
-            return self.files[wanted]
-        below = [one for one in sorted(self.files) if wanted == "." or one.startswith(f"{wanted}/")]
+        if wanted in self._by_path:
+            return self._by_path[wanted]
+        below = [
+            one for one in sorted(self._by_path) if wanted == "." or one.startswith(f"{wanted}/")
+        ]
         if not below:
             raise ValueError(
                 f"the skill {self.name!r} has no file {one_line(path, 200)!r}; it has"
-                f" {_some(self.files)}"
+                f" {_some(self._by_path)}"
             )
         return "\n".join(below)
 
@@ -196,6 +197,10 @@ def _is_name(name: str) -> bool:
 def _line(skill: Skill) -> str:
     description = " ".join(skill.description.split())
     return f"- {skill.name}: {description}" if description else f"- {skill.name}"
+
+
+def _named(skill: Skill) -> str:
+    return f"skill {skill.name!r}"
 
 
 def _plain(path: str) -> str:

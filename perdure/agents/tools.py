@@ -12,12 +12,13 @@ import hashlib
 import inspect
 import re
 import typing
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MethodType
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Generic,
     ParamSpec,
@@ -34,7 +35,7 @@ from pydantic_core import to_json
 from perdure import errors, limits, validation
 from perdure.schemas import tool_arguments
 from perdure.text import size
-from perdure.validation import Kind
+from perdure.validation import Converted, Must
 from perdure.values import keywords
 
 if TYPE_CHECKING:  # so that `Tool` alone is a tool of any function
@@ -65,10 +66,11 @@ class ToolOptions(TypedDict, total=False):
 _DEFAULTS = ToolOptions(
     timeout=limits.TOOL_CALL, read_only=False, idempotent=False, requires_approval=False
 )
+_A_TOOL = Annotated[Callable[..., Any], Must("a tool or a function")]
 _KINDS = {
-    "description": validation.TEXT.optional(),
-    "timeout": validation.TIME,
-    **dict.fromkeys(("read_only", "idempotent", "requires_approval"), validation.FLAG),
+    "description": validation.Text | None,
+    "timeout": validation.Time,
+    **dict.fromkeys(("read_only", "idempotent", "requires_approval"), bool),
 }
 
 
@@ -305,9 +307,6 @@ def tool(
     return make if function is None else make(function)
 
 
-_A_TOOL = Kind("a tool or a function", callable)
-
-
 @dataclass(frozen=True)
 class Toolbox:
     """A named, ordered set of tools.
@@ -316,12 +315,13 @@ class Toolbox:
         ConfigurationError: The name is no text, or something in it is no tool.
     """
 
-    name: str
-    tools: Sequence[Tool | Callable[..., Any]] = ()
+    name: validation.Text
+    tools: Converted[Iterable[Tool | Callable[..., Any]], tuple[Tool, ...]] = Converted(
+        lambda toolbox, given: as_tools(given, f"toolbox {toolbox.name!r}"), ()
+    )
 
     def __post_init__(self) -> None:
-        validation.check("toolbox", vars(self), {"name": validation.TEXT})
-        object.__setattr__(self, "tools", as_tools(self.tools, f"toolbox {self.name!r}"))
+        validation.check_fields(Toolbox, "toolbox", self)
 
     def prefixed(self, prefix: str) -> Toolbox:
         """The same tools, each under `prefix` and its name: for two toolboxes that share names.
@@ -329,9 +329,7 @@ class Toolbox:
         Raises:
             ConfigurationError: A name is not valid any more.
         """
-        return Toolbox(
-            self.name, [item.renamed(prefix + item.name) for item in as_tools(self.tools)]
-        )
+        return Toolbox(self.name, [item.renamed(prefix + item.name) for item in self.tools])
 
     def filtered(self, wanted: Callable[[Tool], bool] | Collection[str]) -> Toolbox:
         """Only the tools of these names, or for which `wanted` says yes, in the same order.
@@ -339,11 +337,11 @@ class Toolbox:
         Raises:
             ConfigurationError: A name that the toolbox does not have.
         """
-        items = as_tools(self.tools)
+        items = self.tools
         if callable(wanted):
             return Toolbox(self.name, [item for item in items if wanted(item)])
         wanted = validation.listed(
-            f"toolbox {self.name!r}", "what it is filtered by", wanted, validation.TEXT
+            f"toolbox {self.name!r}", "what it is filtered by", wanted, validation.Text
         )
         unknown = sorted(set(wanted) - {item.name for item in items})
         if unknown:
@@ -367,7 +365,7 @@ class ToolResolver(Protocol):
         """
 
 
-def as_tools(items: Sequence[Tool | Callable[..., Any]], who: str = "tools") -> tuple[Tool, ...]:
+def as_tools(items: Iterable[Tool | Callable[..., Any]], who: str = "tools") -> tuple[Tool, ...]:
     """`items` as tools: functions are taken with the defaults of `@tool`.
 
     Raises:

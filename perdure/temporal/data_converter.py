@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
@@ -30,7 +31,12 @@ from perdure.text import one_line
 
 VARIABLE = "PERDURE_DATA_CONVERTER"
 
-KIND = validation.of("a temporalio.converter.DataConverter", DataConverter).optional()
+Converter = (
+    Annotated[
+        DataConverter, validation.instance("a temporalio.converter.DataConverter", DataConverter)
+    ]
+    | None
+)
 
 _OURS = Payload(metadata={"encoding": b"json/plain"}, data=b'{"a":1}')
 _MEMO = {"a": 1}
@@ -48,7 +54,7 @@ def chosen(given: DataConverter | None = None) -> DataConverter:
         ConfigurationError: It cannot be loaded, is not a data converter, or cannot carry Perdure's
             payloads.
     """
-    validation.check("the connection", {"data_converter": given}, {"data_converter": KIND})
+    validation.check("the connection", {"data_converter": given}, {"data_converter": Converter})
     target = os.environ.get(VARIABLE, "")
     converter = given or (_loaded(target) if target else DataConverter.default)
     check(converter)

@@ -83,7 +83,7 @@ def checked_id(turn_id: str) -> str:
             printable.
     """
     validation.check(
-        "the turn", {"id": turn_id}, {"id": validation.TEXT}, errors.InvalidRequestError
+        "the turn", {"id": turn_id}, {"id": validation.Text}, errors.InvalidRequestError
     )
     if not 0 < len(turn_id) <= limits.TURN_ID_CHARACTERS:
         raise errors.InvalidRequestError(

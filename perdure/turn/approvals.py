@@ -173,7 +173,10 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
         InvalidRequestError: `by` is not one line of visible characters, or is too long.
     """
     validation.check(
-        "the decision", {"by": decision.by}, {"by": validation.BY}, errors.InvalidRequestError
+        "the decision",
+        {"by": decision.by},
+        {"by": validation.By | None},
+        errors.InvalidRequestError,
     )
     found = next((one for one in pending if one.call_id == decision.call_id), None)
     if found is None:

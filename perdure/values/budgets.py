@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from perdure import errors, validation
 from perdure.base import Wire
 from perdure.text import one_line
-from perdure.validation import Given
+from perdure.validation import Given, Must
 
 _NANO = Decimal("0.000000001")
 """Amounts are whole numbers of this, so sums are exact."""
@@ -62,7 +62,10 @@ Dollars = Decimal | str | int
 """What money may be given as."""
 
 Time = Annotated[
-    timedelta, BeforeValidator(_no_truth), Field(gt=timedelta(0), le=validation.LONGEST)
+    timedelta,
+    BeforeValidator(_no_truth),
+    Field(gt=timedelta(0), le=validation.LONGEST),
+    Must(validation.TIME),
 ]
 Count = Annotated[int, Field(gt=0, strict=True, le=10**15)]
 Iterations = Annotated[int, Field(gt=0, strict=True, le=validation.MOST)]
@@ -150,6 +153,10 @@ class Budget(Given):
             raise errors.InvalidRequestError(
                 "the budget would be larger than a budget can be; add less"
             ) from None
+
+
+ABudget = Annotated[Budget, validation.instance("a Budget, such as Budget(usd='0.50')", Budget)]
+"""A budget as an argument."""
 
 
 def _named(budget: Budget) -> dict[str, Any]:

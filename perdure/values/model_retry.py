@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from perdure.base import Wire
-from perdure.validation import Given
+from perdure.validation import Given, instance
 from perdure.values.budgets import Time
 
 
@@ -88,3 +88,12 @@ def pinned(policy: ModelRetryPolicy, otherwise: timedelta) -> PinnedRetry:
         unless_timed=policy.maximum_elapsed is None,
         pauses=policy.on_exhausted == "pause",
     )
+
+
+APolicy = Annotated[
+    ModelRetryPolicy,
+    instance(
+        "a ModelRetryPolicy, such as ModelRetryPolicy(on_exhausted='pause')", ModelRetryPolicy
+    ),
+]
+"""A policy as an argument."""

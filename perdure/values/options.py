@@ -27,7 +27,7 @@ class RequestOptions(Given):
 
     temperature: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None = None
     max_output_tokens: (
-        Annotated[int, Field(gt=0, strict=True), validation.built(validation.whole(1))] | None
+        Annotated[int, Field(gt=0, strict=True), validation.built(validation.Count)] | None
     ) = None
     stop_sequences: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
     tool_choice: Literal["auto", "required", "none"] | str | None = None

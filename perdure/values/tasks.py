@@ -8,7 +8,7 @@ from pydantic import Field
 
 from perdure import text
 from perdure.base import Value
-from perdure.validation import Given
+from perdure.validation import Given, Must
 from perdure.values.budgets import Budget
 from perdure.values.messages import Media, Text, UserMessage
 
@@ -26,7 +26,10 @@ class Task(Given):
             approves it.
     """
 
-    content: str | tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
+    content: Annotated[
+        str | tuple[Annotated[Text | Media, Field(discriminator="type")], ...],
+        Must("a string, or a list of Text and Media"),
+    ]
     type: str = ""
     allowed_tools: tuple[str, ...] | None = None
     budget: Budget | None = None

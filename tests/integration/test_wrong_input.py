@@ -90,7 +90,10 @@ STARTS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"options": {"max_output_tokens": 10**40}},
-        "the turn cannot be started: options.max_output_tokens: Value error, give a whole number",
+        (
+            "the turn cannot be started: options.max_output_tokens: must be a whole number from 1"
+            " to 1000000000"
+        ),
     ),
     ({"labels": ["a"]}, "the turn cannot be started: labels: Input should be a valid dictionary"),
     ({"labels": {"a": 5}}, "the turn cannot be started: labels.a: Input should be a valid string"),
@@ -108,7 +111,7 @@ STARTS: list[tuple[dict[str, Any], str]] = [
     ({"history": 5}, "the turn cannot be started: history: Input should be a valid tuple"),
     ({"history": ["x"]}, "the turn cannot be started: history.0: "),
     ({"live": "perhaps"}, "the turn cannot be started: live: Input should be a valid boolean"),
-    ({"id": 5}, "the turn: id must be a text, not 5"),
+    ({"id": 5}, "the turn: id must be a string, not 5"),
     ({"id": ""}, "a turn's id has 1 to 100 characters, not 0"),
     (
         {"if_exists": "Restart"},
@@ -180,7 +183,7 @@ async def test_generate_refuses_the_same(runtime: Runtime) -> None:
             "the turn cannot be started: budget: Input should be a valid dictionary or instance of"
             " Budget"
         ),
-        "the turn: id must be a text, not 5",
+        "the turn: id must be a string, not 5",
     ]
 
 
@@ -220,16 +223,16 @@ async def test_what_has_the_right_form_is_taken(runtime: Runtime) -> None:
 
 
 LISTS: list[tuple[dict[str, Any], str]] = [
-    ({"agent": 5}, "the list: agent must be a text that UTF-8 can hold, or None, not 5"),
+    ({"agent": 5}, "the list: agent must be a string that UTF-8 can hold, or None, not 5"),
     (
         {"labels": {"a": 5}},
-        "the list: labels must be a mapping of texts, such as {'name': 'text'}, not {'a': 5}",
+        "the list: labels must be a mapping of strings, such as {'name': 'text'}, not {'a': 5}",
     ),
     (
         {"labels": ["a"]},
-        "the list: labels must be a mapping of texts, such as {'name': 'text'}, not ['a']",
+        "the list: labels must be a mapping of strings, such as {'name': 'text'}, not ['a']",
     ),
-    ({"parent": 5}, "the list: parent must be a text that UTF-8 can hold, or None, not 5"),
+    ({"parent": 5}, "the list: parent must be a string that UTF-8 can hold, or None, not 5"),
     (
         {"limit": "5"},
         "the list: limit must be a whole number from 1 to 1000000000, or None, not '5'",
@@ -277,15 +280,15 @@ async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime
             "the arguments of an approval are no JSON: Unable to serialize unknown type: <class"
             " 'object'>"
         ),
-        "reason": "the answer: reason must be a text, not 5",
+        "reason": "the answer: reason must be a string, not 5",
         "no pending": "the answer: pending must be what pending_approvals gives, not 'call_1_1'",
         "by id": "the answer: arguments must be a mapping, such as a dict, or None, not ['to']",
         "no budget": "nothing is added: give a Budget, iterations=…, or both",
         "money alone": (
             "what is added: more must be a Budget, such as Budget(usd='0.50'), or None, not '0.5'"
         ),
-        "no id": "the turn: id must be a text that UTF-8 can hold, not 5",
-        "cancel": "the cancel: reason must be a text that UTF-8 can hold, not 5",
+        "no id": "the turn: id must be a string that UTF-8 can hold, not 5",
+        "cancel": "the cancel: reason must be a string that UTF-8 can hold, not 5",
     }
     assert report.steps[0].results[0].content.startswith("sent to Bob\n")
 
@@ -340,7 +343,7 @@ async def test_policy_that_wants_an_absurd_time_denies(runtime: Runtime) -> None
     assert (report.output, result.is_error) == ("done", True)
     assert "the policy failed: RequireApproval: " in result.content
     assert (
-        "give a timedelta, longer than zero and at most 3650 days, not 999999999 days"
+        "expires must be a timedelta, longer than zero and at most 3650 days, not 999999999 days"
         in result.content
     )
 

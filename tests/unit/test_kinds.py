@@ -4,6 +4,7 @@ release wrote is read as it is.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -62,11 +63,11 @@ TIME = "a timedelta, longer than zero and at most 3650 days"
 FROM_1 = "a whole number from 1 to 1000000000"
 
 WRONG: list[tuple[str, Any, str]] = [
-    ("description", 5, "description must be a text, not 5"),
-    ("instructions", None, "instructions must be a text, not None"),
-    ("instructions", Silent(), "instructions must be a text, not an instance of Silent"),
-    ("model", 5, "model must be a text, or a list of texts, not 5"),
-    ("model", ["a:b", 1], "model[1] must be a text, not 1"),
+    ("description", 5, "description must be a string, not 5"),
+    ("instructions", None, "instructions must be a string, not None"),
+    ("instructions", Silent(), "instructions must be a string, not an instance of Silent"),
+    ("model", 5, "model must be a string, or a list of strings, not 5"),
+    ("model", ["a:b", 1], "model[1] must be a string, not 1"),
     ("model", " ", "name a model, such as model='openai:gpt-5-mini'"),
     ("max_iterations", "5", f"max_iterations must be {FROM_1}, or 'unlimited', not '5'"),
     ("max_iterations", 2.5, f"max_iterations must be {FROM_1}, or 'unlimited', not 2.5"),
@@ -168,9 +169,9 @@ def test_any_iterable_is_a_list() -> None:
     agent = Agent(
         name="clerk",
         model=(name for name in ("a:a", "b:b")),  # type: ignore[arg-type]
-        tools=iter([look]),  # type: ignore[arg-type]
-        middleware={logger},  # type: ignore[arg-type]
-        observers=iter([audit]),  # type: ignore[arg-type]
+        tools=iter([look]),
+        middleware={logger},
+        observers=iter([audit]),
     )
 
     assert (agent.models, agent.tools, agent.middleware, agent.observers) == (
@@ -186,13 +187,13 @@ NAMED: dict[str, tuple[Callable[[], object], str]] = {
     "tool's empty name": (lambda: tool(name="")(look.function), "tool name '': use 1 to 64"),
     "tool's description": (
         lambda: Tool(look.function, description=5),  # type: ignore[arg-type]
-        "tool look: description must be a text, or None, not 5",
+        "tool look: description must be a string, or None, not 5",
     ),
     "read_only": (
         lambda: tool(read_only="no")(look.function),  # type: ignore[call-overload]
         "tool look: read_only must be True or False, not 'no'",
     ),
-    "toolbox": (lambda: Toolbox(5), "toolbox: name must be a text, not 5"),  # type: ignore[arg-type]
+    "toolbox": (lambda: Toolbox(5), "toolbox: name must be a string, not 5"),  # type: ignore[arg-type]
     "tool of a toolbox": (
         lambda: Toolbox("x", [5]),  # type: ignore[list-item]
         "toolbox 'x': tools[0] must be a tool or a function, not 5",
@@ -204,19 +205,19 @@ NAMED: dict[str, tuple[Callable[[], object], str]] = {
     "skill's name": (lambda: Skill(5, "x"), "skill name 5: use 1 to 64 printable characters"),  # type: ignore[arg-type]
     "skill's instructions": (
         lambda: Skill("x", None),  # type: ignore[arg-type]
-        "skill 'x': instructions must be a text, not None",
+        "skill 'x': instructions must be a string, not None",
     ),
     "skill's file": (
         lambda: Skill("x", "y", files={"a": 5}, on_demand=True),  # type: ignore[dict-item]
-        "skill 'x': files must be a mapping of texts",
+        "skill 'x': files must be a mapping of strings",
     ),
     "delegate": (
         lambda: Delegate("x", budget=5),  # type: ignore[arg-type]
-        "delegate x: budget must be a Budget, or None, not 5",
+        "delegate x: budget must be a Budget, such as Budget(usd='0.50'), or None, not 5",
     ),
     "delegate's tools": (
         lambda: Delegate("x", allowed_tools="look"),
-        "delegate x: allowed_tools must be a list, each item a text, not 'look'",
+        "delegate x: allowed_tools must be a list, each item a string, not 'look'",
     ),
     "logger": (
         lambda: Logger("INFO"),  # type: ignore[arg-type]
@@ -233,7 +234,7 @@ NAMED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "hosts": (
         lambda: fetch("docs.python.org"),
-        "fetch: allow_hosts must be a list, each item a text, not 'docs.python.org'",
+        "fetch: allow_hosts must be a list, each item a string, not 'docs.python.org'",
     ),
     "bytes": (lambda: fetch(max_bytes=0), f"fetch: max_bytes must be {FROM_1}, not 0"),
 }
@@ -295,14 +296,14 @@ def test_longest_time_is_ten_years() -> None:
 @pytest.mark.parametrize("time", [timedelta.max, timedelta(0), timedelta(seconds=-1)], ids=str)
 def test_approval_that_expires_never_or_at_once_is_refused(time: timedelta) -> None:
     """As a budget's time is: the policy that wants it raises, and so denies."""
-    with pytest.raises(errors.ConfigurationError, match=f"give {TIME}, not "):
+    with pytest.raises(errors.ConfigurationError, match=f"must be {TIME}, not "):
         RequireApproval(expires=time)
 
 
 def test_absurd_output_limit_is_refused() -> None:
     """Prices are multiplied by it."""
     assert RequestOptions(max_output_tokens=10**9).max_output_tokens == 10**9
-    with pytest.raises(errors.ConfigurationError, match=f"give {FROM_1}, not "):
+    with pytest.raises(errors.ConfigurationError, match=f"must be {FROM_1}, not "):
         RequestOptions(max_output_tokens=10**9 + 1)
 
 
@@ -363,18 +364,24 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Agent(name="a", model="m:x", output=Deny()),  # type: ignore[arg-type]
         "agent a: output is an instance of Deny; give the type Deny itself",
     ),
-    "output": (lambda: RequestOptions(max_output_tokens=0), "RequestOptions: max_output_tokens: "),
-    "task": (lambda: Task(content=5), "Task: content"),
+    "output": (
+        lambda: RequestOptions(max_output_tokens=0),
+        "RequestOptions: max_output_tokens must be ",
+    ),
+    "task": (
+        lambda: Task(content=5),
+        "Task: content must be a string, or a list of Text and Media, not 5",
+    ),
     "price": (lambda: Price(input="x", output="1"), "Price: input: "),
-    "window": (lambda: ModelProfile(window="x"), "ModelProfile: window: "),
-    "expiry": (lambda: RequireApproval(timedelta(0)), "RequireApproval: expires: "),
+    "window": (lambda: ModelProfile(window="x"), "ModelProfile: window must be "),
+    "expiry": (lambda: RequireApproval(timedelta(0)), "RequireApproval: expires must be "),
     "reasons": (lambda: Deny("a", "b"), "Deny: name the fields"),  # type: ignore[call-arg]
-    "reason": (lambda: Deny(reason=5), "Deny: reason: "),  # type: ignore[arg-type]
-    "url": (lambda: MCPServer.http("s", 5), "MCP server s: url must be a text, not 5"),  # type: ignore[arg-type]
-    "server": (lambda: MCPServer.http(5, "http://x"), "MCP server: name must be a text, not 5"),  # type: ignore[arg-type]
+    "reason": (lambda: Deny(reason=5), "Deny: reason must be a string, not 5"),  # type: ignore[arg-type]
+    "url": (lambda: MCPServer.http("s", 5), "MCP server s: url must be a string, not 5"),  # type: ignore[arg-type]
+    "server": (lambda: MCPServer.http(5, "http://x"), "MCP server: name must be a string, not 5"),  # type: ignore[arg-type]
     "command": (
         lambda: MCPServer.stdio("s", [5]),  # type: ignore[list-item]
-        "MCP server s: command[0] must be a text, not 5",
+        "MCP server s: command[0] must be a string, not 5",
     ),
     "headers": (
         lambda: MCPServer.http("s", "http://x", headers_env={"a": 5}),  # type: ignore[dict-item]
@@ -384,7 +391,7 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
     "entry": (lambda: Registry([5]), "the registry: agents[0] must be an Agent"),  # type: ignore[list-item]
     "alias": (lambda: AgentWorker([], models={"m": 5}), "the worker: models must be a mapping"),  # type: ignore[dict-item]
     "prices": (lambda: AgentWorker([], prices={"m": 5}), "the worker: prices must be a mapping"),  # type: ignore[dict-item]
-    "queue": (lambda: AgentWorker([], task_queue=5), "the worker: task_queue must be a text"),  # type: ignore[arg-type]
+    "queue": (lambda: AgentWorker([], task_queue=5), "the worker: task_queue must be a string"),  # type: ignore[arg-type]
 }
 
 
@@ -408,3 +415,46 @@ def test_verdicts_are_written_without_names() -> None:
         == Ruling.model_validate_json('{"verdict":{"kind":"deny","reason":"no"}}').verdict
     )
     assert RequireApproval(timedelta(hours=1)).expires == timedelta(hours=1)
+
+
+def test_stored_types_are_the_declared_ones() -> None:
+    """Functions, names and lists are converted when a value is built, and copies keep what was
+    stored.
+    """
+
+    def plain() -> str:
+        """Say it."""
+        return "said"
+
+    agent = Agent(
+        name="clerk",
+        model="a:a",
+        tools=[plain],
+        delegates=["other"],
+        toolboxes=[Toolbox("box", [plain])],
+    )
+    copied = dataclasses.replace(agent, max_depth=1)
+
+    assert isinstance(agent.tools[0], Tool)
+    assert agent.delegates == (Delegate("other"),)
+    assert [item.tools[0].name for item in agent.toolboxes if isinstance(item, Toolbox)] == [
+        "plain"
+    ]
+    assert (copied.tools, copied.delegates, copied.toolboxes) == (
+        agent.tools,
+        agent.delegates,
+        agent.toolboxes,
+    )
+    assert Delegate("other", allowed_tools=["plain"]).allowed_tools == ("plain",)
+
+
+def test_fields_of_a_subclass_are_not_checked() -> None:
+    """Only the fields that Perdure declares are, whatever a subclass calls its own types."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Limited(InputGuardrail):
+        most: "OnlyForTypeCheckers" = 5  # type: ignore[name-defined]  # noqa: F821, UP037
+
+    assert Limited(lambda task: True).most == 5
+    with pytest.raises(errors.ConfigurationError, match="check must be a function, not 5"):
+        Limited(5)  # type: ignore[arg-type]

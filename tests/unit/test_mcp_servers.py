@@ -44,11 +44,11 @@ def box_of(server: MCPServer, *items: ListedTool) -> list[MCPTool]:
         ),
         "command as text": (
             lambda: MCPServer.stdio("a", "mcp-server-time"),
-            "command must be a list, each item a text",
+            "command must be a list, each item a string",
         ),
         "variable as text": (
             lambda: MCPServer.stdio("a", ["x"], env="TZ"),
-            "env must be a list, each item a text",
+            "env must be a list, each item a string",
         ),
         "no url": (lambda: MCPServer.http("a", "docs"), "begins with http"),
         "key in the url": (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from temporalio import activity, workflow
+from temporalio import activity
 from temporalio.client import Client, WorkflowHistory
 from temporalio.common import RawValue
 from temporalio.worker import (
@@ -56,6 +56,7 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import V, pack, raw_input, unpack
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
+from perdure.worker import internals
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
@@ -207,7 +208,7 @@ class PerdurePlugin(Plugin):
         try:
             await self._loop.open()
         except PerdureError:
-            worker._shutdown_complete_event.set()  # noqa: SLF001 - nothing was started, or `async with worker` would wait for its end for ever
+            internals.mark_ended(worker)
             raise
         await self._servers.loop.open()
         try:
@@ -250,10 +251,12 @@ class PerdurePlugin(Plugin):
         return next(replayer, histories)
 
     def _names(self) -> list[str]:
-        return [_name(handler) for handler in self._activities]
+        return [internals.activity_name(handler) for handler in self._activities]
 
     def _refuse_taken(self, config: WorkerConfig) -> None:
-        theirs = {_name(handler): handler for handler in config.get("activities", [])}
+        theirs = {
+            internals.activity_name(handler): handler for handler in config.get("activities", [])
+        }
         if _DYNAMIC in theirs and self._tools.has_servers:
             raise errors.ConfigurationError(
                 "the tools of MCP servers need the worker's one dynamic activity, and the worker's"
@@ -273,7 +276,7 @@ class PerdurePlugin(Plugin):
                     " rename one of them"
                 )
         for other in config.get("workflows", []):
-            if workflow._Definition.must_from_class(other).name == TURN:  # noqa: SLF001 - there is no public way to the registered name
+            if internals.workflow_name(other) == TURN:
                 raise errors.ConfigurationError(
                     f"the worker's workflow {other.__qualname__!r} and Perdure's turn are both"
                     f" named {TURN!r}; rename yours"
@@ -307,8 +310,3 @@ def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -
             return pack(await method(unpack(raw, takes)), f"the result of {name}")
 
     return activity.defn(name=name)(run)
-
-
-def _name(handler: Callable[..., object]) -> str:
-    definition = activity._Definition.from_callable(handler)  # noqa: SLF001 - there is no public way to the registered name
-    return definition.name or "" if definition else ""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from temporalio.worker import Worker
 
 from perdure import errors
+from perdure.worker import internals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +70,11 @@ async def _run(other: Worker, worker: Worker) -> None:
     try:
         await other.run()
     except BaseException:
-        worker._shutdown_event.set()  # noqa: SLF001 - `shutdown` would wait for the end, and this is part of it
-        other._shutdown_complete_event.set()  # noqa: SLF001 - it may have failed before it was started
+        internals.request_stop(worker)  # its `shutdown` would wait for this task
+        internals.mark_ended(other)
         raise
 
 
 async def _stop_with(worker: Worker, others: Sequence[Worker]) -> None:
-    await worker._shutdown_event.wait()  # noqa: SLF001 - there is no public way to hear of it
+    await internals.stop_requested(worker)
     await asyncio.gather(*(other.shutdown() for other in others))

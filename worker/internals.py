@@ -1,0 +1,45 @@
+"""The private attributes of Temporal's SDK that Perdure uses, each behind a function.
+
+There is no public way to what they give. `tests/integration/test_internals.py` has a test for each,
+which fails when a release of the SDK changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.worker import Worker
+
+
+def workflow_name(cls: type[Any]) -> str | None:
+    """The name that a workflow class is registered under; None for a dynamic one."""
+    return workflow._Definition.must_from_class(cls).name  # noqa: SLF001
+
+
+def activity_name(function: Callable[..., object]) -> str:
+    """The name that an activity is registered under.
+
+    Empty for a dynamic one, or for a function that is not an activity.
+    """
+    definition = activity._Definition.from_callable(function)  # noqa: SLF001
+    return definition.name or "" if definition else ""
+
+
+def request_stop(worker: Worker) -> None:
+    """Tell a worker to stop, without waiting for its end as `Worker.shutdown` does."""
+    worker._shutdown_event.set()  # noqa: SLF001
+
+
+async def stop_requested(worker: Worker) -> None:
+    """Wait until a worker is told to stop."""
+    await worker._shutdown_event.wait()  # noqa: SLF001
+
+
+def mark_ended(worker: Worker) -> None:
+    """Say that a worker has ended that failed before it was started.
+
+    Otherwise `Worker.shutdown` would wait for its end forever.
+    """
+    worker._shutdown_complete_event.set()  # noqa: SLF001

@@ -43,7 +43,6 @@ thinking blocks"). So what is sent only ever grows at its end.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
@@ -55,12 +54,12 @@ from typing import Any
 from perdure import errors
 from perdure.activities.provider import Heard, ModelRequest, refuse_many_calls
 from perdure.activities.providers import http_errors, lenient_json, options, prompt_cache, schemas
-from perdure.activities.providers.http import HttpClient, Reply, retry_after_s
+from perdure.activities.providers.http import retry_after_s
 from perdure.activities.providers.lenient_json import mapping, text
 from perdure.activities.providers.message_stream import MessageStream
+from perdure.activities.providers.vendor import HttpProvider
 from perdure.agents.tools import NAME
 from perdure.errors import LLMError
-from perdure.temporal import secrets
 from perdure.text import one_line
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
@@ -105,14 +104,13 @@ _BY_TYPE_IN_200: dict[str, type[LLMError]] = {
     "not_found_error": errors.LLMInvalidRequestError,
     "request_too_large": errors.LLMInvalidRequestError,
 }
-_PATH = "/v1/messages"
 _NO_CREDIT = re.compile(
     r"credit balance is too low|reached your specified .*usage limits", re.IGNORECASE
 )
 _POLICY = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
 
 
-class Anthropic:
+class Anthropic(HttpProvider):
     """Asks models through `POST {base_url}/v1/messages`.
 
     `api_key_env` names the environment variable with the key, which is read when a request is made;
@@ -124,6 +122,8 @@ class Anthropic:
     Raises:
         ConfigurationError: `max_output_tokens` is below 1.
     """
+
+    path = "/v1/messages"
 
     def __init__(
         self,
@@ -138,81 +138,36 @@ class Anthropic:
             raise errors.ConfigurationError(
                 f"{name}: max_output_tokens must be at least 1, not {max_output_tokens}"
             )
-        self._http = HttpClient(name, base_url)
-        self._name = name
-        self._api_key_env = api_key_env
+        super().__init__(name, base_url, api_key_env)
         self._max_output_tokens = max_output_tokens
         self._caching = caching
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Ask, and wait for the whole answer.
-
-        Raises:
-            LLMError: The table of this module says which subclass. Its context holds `model`, and
-                `status`, `retry_after_s`, `charged` and `usage` where they apply.
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        key, headers = self._credentials()
-        with http_errors.about(request.model):
-            reply = await self._http.post_json(_PATH, self._body_of(request), headers)
-            return await asyncio.to_thread(_read, reply, request, key)
-
-    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """Ask, and give the words of the answer to `heard` as they come.
-
-        An answer that is given as the arguments of a tool is not heard.
-
-        Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an
-                `LLMUnavailableError`.
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        key, headers = self._credentials()
-        with http_errors.about(request.model):
-            body = {**self._body_of(request), "stream": True}
-            parts = MessageStream(
-                self._name, _unheard if schemas.is_asked_as_tool(request) else heard
-            )
-            reply = await self._http.post_for_stream(_PATH, body, headers, parts)
-            return await asyncio.to_thread(_read, reply, request, key)
-
-    async def close(self) -> None:
-        """Close connections."""
-        await self._http.close()
-
-    def _body_of(self, request: ModelRequest) -> dict[str, Any]:
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
         return body_of(request, self._max_output_tokens, caching=self._caching)
 
-    def check_setup(self) -> None:
-        """Whether the key is there and the base URL is one. Nothing is sent.
+    def _headers(self, key: str | None) -> dict[str, str]:
+        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
 
-        Raises:
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        self._credentials()
-        self._http.check_address()
+    def _parts(self, request: ModelRequest, heard: Heard) -> MessageStream:
+        return MessageStream(self._name, _unheard if schemas.is_asked_as_tool(request) else heard)
 
-    def _credentials(self) -> tuple[str | None, dict[str, str]]:
-        key = secrets.read(self._api_key_env) if self._api_key_env else None
-        return key, {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+    def _answer(self, data: dict[str, Any], request: ModelRequest) -> ModelAnswer:
+        return schemas.as_text(answer_of(data, request.model), request)
+
+    def _usage(self, usage: Any) -> Usage:
+        return usage_of(usage)
+
+    def _output(self, data: dict[str, Any]) -> object:
+        return data.get("content")
+
+    def _error(
+        self, status: int, data: Any, headers: Mapping[str, str], model: str, key: str | None
+    ) -> LLMError:
+        return error_of(status, data, headers, model, key)
 
 
 def _unheard(words: str) -> None:
-    """Words that come before an answer that is no text."""
-
-
-def _read(reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
-    """The answer in a reply.
-
-    Raises:
-        LLMError: It holds none.
-    """
-    if not reply.is_success:
-        raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-    with http_errors.billed(_bill(reply.data)):
-        if reply.data.get("error"):
-            raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-        return schemas.as_text(answer_of(reply.data, request.model), request)
+    """Words before an answer that is given as the arguments of a tool, which are not part of it."""
 
 
 def body_of(request: ModelRequest, max_tokens: int, *, caching: bool = True) -> dict[str, Any]:
@@ -433,12 +388,6 @@ def _reason(body: Mapping[str, Any]) -> Iterator[Text]:
     """What is said of a refusal, which is all there is of an answer that was refused before its first word."""
     if words := text(mapping(body.get("stop_details")).get("explanation")):
         yield Text(text=words)
-
-
-def _bill(body: Mapping[str, Any]) -> Usage | None:
-    """What a 200 was billed with, as far as it tells; None for an error before any output."""
-    usage = usage_of(body.get("usage"))
-    return None if body.get("error") and not body.get("content") and usage == Usage() else usage
 
 
 def usage_of(usage: Any) -> Usage:

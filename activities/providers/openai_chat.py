@@ -16,20 +16,18 @@ tells the usage anyway. Where a server tells none it is not told, as in a whole 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from perdure import errors
 from perdure.activities.provider import Heard, ModelRequest, refuse_many_calls
-from perdure.activities.providers import http_errors, lenient_json, openai, options, schemas
+from perdure.activities.providers import lenient_json, openai, options, schemas
 from perdure.activities.providers.chat_stream import ChatStream
-from perdure.activities.providers.http import HttpClient, Reply
 from perdure.activities.providers.lenient_json import items, joined, mapping, text
-from perdure.activities.providers.openai import error_of
+from perdure.activities.providers.vendor import HttpProvider
 from perdure.agents.definitions import ToolDefinition
-from perdure.temporal import secrets
+from perdure.errors import LLMError
 from perdure.text import one_line
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
@@ -56,11 +54,10 @@ _STOPS = {
 }
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 
-_PATH = "/chat/completions"
 _MISTRAL = re.compile(r"https?://([^/@]+\.)?mistral\.ai(?=[:/]|$)")
 
 
-class OpenAIChat:
+class OpenAIChat(HttpProvider):
     """Asks models through `POST {base_url}/chat/completions`.
 
     `api_key_env` names the environment variable with the key, which is read when a request is made;
@@ -71,6 +68,8 @@ class OpenAIChat:
     other servers that refuse `stream_options`.
     """
 
+    path = "/chat/completions"
+
     def __init__(
         self,
         *,
@@ -80,69 +79,38 @@ class OpenAIChat:
         limit_field: LimitField | None = None,
         stream_usage: bool | None = None,
     ) -> None:
-        self._http = HttpClient(name, base_url)
-        self._api_key_env = api_key_env
+        super().__init__(name, base_url, api_key_env)
         self._limit_field = limit_field or limit_field_of(base_url)
         asks_usage = not _MISTRAL.match(base_url) if stream_usage is None else stream_usage
         self._streaming = {"stream_options": {"include_usage": True}} if asks_usage else {}
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Ask, and wait for the whole answer.
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        return body_of(request, self._limit_field)
 
-        Raises:
-            LLMError: The table of `openai` says which subclass. Its context holds `model`, and
-                `status`, `retry_after_s`, `charged` and `usage` where they apply.
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        key, headers = self._credentials()
-        with http_errors.about(request.model):
-            reply = await self._http.post_json(_PATH, body_of(request, self._limit_field), headers)
-            return await asyncio.to_thread(_read, reply, request, key)
+    def _stream_body(self, request: ModelRequest) -> dict[str, Any]:
+        return {**self._streaming, **super()._stream_body(request)}
 
-    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """Ask, and give the words of the answer to `heard` as they come.
+    def _parts(self, request: ModelRequest, heard: Heard) -> ChatStream:
+        return ChatStream(heard)
 
-        Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an
-                `LLMUnavailableError`.
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        key, headers = self._credentials()
-        with http_errors.about(request.model):
-            body = {**self._streaming, **body_of(request, self._limit_field), "stream": True}
-            reply = await self._http.post_for_stream(_PATH, body, headers, ChatStream(heard))
-            return await asyncio.to_thread(_read, reply, request, key)
+    def _answer(self, data: dict[str, Any], request: ModelRequest) -> ModelAnswer:
+        return answer_of(data, request.model)
 
-    async def close(self) -> None:
-        """Close connections."""
-        await self._http.close()
+    def _usage(self, usage: Any) -> Usage:
+        return usage_of(usage)
 
-    def check_setup(self) -> None:
-        """Whether the key is there and the base URL is one. Nothing is sent.
+    def _output(self, data: dict[str, Any]) -> object:
+        return _choice(data)
 
-        Raises:
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        self._credentials()
-        self._http.check_address()
+    def _fault(self, data: dict[str, Any]) -> dict[str, Any] | None:
+        return next(
+            (part for part in (data, _choice(data)) if part.get("error")), None
+        )  # OpenRouter's is in the choice
 
-    def _credentials(self) -> tuple[str | None, dict[str, str]]:
-        key = secrets.read(self._api_key_env) if self._api_key_env else None
-        return key, {"authorization": f"Bearer {key}"} if key else {}
-
-
-def _read(reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
-    """The answer in a reply.
-
-    Raises:
-        LLMError: It holds none.
-    """
-    if not reply.is_success:
-        raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-    with http_errors.billed(_bill(reply.data)):
-        if fault := _error_inside(reply.data):
-            raise error_of(reply.status, fault, reply.headers, request.model, key)
-        return answer_of(reply.data, request.model)
+    def _error(
+        self, status: int, data: Any, headers: Mapping[str, str], model: str, key: str | None
+    ) -> LLMError:
+        return openai.error_of(status, data, headers, model, key)
 
 
 def limit_field_of(base_url: str) -> LimitField:
@@ -307,17 +275,6 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
 
 def _choice(body: Mapping[str, Any]) -> dict[str, Any]:
     return mapping(next(iter(items(body.get("choices"))), None))
-
-
-def _error_inside(body: dict[str, Any]) -> dict[str, Any] | None:
-    """What of a 200 holds an error: the body, or its choice (OpenRouter)."""
-    return next((part for part in (body, _choice(body)) if part.get("error")), None)
-
-
-def _bill(body: dict[str, Any]) -> Usage | None:
-    """What a 200 was billed with, as far as it tells; None for an error before any output."""
-    usage = usage_of(body.get("usage"))
-    return None if body.get("error") and not _choice(body) and usage == Usage() else usage
 
 
 def _thoughts(message: Mapping[str, Any]) -> list[Thinking]:

@@ -26,7 +26,6 @@ where the caller says. What else is read and sent in a way of its own:
 
 from __future__ import annotations
 
-import asyncio
 import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,20 +33,12 @@ from typing import Any
 
 from perdure import errors
 from perdure.activities.provider import Heard, ModelRequest, refuse_many_calls
-from perdure.activities.providers import (
-    http_errors,
-    lenient_json,
-    openai,
-    options,
-    reasoning,
-    schemas,
-)
-from perdure.activities.providers.http import HttpClient, Reply
+from perdure.activities.providers import lenient_json, openai, options, reasoning, schemas
 from perdure.activities.providers.lenient_json import items, mapping, text
-from perdure.activities.providers.openai import error_of
 from perdure.activities.providers.response_stream import ResponseStream
+from perdure.activities.providers.vendor import HttpProvider
 from perdure.agents.definitions import ToolDefinition
-from perdure.temporal import secrets
+from perdure.errors import LLMError
 from perdure.text import one_line
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import (
@@ -61,8 +52,6 @@ from perdure.values.messages import (
 )
 from perdure.values.options import RequestOptions
 from perdure.values.reports import StopReason, Usage
-
-_PATH = "/responses"
 
 _STOPS = {
     "completed": StopReason.END,
@@ -78,12 +67,14 @@ _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-|gpt-5-chat)")
 _UNREAD = re.compile(r"(audio|video)/")
 
 
-class OpenAIResponses:
+class OpenAIResponses(HttpProvider):
     """Asks models through `POST {base_url}/responses`.
 
     `api_key_env` names the environment variable with the key, which is read when a request is made;
     None sends no key. `name` is for error texts.
     """
+
+    path = "/responses"
 
     def __init__(
         self,
@@ -92,72 +83,30 @@ class OpenAIResponses:
         api_key_env: str | None = "OPENAI_API_KEY",
         name: str = "openai-responses",
     ) -> None:
-        self._http = HttpClient(name, base_url)
-        self._api_key_env = api_key_env
+        super().__init__(name, base_url, api_key_env)
         self._is_own = openai.is_own(base_url)
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Ask, and wait for the whole answer.
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        return body_of(request, is_own=self._is_own)
 
-        Raises:
-            LLMError: The table of `openai` says which subclass. Its context holds `model`, and
-                `status`, `retry_after_s`, `charged` and `usage` where they apply.
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        key, headers = self._credentials()
-        with http_errors.about(request.model):
-            reply = await self._http.post_json(
-                _PATH, body_of(request, is_own=self._is_own), headers
-            )
-            return await asyncio.to_thread(self._read, reply, request, key)
+    def _parts(self, request: ModelRequest, heard: Heard) -> ResponseStream:
+        return ResponseStream(heard)
 
-    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """Ask, and give the words of the answer to `heard` as they come.
+    def _answer(self, data: dict[str, Any], request: ModelRequest) -> ModelAnswer:
+        return answer_of(
+            data, request.model, None if self._is_own else request.options.max_output_tokens
+        )
 
-        Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an
-                `LLMUnavailableError`.
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        key, headers = self._credentials()
-        with http_errors.about(request.model):
-            body = {**body_of(request, is_own=self._is_own), "stream": True}
-            reply = await self._http.post_for_stream(_PATH, body, headers, ResponseStream(heard))
-            return await asyncio.to_thread(self._read, reply, request, key)
+    def _usage(self, usage: Any) -> Usage:
+        return usage_of(usage)
 
-    async def close(self) -> None:
-        """Close connections."""
-        await self._http.close()
+    def _output(self, data: dict[str, Any]) -> object:
+        return data.get("output")
 
-    def check_setup(self) -> None:
-        """Whether the key is there and the base URL is one. Nothing is sent.
-
-        Raises:
-            ConfigurationError: The key or the base URL cannot work.
-        """
-        self._credentials()
-        self._http.check_address()
-
-    def _credentials(self) -> tuple[str | None, dict[str, str]]:
-        key = secrets.read(self._api_key_env) if self._api_key_env else None
-        return key, {"authorization": f"Bearer {key}"} if key else {}
-
-    def _read(self, reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
-        """The answer in a reply.
-
-        Raises:
-            LLMError: It is none.
-        """
-        if not reply.is_success:
-            raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-        with http_errors.billed(_bill(reply.data)):
-            if reply.data.get("error"):
-                raise error_of(reply.status, reply.data, reply.headers, request.model, key)
-            return answer_of(
-                reply.data,
-                request.model,
-                None if self._is_own else request.options.max_output_tokens,
-            )
+    def _error(
+        self, status: int, data: Any, headers: Mapping[str, str], model: str, key: str | None
+    ) -> LLMError:
+        return openai.error_of(status, data, headers, model, key)
 
 
 def body_of(request: ModelRequest, *, is_own: bool = False) -> dict[str, Any]:
@@ -381,12 +330,6 @@ def _call(item: Mapping[str, Any], model: str) -> ToolCall:
         name=name,
         arguments=lenient_json.arguments(item.get("arguments")),
     )
-
-
-def _bill(body: Mapping[str, Any]) -> Usage | None:
-    """What a 200 was billed with, as far as it tells; None for an error before any output."""
-    usage = usage_of(body.get("usage"))
-    return None if body.get("error") and not body.get("output") and usage == Usage() else usage
 
 
 def usage_of(usage: Any) -> Usage:

@@ -24,7 +24,7 @@ from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.skills import Skill, loader, unknown
 from perdure.agents.tools import Tool
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.history import recorded
 from perdure.text import size
 from perdure.turn.facts import AgentResolved
 
@@ -82,11 +82,7 @@ class PinnedSkills:
 
     async def _from_history(self, client: Client, turn_id: str, run_id: str) -> Pins:
         """What the turn is pinned to, by its history."""
-        reader = HistoryReader(client.data_converter, is_worker=True)
-        async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
-            page_size=_PAGE
-        ):
-            fact = await reader.fact(event)
+        async for _, fact in recorded(client, turn_id, run_id, is_worker=True, page_size=_PAGE):
             if isinstance(fact, AgentResolved):
                 pins = _pins(fact.agent)
                 self._remember(run_id, pins)

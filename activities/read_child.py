@@ -19,7 +19,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.history import recorded
 from perdure.turn import ending
 from perdure.turn.facts import ChildRead
 from perdure.turn.fold import apply
@@ -70,18 +70,11 @@ async def _read(client: Client, run: ChildRun, until: float) -> TurnRead:
 
 
 async def _folded(client: Client, run: ChildRun) -> _History:
-    reader, state, runs = (
-        HistoryReader(client.data_converter, is_worker=True),
-        TurnState(),
-        dict[str, str](),
-    )
+    state, runs = TurnState(), dict[str, str]()
     times = []
-    async for event in client.get_workflow_handle(
-        run.turn_id, run_id=run.run_id
-    ).fetch_history_events():
+    async for event, fact in recorded(client, run.turn_id, run.run_id, is_worker=True):
         times.append(event.event_time.ToDatetime())
         runs |= _run_in(event)
-        fact = await reader.fact(event)
         state = state if fact is None else apply(state, fact)
     return _History(state, runs, times[-1] - times[0] if times else timedelta())
 

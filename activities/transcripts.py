@@ -12,21 +12,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from temporalio import activity
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflowservice.v1 import (
-    GetWorkflowExecutionHistoryRequest,
-    GetWorkflowExecutionHistoryReverseRequest,
-)
 from temporalio.client import Client
 
 from perdure import errors, limits
 from perdure.temporal import outcomes
-from perdure.temporal.history import HistoryReader, key_of
+from perdure.temporal.history import HistoryReader, backwards, key_of, recorded
 from perdure.turn import steps
 from perdure.turn.facts import Fact, ModelAnswered, Scheduled
 from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
@@ -35,7 +29,6 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import ModelCall, ToolOutput
 from perdure.values.answers import ModelAnswer
 
-_TAIL_PAGE = 40
 RUN_BYTES = 32 * 1024
 """What a run weighs besides its messages: the agent's definition, steps, containers.
 
@@ -106,10 +99,10 @@ class Transcripts:
         """
         assert info.workflow_id
         assert info.workflow_run_id
-        run = WorkflowExecution(workflow_id=info.workflow_id, run_id=info.workflow_run_id)
+        turn_id, run_id = info.workflow_id, info.workflow_run_id
         own = parse_key(info.activity_id)
         with self._lock:
-            known = self._runs.get(run.run_id)
+            known = self._runs.get(run_id)
         if known is not None:
             state = known.state if own is None else ready_for(known.state, own)
             if _matches(state, call):
@@ -117,11 +110,11 @@ class Transcripts:
             with contextlib.suppress(
                 Exception
             ):  # what is known may be an answer that history does not have, and then nothing fits
-                state = await _fold_tail(client, run, own, known.answered)
+                state = await _fold_tail(client, turn_id, run_id, own, known.answered)
             if _matches(state, call):
                 return state
         for _ in range(2):
-            state = await _fold_all(client, run, own)
+            state = await _fold_all(client, turn_id, run_id, own)
             if _matches(state, call):
                 return state
         raise errors.TranscriptMismatchError(
@@ -134,8 +127,9 @@ class Transcripts:
         """The state of the turn that an activity belongs to, up to that activity."""
         assert info.workflow_id
         assert info.workflow_run_id
-        run = WorkflowExecution(workflow_id=info.workflow_id, run_id=info.workflow_run_id)
-        return await _fold_all(client, run, parse_key(info.activity_id))
+        return await _fold_all(
+            client, info.workflow_id, info.workflow_run_id, parse_key(info.activity_id)
+        )
 
     def _drop(self, run_id: str) -> None:
         known = self._runs.pop(run_id, None)
@@ -151,11 +145,9 @@ def _waits_for(state: TurnState, key: ToolKey, call_id: str) -> bool:
     return steps.is_open(state, key) and state.open_step.at(key.call).call.id == call_id
 
 
-async def _fold_all(client: Client, run: WorkflowExecution, own: Key | None) -> TurnState:
-    reader = HistoryReader(client.data_converter, is_worker=True)
+async def _fold_all(client: Client, turn_id: str, run_id: str, own: Key | None) -> TurnState:
     state = TurnState()
-    async for event in _forward(client, run):
-        fact = await reader.fact(event)
+    async for _, fact in recorded(client, turn_id, run_id, is_worker=True):
         if own is not None and fact == Scheduled(own):
             return ready_for(state, own)
         state = state if fact is None else apply(state, fact)
@@ -163,12 +155,12 @@ async def _fold_all(client: Client, run: WorkflowExecution, own: Key | None) -> 
 
 
 async def _fold_tail(
-    client: Client, run: WorkflowExecution, own: Key | None, state: TurnState
+    client: Client, turn_id: str, run_id: str, own: Key | None, state: TurnState
 ) -> TurnState:
     """Fold what happened since the last answer in `state`, reading history from its end."""
     answered = len(state.steps) + bool(state.open_step.calls)
     tail: list[HistoryEvent] = []
-    async for event in _backward(client, run):
+    async for event in backwards(client, turn_id, run_id):
         key = key_of(event)
         if isinstance(key, AgentKey | ModelKey) and key.step <= answered:
             break
@@ -187,29 +179,3 @@ def _is_news(fact: Fact, answered: int) -> bool:
     """A tail may begin with the end of what is known already; only activities after it count."""
     key: Key | None = getattr(fact, "key", None)
     return not isinstance(key, AgentKey | ModelKey) or key.step > answered
-
-
-async def _forward(client: Client, run: WorkflowExecution) -> AsyncIterator[HistoryEvent]:
-    request = GetWorkflowExecutionHistoryRequest(namespace=client.namespace, execution=run)
-    while True:
-        response = await client.workflow_service.get_workflow_execution_history(request, retry=True)
-        for event in response.history.events:
-            yield event
-        if not response.next_page_token:
-            return
-        request.next_page_token = response.next_page_token
-
-
-async def _backward(client: Client, run: WorkflowExecution) -> AsyncIterator[HistoryEvent]:
-    request = GetWorkflowExecutionHistoryReverseRequest(
-        namespace=client.namespace, execution=run, maximum_page_size=_TAIL_PAGE
-    )
-    while True:
-        response = await client.workflow_service.get_workflow_execution_history_reverse(
-            request, retry=True
-        )
-        for event in response.history.events:
-            yield event
-        if not response.next_page_token:
-            return
-        request.next_page_token = response.next_page_token

@@ -41,7 +41,7 @@ from perdure.clients.ear import Ear
 from perdure.clients.event_context import EventContext
 from perdure.clients.events import CaughtUp, Event
 from perdure.errors import ErrorInfo, PerdureError
-from perdure.temporal.history import HistoryReader
+from perdure.temporal.history import HistoryReader, recorded
 from perdure.temporal.names import TURN
 from perdure.text import described, one_line
 from perdure.turn.facts import AgentResolved, Fact, TurnEnded
@@ -403,12 +403,8 @@ async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Even
     Raises:
         PerdureError: It cannot be read.
     """
-    reader = HistoryReader(client.data_converter)
     try:
-        async for event in client.get_workflow_handle(
-            turn_id, run_id=run_id
-        ).fetch_history_events():
-            fact = await reader.fact(event)
+        async for event, fact in recorded(client, turn_id, run_id):
             if fact is not None:
                 yield Event("", _time(event), fact, turn_id)
     except RPCError as error:

@@ -10,14 +10,15 @@ where the workflow took it in, has only its id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Input
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
@@ -49,6 +50,8 @@ from perdure.turn.keys import ActivityKey, ChildKey, ModelKey, parse_key
 from perdure.turn.wire import ModelCall, Summary, TurnRequest
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.reports import Outcome
+
+_TAIL_PAGE = 40
 
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "activity_task_failed_event_attributes",
@@ -314,20 +317,69 @@ def key_of(event: HistoryEvent) -> ActivityKey | None:
     return None if isinstance(key, ChildKey) else key
 
 
+async def recorded(
+    client: Client,
+    turn_id: str,
+    run_id: str,
+    *,
+    is_worker: bool = False,
+    page_size: int | None = None,
+) -> AsyncGenerator[tuple[HistoryEvent, Fact | None], None]:
+    """The events of a run so far, from the first, each with its fact.
+
+    `is_worker` is that of `HistoryReader`.
+    """
+    reader = HistoryReader(client.data_converter, is_worker=is_worker)
+    async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
+        page_size=page_size
+    ):
+        yield event, await reader.fact(event)
+
+
+async def backwards(
+    client: Client, turn_id: str, run_id: str
+) -> AsyncGenerator[HistoryEvent, None]:
+    """The events of a run so far, from the last."""
+    run = WorkflowExecution(workflow_id=turn_id, run_id=run_id)
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace, execution=run, maximum_page_size=_TAIL_PAGE
+    )
+    while True:
+        response = await client.workflow_service.get_workflow_execution_history_reverse(
+            request, retry=True
+        )
+        for event in response.history.events:
+            yield event
+        if not response.next_page_token:
+            return
+        request.next_page_token = response.next_page_token
+
+
+async def first_event(client: Client, turn_id: str, run_id: str) -> HistoryEvent:
+    """The event that says how a run was started.
+
+    Raises:
+        LookupError: The history is empty.
+    """
+    async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
+        page_size=1
+    ):
+        return event
+    raise LookupError("history is empty")
+
+
 async def first_request(client: Client, turn_id: str, run_id: str) -> TurnRequest:
     """What a run was started with.
 
     Raises:
         InvalidRequestError: Its input is not that of a turn.
     """
-    async for event in client.get_workflow_handle(turn_id, run_id=run_id).fetch_history_events(
-        page_size=1
-    ):
-        fact = await HistoryReader(client.data_converter).fact(event)
-        if isinstance(fact, TurnStarted):
-            return fact.request
-        break
-    raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")
+    fact = await HistoryReader(client.data_converter).fact(
+        await first_event(client, turn_id, run_id)
+    )
+    if not isinstance(fact, TurnStarted):
+        raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")
+    return fact.request
 
 
 def _cancelled() -> Failure:

@@ -34,6 +34,7 @@ from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
 
 from perdure.base import Wire
+from perdure.temporal.history import first_event
 from perdure.temporal.payloads import unpack
 
 logger = logging.getLogger("perdure")
@@ -163,10 +164,8 @@ class Origins:
         return origin
 
     async def _read(self, turn_id: str, run_id: str) -> Origin:
-        handle = self._client.get_workflow_handle(turn_id, run_id=run_id)
-        async for event in handle.fetch_history_events(page_size=1):
-            return await self._origin(turn_id, event.workflow_execution_started_event_attributes)
-        raise LookupError("history is empty")
+        event = await first_event(self._client, turn_id, run_id)
+        return await self._origin(turn_id, event.workflow_execution_started_event_attributes)
 
     async def _origin(
         self, turn_id: str, started: WorkflowExecutionStartedEventAttributes

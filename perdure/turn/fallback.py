@@ -89,10 +89,6 @@ def choose(
 def _choose(
     state: TurnState, agent: AgentDefinition, benched: Collection[str], outage: Outage
 ) -> Choice:
-    if len(agent.chain) == 1:
-        target = _taking(state, agent)
-        if agent.model_retry is None:
-            return Choice(target, retries.retry_delay(state))
     failures = state.attempts.of_round
     unfit = {
         target.model: reason for target in agent.chain if (reason := _unfit(state, agent, target))
@@ -145,15 +141,15 @@ def _again(
     failures, policy = state.attempts.of_round, agent.model_retry
     last = failures[-1]
     error = errors.from_info(last.error)
-    lost = sum(failure.lost for failure in failures)
-    if last.lost and lost < limits.LOST_ATTEMPTS:
+    if retries.repeats_lost(failures):
         return Choice(agent.target(last.model), round=state.attempts.rounds)
-    failed = sum(
-        failure.model == last.model and not failure.lost and not is_skip(failure)
-        for failure in failures
-    )
     passes_on = len(agent.chain) > 1 and bool({SKIPPED, EMPTY} & set(error.context))
-    may_pass = error.transient and failed <= limits.TRANSIENT_RETRIES and not passes_on
+    of_model = [
+        failure
+        for failure in failures
+        if failure.model == last.model and (failure is last or not is_skip(failure))
+    ]
+    may_pass = not passes_on and retries.may_pass(of_model)
     if last.lost or isinstance(error, _FATAL) or not (may_pass or isinstance(error, LLMError)):
         raise error
     if policy is None:
@@ -213,8 +209,7 @@ def _next_round(
     """
     failures, policy = state.attempts.unpardoned, agent.model_retry
     away = [target for target in _away(state, agent) if target.model not in unfit]
-    alone = len(agent.chain) == 1
-    error = errors.from_info(failures[-1].error) if alone else _exhausted(agent, failures, unfit)
+    error = _exhausted(agent, failures, unfit)
     if policy is None or not away:
         raise error
     first = min(away, key=lambda target: outage.asked_s.get(target.model, 0.0))
@@ -253,21 +248,6 @@ def is_penalty(error: PerdureError) -> bool:
     )
 
 
-def _taking(state: TurnState, agent: AgentDefinition) -> Target:
-    """The only model.
-
-    Raises:
-        LLMInvalidRequestError: It cannot take the input.
-    """
-    target = agent.chain[0]
-    reason = _unfit(state, agent, target)
-    if reason:
-        raise errors.LLMInvalidRequestError(
-            f"{target.model}: {reason}", context={"model": target.model}
-        )
-    return target
-
-
 def _unfit(state: TurnState, agent: AgentDefinition, target: Target) -> str:
     """Why a model cannot take the input; empty where it can, or nobody knows."""
     refused = next(
@@ -297,13 +277,17 @@ def _cut(state: TurnState, agent: AgentDefinition, target: Target) -> Cut | None
 
 def _exhausted(
     agent: AgentDefinition, failures: tuple[CallFailed, ...], unfit: Mapping[str, str]
-) -> errors.ModelChainExhaustedError:
+) -> PerdureError:
+    """What ends a turn whose models all failed: the error of each, or that of the only one."""
     last = {failure.model: errors.from_info(failure.error) for failure in failures}
     found: dict[str, PerdureError] = {}
     for target in agent.chain:
         found[target.model] = last.get(target.model) or errors.LLMInvalidRequestError(
-            f"{target.model}: {unfit.get(target.model, 'not asked')}"
+            f"{target.model}: {unfit.get(target.model, 'not asked')}",
+            context={"model": target.model},
         )
+    if len(found) == 1:
+        return found.popitem()[1]
     told: dict[str, JsonValue] = {
         model: {
             "code": error.code,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from perdure import errors, limits
 from perdure.errors import PerdureError
+from perdure.turn.facts import CallFailed
 from perdure.turn.state import TurnState
 
 RETRY_DELAY = timedelta(seconds=1)
@@ -18,16 +20,28 @@ def retry_delay(state: TurnState) -> timedelta:
         PerdureError: The last attempt's own error, where another attempt would not help.
     """
     failures = state.attempts.unpardoned
-    if not failures:
+    if not failures or repeats_lost(failures):
         return timedelta()
-    last = failures[-1]
-    error = errors.from_info(last.error)
-    lost = sum(failure.lost for failure in failures)
-    if last.lost and lost < limits.LOST_ATTEMPTS:
-        return timedelta()
-    if last.lost or not error.transient or len(failures) - lost > limits.TRANSIENT_RETRIES:
+    error = errors.from_info(failures[-1].error)
+    if not may_pass(failures):
         raise error
     return pause_after(error)
+
+
+def repeats_lost(failures: Sequence[CallFailed]) -> bool:
+    """Whether the last attempt was lost with its worker, and is made again at once."""
+    return failures[-1].lost and sum(failure.lost for failure in failures) < limits.LOST_ATTEMPTS
+
+
+def may_pass(failures: Sequence[CallFailed]) -> bool:
+    """Whether the last of these failures of one thing is followed by another attempt after a pause."""
+    last = failures[-1]
+    failed = sum(not failure.lost for failure in failures)
+    return (
+        not last.lost
+        and errors.from_info(last.error).transient
+        and failed <= limits.TRANSIENT_RETRIES
+    )
 
 
 def pause_after(error: PerdureError) -> timedelta:

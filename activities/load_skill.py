@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from temporalio import activity
 from temporalio.client import Client
 
 from perdure.activities import skill_folders
+from perdure.activities.recent import Recent
 from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.skills import Skill, loader, unknown
@@ -43,10 +43,8 @@ class PinnedSkills:
     """
 
     def __init__(self, max_bytes: int = _KEPT_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._pins: OrderedDict[str, Pins] = OrderedDict()
-        self._texts: OrderedDict[str, Skill] = OrderedDict()
-        self._bytes = 0
+        self._pins = Recent[str, Pins](_RUNS)
+        self._texts = Recent[str, Skill](max_bytes, _weight, keeps_newest=True)
         self._lock = threading.Lock()
 
     async def read(self, agent: Agent) -> Agent:
@@ -102,31 +100,21 @@ class PinnedSkills:
 
     def _known(self, run_id: str) -> Pins | None:
         with self._lock:
-            if run_id in self._pins:
-                self._pins.move_to_end(run_id)
             return self._pins.get(run_id)
 
     def _remember(self, run_id: str, pins: Pins) -> None:
         with self._lock:
-            self._pins[run_id] = pins
-            while len(self._pins) > _RUNS:
-                self._pins.popitem(last=False)
+            self._pins.put(run_id, pins)
 
     def _text(self, digest: str) -> Skill | None:
         with self._lock:
-            if digest in self._texts:
-                self._texts.move_to_end(digest)
             return self._texts.get(digest)
 
     def _keep(self, skills: Sequence[Skill]) -> None:
         with self._lock:
             for skill in skills:
                 if skill.on_demand:
-                    self._bytes += 0 if skill.digest in self._texts else _weight(skill)
-                    self._texts[skill.digest] = skill
-                    self._texts.move_to_end(skill.digest)
-            while self._bytes > self._max_bytes and len(self._texts) > 1:
-                self._bytes -= _weight(self._texts.popitem(last=False)[1])
+                    self._texts.put(skill.digest, skill)
 
 
 def _pins(definition: AgentDefinition) -> Pins:

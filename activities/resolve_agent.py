@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
@@ -23,6 +22,7 @@ from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.provider import Models
+from perdure.activities.recent import Recent
 from perdure.activities.user_code import called
 from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition, Target, define, resolved
@@ -68,7 +68,7 @@ class Agents:
         self._model_retry = model_retry
         self._index = Index()
         self._skills = PinnedSkills()
-        self._made: OrderedDict[tuple[str, str], Agent] = OrderedDict()
+        self._made = Recent[tuple[str, str], Agent](_KEPT)
         self._lock = threading.Lock()
         self._making = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
@@ -249,7 +249,5 @@ class Agents:
                 f"the factory of agent {name!r} failed: {error.message}"
             ) from None
         with self._lock:
-            self._made[run_id, name] = agent
-            while len(self._made) > _KEPT:
-                self._made.popitem(last=False)
+            self._made.put((run_id, name), agent)
         return agent

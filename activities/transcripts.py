@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -19,6 +18,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from perdure import errors, limits
+from perdure.activities.recent import Recent
 from perdure.temporal import outcomes
 from perdure.temporal.history import HistoryReader, backwards, key_of, recorded
 from perdure.turn import steps
@@ -36,7 +36,7 @@ Measured: 15 KB with three tools.
 """
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Known:
     """What this process knows of a run.
 
@@ -54,9 +54,9 @@ class Transcripts:
     """
 
     def __init__(self, max_bytes: int = limits.TRANSCRIPT_CACHE_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._runs: OrderedDict[str, _Known] = OrderedDict()
-        self._bytes = 0
+        self._runs = Recent[str, _Known](
+            max_bytes, lambda known: RUN_BYTES + known.state.transcript.size_bytes
+        )
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -73,13 +73,10 @@ class Transcripts:
         """
         answered = apply(state, ModelAnswered(key, answer))
         with self._lock:
-            self._drop(run_id)
-            if not runs_tools(answer) and not asks_again(answered):
-                return
-            self._runs[run_id] = _Known(answered, answered)
-            self._bytes += RUN_BYTES + answered.transcript.size_bytes
-            while self._bytes > self._max_bytes and self._runs:
-                self._drop(next(iter(self._runs)))
+            if runs_tools(answer) or asks_again(answered):
+                self._runs.put(run_id, _Known(answered, answered))
+            else:
+                self._runs.drop(run_id)
 
     def remember_result(self, run_id: str, key: ToolKey, call_id: str, output: ToolOutput) -> None:
         """Keep the result of a tool that ran here."""
@@ -87,9 +84,9 @@ class Transcripts:
             known = self._runs.get(run_id)
             if known is None or not _waits_for(known.state, key, call_id):
                 return
-            state = apply(known.state, outcomes.returned(key, output))
-            self._bytes += state.transcript.size_bytes - known.state.transcript.size_bytes
-            known.state = state
+            self._runs.put(
+                run_id, _Known(known.answered, apply(known.state, outcomes.returned(key, output)))
+            )
 
     async def load(self, client: Client, info: activity.Info, call: ModelCall) -> TurnState:
         """The state whose transcript is the one that `call` names.
@@ -130,11 +127,6 @@ class Transcripts:
         return await _fold_all(
             client, info.workflow_id, info.workflow_run_id, parse_key(info.activity_id)
         )
-
-    def _drop(self, run_id: str) -> None:
-        known = self._runs.pop(run_id, None)
-        if known is not None:
-            self._bytes -= RUN_BYTES + known.state.transcript.size_bytes
 
 
 def _matches(state: TurnState, call: ModelCall) -> bool:

@@ -24,7 +24,6 @@ import json
 import logging
 import re
 import sys
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -33,6 +32,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
 
+from perdure.activities.recent import Recent
 from perdure.base import Wire
 from perdure.temporal.history import first_event
 from perdure.temporal.payloads import unpack
@@ -135,7 +135,7 @@ class Origins:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._known: OrderedDict[str, Origin] = OrderedDict()
+        self._known = Recent[str, Origin](_KEPT)
 
     async def of(self, info: activity.Info) -> Origin:
         """The origin of an activity's turn.
@@ -158,9 +158,7 @@ class Origins:
                 error,
             )
             return Origin("", span_of_turn(info.workflow_id, info.workflow_run_id))
-        self._known[info.workflow_run_id] = origin
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        self._known.put(info.workflow_run_id, origin)
         return origin
 
     async def _read(self, turn_id: str, run_id: str) -> Origin:

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from perdure import limits
 from perdure.agents.mcp_servers import MCPTool
+from perdure.agents.policy import Approval, is_wanted
 from perdure.agents.tools import Tool
 from perdure.agents.turn_rules import Approval
 from perdure.text import clean, clip, clip_recorded
@@ -61,10 +62,8 @@ def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None
             "has changed since the call was approved, and reads the arguments in another way."
             f" {_signature(item)}",
         )
-    if run.approved == "" and (
-        item.requires_approval
-        or approval == "all"
-        or (approval == "changes" and not only_reads(item))
+    if run.approved == "" and is_wanted(
+        approval, is_marked=item.requires_approval, changes=not only_reads(item)
     ):
         return _asking(item, "requires an approval since a deploy, and this call has none")
     return None

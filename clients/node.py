@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from perdure.clients.cli.doing import doing, needs_somebody
+from perdure.clients.cli.doing import doing, is_stopped
 from perdure.clients.events import Event
 from perdure.turn.facts import ChildTold
 from perdure.turn.fold import apply
@@ -82,7 +82,7 @@ class Node:
         """Note since when it does what it does, and how long it has stood still for people."""
         if (now := doing(self.state)) != self._doing:
             self._doing, self.since = now, at
-        if needs_somebody(self.state):
+        if is_stopped(self.state):
             self._stands_since = self._stands_since or at
         elif self._stands_since:
             self._stood, self._stands_since = self._stood + at - self._stands_since, None

@@ -18,7 +18,7 @@ from perdure.temporal.search_attributes import State
 from perdure.text import clip
 from perdure.turn import ending
 from perdure.turn.keys import ChildKey, ReadKey
-from perdure.turn.state import PEOPLE, TurnState
+from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Spending
 from perdure.values.reports import ChildReport, Outcome
@@ -200,8 +200,9 @@ def where(state: TurnState) -> State:
 
 def needs_person(state: TurnState) -> bool:
     """Whether a person has to do something, here or in a turn below it."""
-    waits = state.ended is None and state.waiting is not None and state.waiting.kind in PEOPLE
-    return waits or any(child.waits_for and not child.ended for child in state.children)
+    return (state.ended is None and state.waits_for_people) or any(
+        child.waits_for and not child.ended for child in state.children
+    )
 
 
 def in_words(state: TurnState) -> str:

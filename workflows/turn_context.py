@@ -13,7 +13,7 @@ from perdure.turn.decide import time_kept
 from perdure.turn.facts import CallFailed, ChildScheduled, Fact, Scheduled
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import ChildKey, ModelKey, PolicyKey, ReadKey, ToolKey
-from perdure.turn.state import PEOPLE, TurnState
+from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.budgets import DIMENSIONS, Remaining
 from perdure.values.reports import Outcome
@@ -105,10 +105,14 @@ class Board:
         """Say in the web UI what the turn does now; without it, what it did last is still true."""
         self._now = now or self._now
         left = self.time_left
-        waits = self.state.waiting is not None and self.state.waiting.kind in PEOPLE
         at = workflow.now()
         workflow.set_current_details(
-            card(self.state, self._now, at, None if left is None or waits else at + left)
+            card(
+                self.state,
+                self._now,
+                at,
+                None if left is None or self.state.waits_for_people else at + left,
+            )
         )
 
     def show_end(self, outcome: Outcome) -> None:

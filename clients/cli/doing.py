@@ -11,7 +11,7 @@ from perdure.clients.cli.amounts import time_in_words
 from perdure.text import exact, word
 from perdure.turn.keys import AgentKey, ChildKey, HookKey, Key, ModelKey, PolicyKey, ReadKey
 from perdure.turn.ledger import in_words
-from perdure.turn.state import PEOPLE, PROVIDER, TurnState, Waiting
+from perdure.turn.state import PROVIDER, TurnState, Waiting
 from perdure.values.budgets import DIMENSIONS, Spending
 
 
@@ -35,9 +35,12 @@ def _waits(waiting: Waiting) -> str:
     return f"waits for {word(waiting.kind)}" if waiting.is_told else "asks again in a moment"
 
 
-def needs_somebody(state: TurnState) -> bool:
-    """Whether it stands still until a person does something: its own time does not count then."""
-    if state.waiting is not None and state.waiting.kind in PEOPLE:
+def is_stopped(state: TurnState) -> bool:
+    """Whether nothing at all goes on until a person does something.
+
+    The time of the turn does not count then.
+    """
+    if state.waits_for_people:
         return True
     waiting = [child for child in state.children if child.waits_for and not child.ended]
     return bool(waiting) and len(waiting) == len(state.in_flight)

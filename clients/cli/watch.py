@@ -23,7 +23,6 @@ from perdure.clients.speech import Said
 from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.turn import Turn
 from perdure.text import word
-from perdure.turn.state import PEOPLE
 from perdure.values.reports import AgentReport
 
 
@@ -103,11 +102,7 @@ class Watch:
 
     def _help(self, node: Node) -> None:
         wait = (node.turn_id, node.since)
-        if (
-            node.state.waiting is None
-            or node.state.waiting.kind not in PEOPLE
-            or wait in self._told
-        ):
+        if not node.state.waits_for_people or wait in self._told:
             return
         self._told.add(wait)
         self._live.erase()

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from perdure.agents.definitions import AgentDefinition, ToolDefinition
 
 
+Approval = Literal["marked", "changes", "all"]
+"""Which calls wait for a person.
+
+Those of marked tools, of all tools that are not read-only too, or all.
+"""
+
+
 class Allow(Given):
     """The call may run, unless its tool, the agent or the task wants an approval anyway."""
 
@@ -114,3 +121,8 @@ def policies_of(agent: AgentDefinition, tool: ToolDefinition | None) -> tuple[st
     """
     above = () if tool is None else tool.policies or ((tool.owner,) if tool.has_policy else ())
     return tuple(dict.fromkeys((*above, *((agent.name,) if agent.has_policy else ()))))
+
+
+def is_wanted(rule: Approval, *, is_marked: bool, changes: bool) -> bool:
+    """Whether a call waits for a person, by the rule of the agent and what its tool says of itself."""
+    return is_marked or rule == "all" or (rule == "changes" and changes)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from perdure import errors, validation
-from perdure.agents.policy import Allow, RequireApproval, Verdict, policies_of
+from perdure.agents.policy import Allow, Approval, RequireApproval, Verdict, is_wanted, policies_of
 from perdure.base import Value, Wire
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.messages import ToolCall
@@ -200,10 +200,11 @@ def _asked(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
     tool = agent.tool(call.name)
     if tool is None:
         return OPEN
-    changes = not tool.is_read_only
-    wanted = (
-        tool.needs_approval
-        or agent.approval == "all"
-        or (changes and (agent.approval == "changes" or task.requires_human_approval))
+    rule: Approval = (
+        "changes" if task.requires_human_approval and agent.approval == "marked" else agent.approval
     )
-    return Gate(status="asked") if wanted else OPEN
+    return (
+        Gate(status="asked")
+        if is_wanted(rule, is_marked=tool.needs_approval, changes=not tool.is_read_only)
+        else OPEN
+    )

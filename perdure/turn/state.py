@@ -342,6 +342,11 @@ class TurnState:
         return "" if self.open_step.unpassed else self.last_words
 
     @property
+    def waits_for_people(self) -> bool:
+        """Whether the turn itself waits until a person does something."""
+        return self.waiting is not None and self.waiting.kind in PEOPLE
+
+    @property
     def asked(self) -> Asked:
         """The open calls that wait for a person, with the arguments that they would run with."""
         return Asked(tuple((one.edited, one.gate) for one in self.open_step.calls if one.is_asked))

@@ -10,7 +10,7 @@ import pytest
 
 from perdure import Budget
 from perdure.clients.cli.amounts import time_in_words
-from perdure.clients.cli.doing import Commands, doing, needs_somebody, spent
+from perdure.clients.cli.doing import Commands, doing, is_stopped, spent
 from perdure.clients.events import Event
 from perdure.clients.node import Node
 from perdure.turn.facts import CancelRequested, Fact, TurnEnded, TurnStarted, WaitBegan, WaitEnded
@@ -82,10 +82,10 @@ def test_time_stands_still_only_while_nothing_but_people_can_help() -> None:
     waits = replace(CHILD, waits_for="approval")
     works = replace(CHILD, key=ChildKey(1, 1, 2))
 
-    assert needs_somebody(TurnState(waiting=Waiting("budget", "spent")))
-    assert not needs_somebody(TurnState(waiting=Waiting("retry", "slow down")))
-    assert needs_somebody(TurnState(in_flight=dict.fromkeys([waits.key], ""), children=(waits,)))
-    assert not needs_somebody(
+    assert is_stopped(TurnState(waiting=Waiting("budget", "spent")))
+    assert not is_stopped(TurnState(waiting=Waiting("retry", "slow down")))
+    assert is_stopped(TurnState(in_flight=dict.fromkeys([waits.key], ""), children=(waits,)))
+    assert not is_stopped(
         TurnState(in_flight=dict.fromkeys([waits.key, works.key], ""), children=(waits, works))
     )
 

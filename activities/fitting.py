@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from perdure import limits
 from perdure.agents.mcp_servers import MCPTool
-from perdure.agents.policy import Approval, is_wanted
+from perdure.agents.policy import is_wanted
 from perdure.agents.tools import Tool
 from perdure.agents.turn_rules import Approval
 from perdure.text import clean, clip, clip_recorded

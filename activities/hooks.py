@@ -26,6 +26,7 @@ from perdure.agents.tracebacks import raised
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
+from perdure.turn import ending
 from perdure.turn.state import TurnState
 from perdure.turn.wire import HookCall, Noted, ObserverCall
 from perdure.values.reports import AgentReport, Outcome
@@ -55,8 +56,11 @@ class Hooks:
         assert state.request is not None
         assert state.agent is not None
         item = _deployed(agent, [stage.name for stage in state.agent.middleware], call.place)
-        report = state.report(
-            activity.info().workflow_id or "", call.outcome or Outcome.COMPLETED, risk=call.risk
+        report = ending.report(
+            activity.info().workflow_id or "",
+            state,
+            call.outcome or Outcome.COMPLETED,
+            risk=call.risk,
         )
         report = report.model_copy(update={"output": state.last_words})
         subject = (
@@ -186,7 +190,9 @@ async def _tell(
     if call.waits_for:
         told.append((observer.on_wait, (turn, call.waits_for, call.reason)))
     if call.outcome is not None:
-        report = await _ending(state.report(turn_id, call.outcome, risk=call.risk), state, agent)
+        report = await _ending(
+            ending.report(turn_id, state, call.outcome, risk=call.risk), state, agent
+        )
         told.append((observer.on_end, (turn, report)))
     for method, arguments in told:
         try:

@@ -388,7 +388,9 @@ class Turn(Generic[T]):
         assert began is not None
         assert ended is not None
         risk = state.ended.summary.risk if state.ended.summary else None
-        report = state.report(self.id, state.ended.outcome, risk=risk, duration=ended - began)
+        report = ending.report(
+            self.id, state, state.ended.outcome, risk=risk, duration=ended - began
+        )
         error = ending.error_of(state.ended, state.cancel_reason)
         if error is None:
             return ending.typed(

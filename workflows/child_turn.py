@@ -100,7 +100,7 @@ async def _ended(turn_id: str, request: TurnRequest, task_queue: str | None) -> 
 def _read(turn_id: str, request: TurnRequest, ended: ChildEnded, wanted: Any) -> AgentReport[Any]:
     """The report of a turn, or the error that its end means."""
     summary = ended.summary or Summary(agent=request.agent, outcome=Outcome.TERMINATED)
-    report = _report(turn_id, summary)
+    report = ending.report_of(turn_id, summary)
     error = ending.error_of(
         TurnEnded(summary.outcome, summary, ended.reason),
         summary.error.message if summary.error else None,
@@ -109,20 +109,3 @@ def _read(turn_id: str, request: TurnRequest, ended: ChildEnded, wanted: Any) ->
         error.report = report
         raise error
     return ending.typed(report, wanted, request.output_schema)
-
-
-def _report(turn_id: str, summary: Summary) -> AgentReport[Any]:
-    return AgentReport(
-        turn_id=turn_id,
-        agent=summary.agent,
-        outcome=summary.outcome,
-        output=summary.output,
-        risk=summary.risk,
-        usage=summary.usage,
-        model_calls=summary.model_calls,
-        tool_calls=summary.tool_calls,
-        cost=summary.spent.usd if summary.is_priced else None,
-        spent=summary.spent,
-        duration=summary.duration,
-        children=summary.children,
-    )

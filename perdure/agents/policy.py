@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from perdure import limits, validation
+from perdure.agents.turn_rules import Approval
 from perdure.base import Value
 from perdure.validation import Given
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from perdure.agents.definitions import AgentDefinition, ToolDefinition
 
 
-Approval = Literal["marked", "changes", "all"]
 """Which calls wait for a person.
 
 Those of marked tools, of all tools that are not read-only too, or all.

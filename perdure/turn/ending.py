@@ -71,6 +71,44 @@ def summary(
     )
 
 
+def report_of(turn_id: str, told: Summary) -> AgentReport[Any]:
+    """The report of a turn of which the summary is known, without steps and messages."""
+    return AgentReport(
+        turn_id=turn_id,
+        agent=told.agent,
+        outcome=told.outcome,
+        output=told.output,
+        risk=told.risk,
+        usage=told.usage,
+        model_calls=told.model_calls,
+        tool_calls=told.tool_calls,
+        cost=told.spent.usd if told.is_priced else None,
+        spent=told.spent,
+        duration=told.duration,
+        children=told.children,
+    )
+
+
+def report(
+    turn_id: str,
+    state: TurnState,
+    outcome: Outcome,
+    *,
+    risk: str | None = None,
+    duration: timedelta = timedelta(),
+) -> AgentReport[Any]:
+    """The report of a turn as far as its facts go, with all that a summary leaves out or cuts off."""
+    whole = {
+        "output": state.output,
+        "duration": duration,
+        "steps": state.steps,
+        "messages": state.partial,
+        "children": tuple(child.report for child in state.children),
+        "unstopped": tuple(str(key) for key in state.in_flight),
+    }
+    return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(update=whole)
+
+
 def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> AgentReport[Any]:
     """The report with its output as an instance of a type.
 

@@ -24,7 +24,7 @@ from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Spending
 from perdure.values.messages import Message, ToolMessage
 from perdure.values.options import NO_OPTIONS, RequestOptions
-from perdure.values.reports import AgentReport, ChildReport, Outcome, Step, Usage
+from perdure.values.reports import ChildReport, Outcome, Step, Usage
 from perdure.values.tasks import headline
 
 PEOPLE = ("approval", "budget", "iterations", "resume")
@@ -359,33 +359,6 @@ class TurnState:
             (*self.transcript.messages, ToolMessage(results=given))
             if given
             else self.transcript.messages
-        )
-
-    def report(
-        self,
-        turn_id: str,
-        outcome: Outcome,
-        *,
-        risk: str | None = None,
-        duration: timedelta = timedelta(),
-    ) -> AgentReport:
-        """How the turn went, as far as the facts go."""
-        return AgentReport(
-            turn_id=turn_id,
-            agent=self.request.agent if self.request else "",
-            outcome=outcome,
-            output=self.output,
-            risk=risk,
-            steps=self.steps,
-            messages=self.partial,
-            usage=self.accounts.usage,
-            model_calls=self.accounts.model_calls,
-            tool_calls=self.tool_calls,
-            cost=self.charged.usd if self.is_priced else None,
-            spent=self.charged,
-            duration=duration,
-            children=tuple(child.report for child in self.children),
-            unstopped=tuple(str(key) for key in self.in_flight),
         )
 
     def with_begun(self, key: Key, model: str = "") -> Mapping[Key, str]:

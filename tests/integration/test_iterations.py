@@ -18,7 +18,7 @@ from perdure import Agent, Budget, Outcome, errors
 from perdure.__main__ import run as command
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Turn
-from perdure.clients.cli.doing import Commands, needs_somebody
+from perdure.clients.cli.doing import Commands, is_stopped
 from perdure.temporal.connect import connect
 from perdure.temporal.search_attributes import State
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
@@ -350,7 +350,7 @@ def test_help_names_the_command_that_allows_more() -> None:
     """As it is typed."""
     paused = TurnState(waiting=Waiting("iterations", REASON))
 
-    assert needs_somebody(paused)
+    assert is_stopped(paused)
     assert Commands().that_help("t", paused) == "perdure add-budget t --iterations N"
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from perdure import errors
 from perdure.values.budgets import usd
@@ -40,6 +40,29 @@ _VENDORS = {
 """What genai-prices calls them, where people say it otherwise."""
 
 
+V = TypeVar("V")
+
+
+class ByModel(Generic[V]):
+    """What a worker says of models, by `provider:model`, or by `provider:*` for all other models of a provider. `what` is for the error.
+
+    Raises:
+        ConfigurationError: A key has neither form.
+    """
+
+    def __init__(self, what: str, named: Mapping[str, V]) -> None:
+        wrong = [key for key in named if not all(key.partition(":"))]
+        if wrong:
+            raise errors.ConfigurationError(
+                f"{what} are named by provider:model or provider:*, not by {wrong[0]!r}"
+            )
+        self._named = dict(named)
+
+    def get(self, target: str) -> V | None:
+        """What is said of `provider:model`; None if nothing is."""
+        return self._named.get(target, self._named.get(f"{target.partition(':')[0]}:*"))
+
+
 class Prices:
     """Finds the price of a model.
 
@@ -51,12 +74,7 @@ class Prices:
     """
 
     def __init__(self, named: Mapping[str, Price]) -> None:
-        wrong = [key for key in named if not all(key.partition(":"))]
-        if wrong:
-            raise errors.ConfigurationError(
-                f"prices are named by provider:model or provider:*, not by {wrong[0]!r}"
-            )
-        self._named = dict(named)
+        self._named = ByModel("prices", named)
 
     def price(self, target: str, extra: Mapping[str, object] | None = None) -> Price | None:
         """The most that `provider:model` may charge; None where nobody knows.
@@ -102,8 +120,7 @@ class Prices:
 
     def _named_for(self, target: str) -> Price | None:
         vendor, _ = _parts(target)
-        named = self._named.get(target) or self._named.get(f"{vendor}:*")
-        return named or (Price.free() if vendor in FREE else None)
+        return self._named.get(target) or (Price.free() if vendor in FREE else None)
 
 
 def window_of(target: str) -> int | None:

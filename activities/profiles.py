@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perdure import errors
-from perdure.activities.pricing import FREE, window_of
+from perdure.activities.pricing import FREE, ByModel, window_of
 from perdure.values.profiles import NO_PROFILE, ModelProfile
 
 _MB = 1_000_000
@@ -40,17 +39,12 @@ class Profiles:
     """
 
     def __init__(self, named: Mapping[str, ModelProfile]) -> None:
-        wrong = [key for key in named if not all(key.partition(":"))]
-        if wrong:
-            raise errors.ConfigurationError(
-                f"profiles are named by provider:model or provider:*, not by {wrong[0]!r}"
-            )
-        self._named = dict(named)
+        self._named = ByModel("profiles", named)
 
     def of(self, target: str) -> ModelProfile:
         """The profile of `provider:model`."""
         vendor = target.partition(":")[0]
-        profile = self._named.get(target) or self._named.get(f"{vendor}:*") or NO_PROFILE
+        profile = self._named.get(target) or NO_PROFILE
         window = (
             window_of(target) if profile.window is None and vendor not in FREE else profile.window
         )

@@ -108,6 +108,12 @@ researcher = Agent(
     toolboxes=[Toolbox("sums", [add])],
     max_iterations="unlimited",
 )
+assert_type(researcher.tools, tuple[Tool, ...])
+assert_type(researcher.max_depth, int)
+from_a_generator = Agent(
+    name="researcher", model="openai:gpt-5-mini", tools=(item for item in [search])
+)
+wrong_tool = Agent(name="researcher", model="openai:gpt-5-mini", tools=[5])  # type: ignore[list-item]
 without_model = Agent(name="nobody")  # type: ignore[call-arg]
 by_position = Agent("researcher", "openai:gpt-5-mini")  # type: ignore[call-arg]
 

@@ -146,8 +146,7 @@ def check(
         if problem is not None:
             nullable = not problem["loc"] and _problem(wanted, None) is None
             raise error(
-                f"{who}: {_place(name, *problem['loc'])} must be"
-                f" {_words(problem)}{', or None' * nullable}, not {shown(problem['input'])}"
+                f"{who}: {_said(_place(name, *problem['loc']), problem, ', or None' * nullable)}"
             )
 
 
@@ -281,11 +280,14 @@ def _refusal(cls: type[BaseModel], problem: ErrorDetails) -> str:
     place = _place(*problem["loc"])
     if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
         return f"there is no field {place!r}; there are {', '.join(cls.model_fields)}"
-    if problem["type"] == "value_error":
-        return f"{place}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(": ")
-    if problem["type"] in _WORDS:
-        return f"{place} must be {_words(problem)}, not {shown(problem['input'])}"
-    return f"{place}: {problem['msg']}"
+    return _said(place, problem)
+
+
+def _said(place: str, problem: ErrorDetails, more: str = "") -> str:
+    words = _words(problem)
+    if words:
+        return f"{place} must be {words}{more}, not {shown(problem['input'])}"
+    return f"{place}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(": ")
 
 
 def _place(first: int | str = "", *rest: int | str) -> str:
@@ -295,11 +297,7 @@ def _place(first: int | str = "", *rest: int | str) -> str:
 
 
 def _words(problem: ErrorDetails) -> str:
-    return (
-        _WORDS[problem["type"]].format(**problem.get("ctx", {}))
-        if problem["type"] in _WORDS
-        else problem["msg"]
-    )
+    return _WORDS.get(problem["type"], "").format(**problem.get("ctx", {}))
 
 
 def _words_of(wanted: Any) -> str:

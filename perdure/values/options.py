@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from perdure import validation
-from perdure.validation import Given
+from perdure.validation import Given, Must
 
 
 class RequestOptions(Given):
@@ -30,7 +30,13 @@ class RequestOptions(Given):
         Annotated[int, Field(gt=0, strict=True), validation.built(validation.Count)] | None
     ) = None
     stop_sequences: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
-    tool_choice: Literal["auto", "required", "none"] | str | None = None
+    tool_choice: (
+        Annotated[
+            Literal["auto", "required", "none"] | str,
+            Must("'auto', 'required', 'none' or the name of a tool"),
+        ]
+        | None
+    ) = None
     extra: dict[str, JsonValue] = {}
 
     def over(self, other: RequestOptions) -> RequestOptions:

@@ -368,6 +368,14 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: RequestOptions(max_output_tokens=0),
         "RequestOptions: max_output_tokens must be ",
     ),
+    "choice": (
+        lambda: RequestOptions(tool_choice=5),
+        (
+            "RequestOptions: tool_choice must be 'auto', 'required', 'none' or the name of a tool,"
+            " not 5"
+        ),
+    ),
+    "missing": (lambda: Price(input="1"), "Price: output: Field required"),  # type: ignore[call-arg]
     "task": (
         lambda: Task(content=5),
         "Task: content must be a string, or a list of Text and Media, not 5",

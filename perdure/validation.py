@@ -1,10 +1,9 @@
-"""Validation of user-supplied arguments.
+"""Validation of user-supplied arguments, by pydantic.
 
-Pydantic checks them, and the error names the argument, what it must be and what was given.
-
-`Given` is the base of values that users build; `check` validates the arguments of functions, and
-`check_fields` the fields of dataclasses, by their annotations. Values read from history are not
-validated this way: an older release may have written them, and its turn has to go on.
+An error names the argument, what it must be and what was given. `Given` is the base of values that
+users build; `check` validates the arguments of functions, and `check_fields` the fields of
+dataclasses, by their annotations. Values read from history are not validated this way: an older
+release may have written them, and its turn has to go on.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ def check(
 
 
 def check_fields(cls: type[Any], who: str, value: object) -> None:
-    """Validate the fields that the dataclass `cls` declares by their annotations, except those that are `Converted`.
+    """Validate the fields that the dataclass `cls` declares, except those that are `Converted`.
 
     Raises:
         ConfigurationError: One is not valid.
@@ -186,10 +185,10 @@ def listed(
 
 
 class Converted(Generic[G, S]):
-    """A field of a frozen dataclass that is given as one type and stored as another, as `convert` makes it of the instance and what is given.
+    """A field of a frozen dataclass that is given as one type and stored as another.
 
-    It is a descriptor, so type checkers know both types. The fields before it are set when it is
-    converted.
+    `convert` gets the instance, of which the fields before this one are set, and what is given. It
+    is a descriptor, so type checkers know both types.
     """
 
     def __init__(self, convert: Callable[[Any, G], S], default: S) -> None:

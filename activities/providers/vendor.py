@@ -22,10 +22,8 @@ from perdure.values.reports import Usage
 class HttpProvider(abc.ABC):
     """Asks models by posting JSON to `path` below a base URL.
 
-    A subclass knows the bodies of its API.
-
-    `api_key_env` names the environment variable with the key, which is read when a request is made;
-    None sends no key. `name` is for error texts.
+    A subclass knows the bodies of its API. `api_key_env` names the environment variable with the
+    key, which is read when a request is made; None sends no key. `name` is for error texts.
     """
 
     path: ClassVar[str]

@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from perdure.agents.definitions import AgentDefinition, ToolDefinition
 
 
-"""Which calls wait for a person.
-
-Those of marked tools, of all tools that are not read-only too, or all.
-"""
-
-
 class Allow(Given):
     """The call may run, unless its tool, the agent or the task wants an approval anyway."""
 

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from perdure import errors, validation
-from perdure.agents.policy import Allow, Approval, RequireApproval, Verdict, is_wanted, policies_of
+from perdure.agents.policy import Allow, RequireApproval, Verdict, is_wanted, policies_of
+from perdure.agents.turn_rules import Approval
 from perdure.base import Value, Wire
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.messages import ToolCall

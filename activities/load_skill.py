@@ -19,12 +19,12 @@ from temporalio import activity
 from temporalio.client import Client
 
 from perdure.activities import skill_folders
-from perdure.activities.recent import Recent
 from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.skills import Skill, loader, unknown
 from perdure.agents.tools import Tool
 from perdure.temporal.history import recorded
+from perdure.temporal.recent import Recent
 from perdure.text import size
 from perdure.turn.facts import AgentResolved
 

@@ -22,7 +22,6 @@ from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.provider import Models
-from perdure.activities.recent import Recent
 from perdure.activities.user_code import called
 from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition, Target, define, resolved
@@ -35,6 +34,7 @@ from perdure.errors import PerdureError
 from perdure.temporal.history import first_request
 from perdure.temporal.names import GENERATE
 from perdure.temporal.namespace_check import Index
+from perdure.temporal.recent import Recent
 from perdure.turn.wire import AgentCall
 from perdure.values.model_retry import ModelRetryPolicy
 

@@ -18,9 +18,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from perdure import errors, limits
-from perdure.activities.recent import Recent
 from perdure.temporal import outcomes
 from perdure.temporal.history import HistoryReader, backwards, key_of, recorded
+from perdure.temporal.recent import Recent
 from perdure.turn import steps
 from perdure.turn.facts import Fact, ModelAnswered, Scheduled
 from perdure.turn.fold import apply, asks_again, ready_for, runs_tools

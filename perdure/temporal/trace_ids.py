@@ -32,10 +32,10 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
 
-from perdure.activities.recent import Recent
 from perdure.base import Wire
 from perdure.temporal.history import first_event
 from perdure.temporal.payloads import unpack
+from perdure.temporal.recent import Recent
 
 logger = logging.getLogger("perdure")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.activities.recent import Recent
+from perdure.temporal.recent import Recent
 
 
 def kept(cache: Recent[str, int], keys: str = "abcd") -> str:

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The commands of callers, as `perdure` offers them on a command line."""

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import errors
-from perdure.clients import options
-from perdure.clients.cli import amounts, decisions
+from perdure.clients.cli import amounts, decisions, options
 from perdure.clients.cli.arguments import examples, whole_number
 from perdure.clients.cli.screen import put
 from perdure.text import harmless, one_line, word

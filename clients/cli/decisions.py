@@ -16,12 +16,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure import errors
-from perdure.clients import options
 from perdure.clients.agent_client import AgentClient
-from perdure.clients.cli import waiting
+from perdure.clients.cli import options, waiting
 from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.arguments import examples
-from perdure.clients.cli.doing import Commands
+from perdure.clients.cli.hints import Commands
 from perdure.clients.cli.json_lines import tell
 from perdure.clients.cli.screen import Paint, columns_of, put
 from perdure.clients.cli.widths import wrapped

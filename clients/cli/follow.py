@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli import exits
-from perdure.clients.cli.doing import Commands
+from perdure.clients.cli.hints import Commands
 from perdure.clients.cli.json_lines import Told
 from perdure.clients.cli.tree import Reach
 from perdure.clients.cli.watch import Watch, note

@@ -12,7 +12,8 @@ from typing import Any, TextIO
 
 from perdure.clients.aloud import Aloud
 from perdure.clients.cli.amounts import time_in_words
-from perdure.clients.cli.doing import Commands, doing, spent
+from perdure.clients.cli.doing import doing
+from perdure.clients.cli.hints import Commands, spent
 from perdure.clients.cli.progress import Progress, figures
 from perdure.clients.cli.screen import Live, Paint, columns_of, put, shown
 from perdure.clients.cli.tree import Followed, Reach, Tree, lines, rows

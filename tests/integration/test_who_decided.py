@@ -13,8 +13,8 @@ from temporalio.client import Client
 
 from perdure import Agent, Budget, errors, tool
 from perdure.__main__ import parser
-from perdure.clients import AgentClient, options
-from perdure.clients.cli import decisions
+from perdure.clients import AgentClient
+from perdure.clients.cli import decisions, options
 from perdure.clients.cli.progress import Progress
 from perdure.clients.updates import ask
 from perdure.temporal.names import ADD_BUDGET, DECIDE

@@ -1,0 +1,69 @@
+"""What a turn has spent of its budget, and what a person can do about it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+
+from perdure.clients.cli.amounts import time_in_words
+from perdure.text import exact
+from perdure.turn.ledger import in_words
+from perdure.turn.state import TurnState
+from perdure.values.budgets import DIMENSIONS, Spending
+
+_SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "tool_calls": "N"}
+
+
+def spent(state: TurnState, spending: Spending, elapsed: timedelta) -> str:
+    """What is spent of each limit of the budget; empty where there is no budget."""
+    budget = state.accounts.ledger.budget
+    if budget is None:
+        return ""
+    limits = {name: getattr(budget, name) for name in DIMENSIONS}
+    words = [
+        _part(name, getattr(spending, name), limit)
+        for name, limit in limits.items()
+        if limit is not None
+    ]
+    words += (
+        [f"{time_in_words(min(elapsed, budget.time))} of {time_in_words(budget.time)}"]
+        if budget.time
+        else []
+    )
+    return f"spent {', '.join(words)}"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands about turns that a shell takes as they stand, for the server that this command was told."""
+
+    address: str | None = None
+
+    def of(self, name: str, turn_id: str, *more: str, **options: str) -> str:
+        """`perdure NAME TURN`, with options that are quoted as a shell needs it, and more words as they are."""
+        named = {"address": self.address, **options} if self.address else options
+        given = [part for option, value in named.items() for part in (f"--{option}", value)]
+        return " ".join([exact(shlex.join(["perdure", name, turn_id, *given])), *more])
+
+    def that_help(self, turn_id: str, state: TurnState) -> str:
+        """What lets a turn go on that waits for a person."""
+        assert state.waiting is not None
+        if state.waiting.kind == "approval":
+            return self.of("approvals", turn_id)
+        if state.waiting.kind == "resume":
+            return self.of("resume", turn_id)
+        if state.waiting.kind == "iterations":
+            return self.of("add-budget", turn_id, "--iterations N")
+        limits = [
+            (f"--{name.replace('_', '-')}", sign)
+            for name, sign in _SIGNS.items()
+            if getattr(state.accounts.ledger.budget, name, None) is not None
+        ]
+        return self.of("add-budget", turn_id, *(f"{option} {sign}" for option, sign in limits))
+
+
+def _part(name: str, amount: Decimal | int, limit: Decimal | int) -> str:
+    """`$0.02 of $0.50`, `2 of 10 model calls`."""
+    return f"{in_words(name, amount).split()[0]} of {in_words(name, limit)}"

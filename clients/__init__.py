@@ -3,13 +3,31 @@
 Nothing here needs the code of an agent, or Temporal's own classes.
 """
 
-from perdure.clients.agent_client import AgentClient
-from perdure.clients.entries import TurnEntry
-from perdure.clients.events import CaughtUp, Event
-from perdure.clients.speech import TextBegins, TextVoid
-from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
-from perdure.clients.tool_progress import ToolProgress
-from perdure.clients.turn import Turn
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perdure.clients.agent_client import AgentClient
+    from perdure.clients.entries import TurnEntry
+    from perdure.clients.events import CaughtUp, Event
+    from perdure.clients.speech import TextBegins, TextVoid
+    from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
+    from perdure.clients.tool_progress import ToolProgress
+    from perdure.clients.turn import Turn
+else:
+    from perdure.lazy import public
+
+    __getattr__ = public(
+        __name__,
+        {
+            "perdure.clients.agent_client": ["AgentClient"],
+            "perdure.clients.entries": ["TurnEntry"],
+            "perdure.clients.events": ["CaughtUp", "Event"],
+            "perdure.clients.speech": ["TextBegins", "TextVoid"],
+            "perdure.clients.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
+            "perdure.clients.tool_progress": ["ToolProgress"],
+            "perdure.clients.turn": ["Turn"],
+        },
+    )
 
 __all__ = [
     "AgentClient",

@@ -1,93 +1,131 @@
 """The command line: `perdure`.
 
-What callers need is in `perdure.clients.cli.commands`, what runs workers in
+The commands of callers are in `perdure.clients.cli.commands`, those that run workers in
 `perdure.worker.commands`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 import os
 import sys
-import traceback
-from argparse import Namespace
-from collections.abc import Sequence
-from importlib.metadata import version
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
+from typing import Any
+
+import click
+from click.exceptions import Exit
+from click.shell_completion import shell_complete
 
 from perdure.clients.cli import commands as for_callers
-from perdure.clients.cli import completion, exits
-from perdure.clients.cli.arguments import Parser
-from perdure.clients.cli.screen import put
-from perdure.errors import PerdureError, TurnNotFoundError
-from perdure.text import harmless, harmless_lines
+from perdure.clients.cli import exits
+from perdure.clients.cli.completion import VARIABLE
+from perdure.clients.cli.group import SETTINGS, CommandGroup
 from perdure.worker import commands as for_workers
-from perdure.worker.logs import Lines
 
-EPILOG = f"""\
-Temporal is where its environment says (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …),
-else at localhost:7233. `perdure COMMAND --help` says more, with examples.
-
-exit codes:
-{exits.in_words()}
+EPILOG = """\
+Temporal's own environment variables (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …) say where it is; without them it is localhost:7233.
+`perdure COMMAND --help` says more, with examples.
 """
-HINTS: dict[type[PerdureError], str] = {
-    TurnNotFoundError: "`perdure list` shows those that there are"
-}
 
 
-def parser() -> Parser:
+def commands() -> CommandGroup:
     """Every command with its options."""
-    made = Parser(
-        prog="perdure",
-        description="Agents that must finish: each turn is a Temporal workflow.",
+
+    @click.group(
+        "perdure",
+        cls=CommandGroup,
+        context_settings=SETTINGS,
         epilog=EPILOG,
+        invoke_without_command=True,
     )
-    made.add_argument("--version", action="version", version=f"perdure {version('perdure')}")
-    made.add_argument("--verbose", action="store_true", help="show what the libraries log")
-    made.set_defaults(run=None, json=False, full=False)
-    subparsers = made.add_subparsers(title="commands", metavar="COMMAND")
-    for_workers.register(subparsers)
-    for_callers.register(subparsers)
-    completion.register(subparsers, made)
-    return made
+    @click.version_option(
+        package_name="perdure", message="perdure %(version)s", help="Show the version and exit."
+    )
+    @click.option("--verbose", is_flag=True, help="Show what the libraries log.")
+    @click.pass_context
+    def perdure(context: click.Context, verbose: bool) -> None:
+        """Agents that must finish: each turn is a Temporal workflow."""
+        context.obj["verbose"] = verbose
+        if context.invoked_subcommand is None:
+            click.echo(context.get_help())
+            context.exit(exits.USAGE)
+
+    assert isinstance(perdure, CommandGroup)
+    for_workers.register(perdure)
+    for_callers.register(perdure)
+    return perdure
+
+
+def parsed(argv: Sequence[str], flags: dict[str, bool]) -> Coroutine[Any, Any, int] | None:
+    """The command that these arguments ask for, not yet begun; None if it is done.
+
+    Args:
+        argv: What follows the program's name.
+        flags: Holds `verbose` and `json` afterwards.
+
+    Raises:
+        click.UsageError: A mistake in the arguments.
+        Exit: There is nothing to run, as after `--help`.
+    """
+    group = commands()
+    with group.make_context("perdure", list(argv), obj=flags) as context:
+        begun: Coroutine[Any, Any, int] | None = group.invoke(context)
+        return begun
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code; `perdure.clients.cli.exits` says what they mean."""
+    flags = {"verbose": False, "json": False}
     try:
-        arguments = parser().parse_args(argv)
-    except SystemExit as left:  # --help and mistakes
-        return left.code if isinstance(left.code, int) else exits.USAGE
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines(dated=False))
-    logging.basicConfig(
-        level=logging.INFO if arguments.verbose else logging.WARNING, handlers=[handler]
-    )
-    if arguments.run is None:
-        parser().print_help()
-        return exits.USAGE
-    try:
-        return _run(arguments)
+        command = parsed(argv, flags)
+        return exits.DONE if command is None else _run(command, **flags)
+    except click.UsageError as mistake:
+        return _refuse(mistake)
+    except Exit as done:
+        return done.exit_code
     except BrokenPipeError:
         return exits.NO_READER
 
 
-def _run(arguments: Namespace) -> int:
+def _refuse(mistake: click.UsageError) -> int:
+    """Print what is wrong in one line, and where to read on."""
+    from perdure.clients.cli.screen import note
+    from perdure.text import one_line
+
+    path = mistake.ctx.command_path if mistake.ctx else "perdure"
+    said = one_line(mistake.format_message(), 500)
+    note(f"{path}: {said if said.endswith(('.', '?', '?)')) else f'{said}.'} See {path} --help.")
+    return exits.USAGE
+
+
+def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int:
+    import asyncio
+    import logging
+
+    from perdure.clients.cli.screen import note
+    from perdure.errors import PerdureError, TurnNotFoundError
+    from perdure.worker.logs import Lines
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines(dated=False))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     try:
-        return int(asyncio.run(arguments.run(arguments)))
+        return asyncio.run(command)
     except PerdureError as error:
-        hint = f"; {HINTS[type(error)]}" if type(error) in HINTS else ""
-        put(f"perdure: {_below(error.message)}{hint}", sys.stderr)
-        if arguments.json:
+        hint = (
+            "; `perdure list` shows those that there are"
+            if isinstance(error, TurnNotFoundError)
+            else ""
+        )
+        note(f"perdure: {_below(error.message)}{hint}")
+        if json:
             from perdure.clients.cli.json_lines import tell_error
 
             tell_error(error)
         return exits.of_error(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        put("perdure: interrupted", sys.stderr)
+        note("perdure: interrupted")
         return exits.INTERRUPTED
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else exits.FAILED
@@ -95,6 +133,8 @@ def _run(arguments: Namespace) -> int:
 
 def _below(message: str) -> str:
     """A message of which all lines but the first are indented, so that none can pass for a line of the command's own."""
+    from perdure.text import harmless
+
     first, *more = message.splitlines() or [""]
     return "\n".join([harmless(first), *(f"  {harmless(line)}" for line in more)])
 
@@ -103,6 +143,11 @@ def _unexpected(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """Show an exception that is a bug: it may quote anything."""
+    import traceback
+
+    from perdure.clients.cli.screen import put
+    from perdure.text import harmless_lines
+
     put(harmless_lines("".join(traceback.format_exception(kind, error, trace))), sys.stderr, end="")
 
 
@@ -114,7 +159,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that knows few letters is no reason to fail
     sys.excepthook = _unexpected
-    code = run(sys.argv[1:])
+    asked = os.environ.get(VARIABLE)
+    code = (
+        shell_complete(commands(), {"obj": {}}, "perdure", VARIABLE, asked)
+        if asked
+        else run(sys.argv[1:])
+    )
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,21 @@
 """The composition root: agents in, a registered worker out."""
 
-from perdure.worker.agent_worker import AgentWorker
-from perdure.worker.plugin import PerdurePlugin
-from perdure.worker.queues import ModelQueue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perdure.worker.agent_worker import AgentWorker
+    from perdure.worker.plugin import PerdurePlugin
+    from perdure.worker.queues import ModelQueue
+else:
+    from perdure.lazy import public
+
+    __getattr__ = public(
+        __name__,
+        {
+            "perdure.worker.agent_worker": ["AgentWorker"],
+            "perdure.worker.plugin": ["PerdurePlugin"],
+            "perdure.worker.queues": ["ModelQueue"],
+        },
+    )
 
 __all__ = ["AgentWorker", "ModelQueue", "PerdurePlugin"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -11,133 +10,99 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from perdure.errors import ConfigurationError, PerdureError, ServerUnreachableError
-from perdure.text import harmless, harmless_lines
+import click
 
 if TYPE_CHECKING:
     from perdure.worker.agent_worker import AgentWorker
     from perdure.worker.dev_server import ServerAddress
-    from perdure.worker.reload import Watcher
 
 STATE = Path(".perdure")
 _GRACE_S = "10"
-"""In development one waits for a Ctrl-C."""
+"""Seconds to drain at Ctrl-C; in development a person waits for it."""
 
 
-def register(subparsers: Any) -> None:
-    """Add the commands to the command line's parser."""
-    worker = subparsers.add_parser(
-        "worker",
-        help="run the agents of a module",
-        description=(
-            "Run the agents of a module until SIGTERM or Ctrl-C; then drain: what is in flight gets"
-            " PERDURE_GRACE_S seconds."
-        ),
-        epilog=(
-            "examples:\n  perdure worker support:app --health-port 8080\n  perdure worker"
-            " support:app --check"
-        ),
-    )
-    worker.add_argument(
-        "app",
-        metavar="MODULE:NAME",
-        help="an Agent, a Registry, an AgentWorker, or a function that returns one",
-    )
-    worker.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="of Temporal (default: Temporal's environment, or localhost:7233)",
-    )
-    worker.add_argument(
-        "--health-port",
-        type=int,
-        metavar="PORT",
-        help="answer /healthz and /readyz there (default: PERDURE_HEALTH_PORT, if set)",
-    )
-    worker.add_argument(
-        "--check",
-        action="store_true",
-        help="try what the first turn needs, show a table, and run no turn; exit code 0 or 1",
-    )
-    _attachable(worker)
-    worker.set_defaults(run=run_worker)
-    dev = subparsers.add_parser(
-        "dev",
-        help="a Temporal server with web UI, and a worker",
-        description=(
-            "Run a Temporal server for development, and with MODULE:NAME a worker, until Ctrl-C."
-        ),
-        epilog=(
-            "examples:\n  perdure dev support:app --reload\n  perdure dev --json | jq -r .address"
-        ),
-    )
-    dev.add_argument("app", metavar="MODULE:NAME", nargs="?", help="run these agents too")
-    dev.add_argument(
-        "--port",
-        type=int,
-        default=7233,
-        help="of the server; the next free one where it is taken (default: 7233)",
-    )
-    dev.add_argument(
-        "--state",
-        type=Path,
-        metavar="FOLDER",
-        default=STATE,
-        help="of the database file (default: .perdure)",
-    )
-    dev.add_argument("--no-ui", action="store_true", help="no web UI")
-    dev.add_argument(
-        "--reload",
-        action="store_true",
-        help="start the worker again when a Python file of its agents changes",
-    )
-    dev.add_argument(
-        "--serve", metavar="HOST:PORT", help=argparse.SUPPRESS
-    )  # a worker process of --reload
-    dev.add_argument("--json", action="store_true", help="where the server is, as one line of JSON")
-    _attachable(dev)
-    dev.set_defaults(run=run_dev)
+def register(group: click.Group) -> None:
+    """Add the commands to the command line."""
+    group.add_command(worker)
+    group.add_command(dev)
 
 
-def _attachable(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--attached", action="store_true", help=argparse.SUPPRESS
-    )  # for a command that starts this one
+def _remember(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Have an error of this command printed as JSON too."""
+    context.obj["json"] = value
+    return value
 
 
-async def run_worker(arguments: argparse.Namespace) -> int:
-    """`perdure worker`."""
+_ATTACHED = click.option("--attached", is_flag=True, hidden=True)
+"""For a command that starts this one."""
+
+
+@click.command(
+    short_help="run the agents of a module",
+    epilog=(
+        "\b\nExamples:\n  perdure worker support:app --health-port 8080\n  perdure worker"
+        " support:app --check"
+    ),
+)
+@click.argument(
+    "app",
+    metavar="MODULE:NAME",
+    help="An Agent, a Registry, an AgentWorker, or a function that returns one.",
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="Temporal's address (default: its environment, or localhost:7233).",
+)
+@click.option(
+    "--health-port",
+    type=int,
+    metavar="PORT",
+    help="Answer /healthz and /readyz there (default: PERDURE_HEALTH_PORT, if set).",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Try what the first turn needs, show a table, and run no turn; exit code 0 or 1.",
+)
+@_ATTACHED
+async def worker(
+    app: str, address: str | None, health_port: int | None, check: bool, attached: bool
+) -> int:
+    """Run the agents of a module until SIGTERM or Ctrl-C; then drain.
+
+    What is in flight gets PERDURE_GRACE_S seconds.
+    """
     from perdure.worker import logs
     from perdure.worker.settings import WorkerSettings
 
-    if arguments.attached:
+    if attached:
         _end_with_input()
     logs.configure(WorkerSettings.from_environment().log_format)
-    if arguments.check:
-        return await _check(arguments)
-    app = _loaded(arguments.app)
+    if check:
+        return await _check(app, address)
+    agents = _loaded(app)
 
     def told() -> None:
         logging.getLogger("perdure").info(
             "worker for %s on task queue %r; Ctrl-C drains it",
-            ", ".join(app.registry.list()),
-            app.polled_queue,
+            ", ".join(agents.registry.list()),
+            agents.polled_queue,
         )
 
-    await app.run(arguments.address, health_port=arguments.health_port, on_start=told)
+    await agents.run(address, health_port=health_port, on_start=told)
     return 0
 
 
-async def _check(arguments: argparse.Namespace) -> int:
+async def _check(app: str, address: str | None) -> int:
     """`perdure worker --check`."""
     from perdure.worker.check import findings
 
-    tried = [finding async for finding in findings(arguments.app, arguments.address)]
+    tried = [finding async for finding in findings(app, address)]
     columns = max(len(finding.subject) for finding in tried)
     for finding in tried:
         _tell(f"{finding.state:<8} {finding.subject:<{columns}}  {finding.words}")
@@ -149,6 +114,7 @@ async def _check(arguments: argparse.Namespace) -> int:
 def _loaded(target: str) -> AgentWorker:
     """The worker that `module:name` names. What the module raises is logged with its traceback."""
     from perdure.activities.error_log import log_cause
+    from perdure.errors import PerdureError
     from perdure.worker.loading import load
 
     try:
@@ -158,99 +124,73 @@ def _loaded(target: str) -> AgentWorker:
         raise
 
 
-async def run_dev(arguments: argparse.Namespace) -> int:
-    """`perdure dev`."""
-    from perdure.worker import logs, reload
+@click.command(
+    short_help="a Temporal server with web UI, and a worker",
+    epilog="\b\nExamples:\n  perdure dev support:app\n  perdure dev --json | jq -r .address",
+)
+@click.argument("app", metavar="[MODULE:NAME]", required=False, help="Run these agents too.")
+@click.option(
+    "--port",
+    type=int,
+    default=7233,
+    metavar="PORT",
+    help="The server's port; the next free one where it is taken (default: 7233).",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    default=STATE,
+    help="The database's folder (default: .perdure).",
+)
+@click.option("--no-ui", is_flag=True, help="Run no web UI.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    callback=_remember,
+    help="Print where the server is, as one line of JSON.",
+)
+@_ATTACHED
+async def dev(
+    app: str | None, port: int, state: Path, no_ui: bool, as_json: bool, attached: bool
+) -> int:
+    """Run a Temporal server for development, and with MODULE:NAME a worker, until Ctrl-C."""
+    from perdure.worker import logs
     from perdure.worker.dev_lock import only_worker
     from perdure.worker.dev_server import DevServer, running
     from perdure.worker.settings import WorkerSettings
 
-    if arguments.serve:
-        return await _serve(arguments)
-    if arguments.reload and not arguments.app:
-        raise ConfigurationError("--reload starts a worker again, so it needs MODULE:NAME")
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
         del os.environ[name]  # they speak of another server
     os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
-    if arguments.attached:
+    if attached:
         _end_with_input()
-    app = _loaded(arguments.app) if arguments.app and not arguments.reload else None
+    agents = _loaded(app) if app else None
     async with contextlib.AsyncExitStack() as stack:
-        stopped = stack.enter_context(_stop_signals()) if app is None else asyncio.Event()
-        there = await running(arguments.state)
+        stopped = stack.enter_context(_stop_signals()) if agents is None else asyncio.Event()
+        there = await running(state)
         where = (
             there
             or (
-                await stack.enter_async_context(
-                    DevServer(folder=arguments.state, port=arguments.port, ui=not arguments.no_ui)
-                )
+                await stack.enter_async_context(DevServer(folder=state, port=port, ui=not no_ui))
             ).address
         )
-        _introduce(where, is_new=there is None, as_json=arguments.json)
-        if arguments.reload:
-            code = (
-                0
-                if stopped.is_set()
-                else await reload.supervise(_serving(arguments, where.address))
-            )
-            _say("stopping …")
-            return code
-        if app is None and there is not None:
+        _introduce(where, is_new=there is None, as_json=as_json)
+        if agents is None and there is not None:
             return 0
-        if app is None:
+        if agents is None:
             await stopped.wait()
         else:
             logs.configure(WorkerSettings.from_environment().log_format)
-            with only_worker(arguments.state, app.polled_queue, arguments.app):
-                await app.run(where.address, on_start=lambda: _say(_serves(app)))
+            words = (
+                f"worker    {', '.join(agents.registry.list())} on task queue"
+                f" {agents.polled_queue!r}"
+            )
+            with only_worker(state, agents.polled_queue, app or ""):
+                await agents.run(where.address, on_start=lambda: _say(words))
         _say("stopping …")
     return 0
-
-
-def _serves(app: AgentWorker) -> str:
-    return f"worker    {', '.join(app.registry.list())} on task queue {app.polled_queue!r}"
-
-
-def _serving(arguments: argparse.Namespace, address: str) -> list[str]:
-    """The command of a worker process of `perdure dev --reload`."""
-    options = ["--serve", address, "--state", str(arguments.state), "--attached"]
-    return [sys.executable, "-m", "perdure", "dev", arguments.app, *options]
-
-
-async def _serve(arguments: argparse.Namespace) -> int:
-    """Run the worker of `perdure dev --reload` until its code changes."""
-    from perdure.worker import logs, reload
-    from perdure.worker.dev_lock import only_worker
-    from perdure.worker.settings import WorkerSettings
-
-    _end_with_input()
-    watcher = reload.Watcher(Path.cwd(), since=time.time())
-    logs.configure(WorkerSettings.from_environment().log_format)
-    try:
-        app = _loaded(arguments.app)
-    except PerdureError as error:
-        return _until_mended(error, watcher)
-    with only_worker(arguments.state, app.polled_queue, arguments.app):
-        try:
-            with reload.stopped_by_a_change(watcher, _say):
-                await app.run(arguments.serve, on_start=lambda: _say(_serves(app)))
-        except ServerUnreachableError:
-            raise
-        except PerdureError as error:
-            return _until_mended(error, watcher)
-    return reload.CHANGED if watcher.changed else 0
-
-
-def _until_mended(error: PerdureError, watcher: Watcher) -> int:
-    """Print why the worker cannot run, and wait for a change."""
-    from perdure.worker.reload import CHANGED
-
-    _say(f"perdure: {error.message}")
-    _say(
-        "no worker runs until this is mended, and turns wait; saving a Python file here starts one"
-    )
-    watcher.wait(for_all=True)
-    return CHANGED
 
 
 def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
@@ -306,8 +246,12 @@ def _stop_signals() -> Iterator[asyncio.Event]:
 
 
 def _tell(line: str) -> None:
+    from perdure.text import harmless
+
     print(harmless(line.rstrip()), flush=True)
 
 
 def _say(text: str) -> None:
+    from perdure.text import harmless_lines
+
     print(harmless_lines(text), file=sys.stderr, flush=True)

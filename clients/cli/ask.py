@@ -5,9 +5,9 @@ Server and worker are started where there are none, and stopped afterwards.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
+import os
 import secrets
 import signal
 import sys
@@ -19,15 +19,14 @@ from typing import Any, TextIO
 from perdure import errors
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli import processes
-from perdure.clients.cli.follow import conclude, follower
+from perdure.clients.cli.follow import View, conclude, follower
 from perdure.clients.cli.processes import Child, Server
 from perdure.clients.cli.progress import address_in_ui
-from perdure.clients.cli.screen import Paint, columns_of, put
-from perdure.clients.cli.watch import note
+from perdure.clients.cli.screen import Paint, columns_of, note, put
 from perdure.clients.cli.widths import wrapped
 from perdure.clients.turn import Turn
 from perdure.temporal.connect import connect, connect_local
-from perdure.text import harmless, word
+from perdure.text import harmless, one_line, word
 
 APP = "perdure.worker.librarian:make"
 AGENT = "librarian"
@@ -37,6 +36,37 @@ NOT_A_LANGUAGE_MODEL = (
     "offline:librarian is not a language model: it searches, opens the best file and quotes the"
     " passage."
 )
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a folder, and the model that is to answer it."""
+
+    text: str
+    folder: Path
+    model: str | None = None
+    base_url: str | None = None
+    address: str | None = None
+
+    def settings(self) -> dict[str, str]:
+        """The environment of the librarian's process.
+
+        Raises:
+            ConfigurationError: The question is empty, or there is no such folder.
+        """
+        if not self.text.strip():
+            raise errors.ConfigurationError("the question is empty")
+        if not self.folder.is_dir():
+            raise errors.ConfigurationError(
+                f"{one_line(str(self.folder), 200)} is not a folder; --folder says where the"
+                " documents are"
+            )
+        with_key = "openai:gpt-5-mini" if os.environ.get("OPENAI_API_KEY") else "offline:librarian"
+        settings = {
+            "PERDURE_ASK_FOLDER": str(self.folder.resolve()),
+            "PERDURE_ASK_MODEL": self.model or with_key,
+        }
+        return {**settings, "PERDURE_ASK_BASE_URL": self.base_url} if self.base_url else settings
 
 
 @dataclass(frozen=True)
@@ -77,29 +107,30 @@ async def session(
         await server.stop()
 
 
-async def ask(arguments: argparse.Namespace, settings: Mapping[str, str], *, state: Path) -> int:
+async def ask(question: Question, view: View, *, state: Path) -> int:
     """Ask, show the steps, print the answer. Returns the exit code.
 
     Raises:
         PerdureError: There is no answer.
     """
-    if not arguments.json:
-        introduce(arguments.folder, settings["PERDURE_ASK_MODEL"], sys.stderr)
-    async with session(settings, state=state, address=arguments.address) as here:
-        if not arguments.json:
+    settings = question.settings()
+    if not view.as_json:
+        introduce(question.folder, settings["PERDURE_ASK_MODEL"], sys.stderr)
+    async with session(settings, state=state, address=question.address) as here:
+        if not view.as_json:
             introduce_server(here.server, sys.stderr)
         worker = await here.worker()
         try:
             turn, telling = (
-                await here.client.start(AGENT, arguments.question, live=arguments.stream),
-                follower(arguments, answers=True),
+                await here.client.start(AGENT, question.text, live=view.stream),
+                follower(view, answers=True),
             )
             async with cancelled_if_interrupted(turn):
                 await first_of(telling.follow(turn, here.client.get), gives_up(worker))
                 code = await conclude(turn, telling)
         finally:
             await worker.stop(signal.SIGTERM)
-        if not arguments.json:
+        if not view.as_json:
             say_where(turn.id, here.server, sys.stderr)
     return code
 

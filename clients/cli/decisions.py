@@ -7,23 +7,26 @@ length; with the turn's id all of them are shown.
 
 from __future__ import annotations
 
-import argparse
+import contextlib
+import getpass
 import json
+import os
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from perdure import errors
+from perdure import errors, validation
 from perdure.clients.agent_client import AgentClient
-from perdure.clients.cli import options, waiting
+from perdure.clients.cli import waiting
 from perdure.clients.cli.amounts import time_in_words
-from perdure.clients.cli.arguments import examples
 from perdure.clients.cli.hints import Commands
 from perdure.clients.cli.json_lines import tell
 from perdure.clients.cli.screen import Paint, columns_of, put
 from perdure.clients.cli.widths import wrapped
+from perdure.clients.turn import Turn
 from perdure.errors import PayloadDecodeError
 from perdure.temporal.search_attributes import State
 from perdure.text import arguments_in_brief, arguments_indented, harmless, word
@@ -32,91 +35,74 @@ from perdure.values.approvals import PendingApproval
 _INDENT = 4
 
 
-def register(subparsers: Any, connecting: Any, run: Any) -> None:
-    """Add the command."""
-    command = subparsers.add_parser(
-        "approvals",
-        help="what waits for a person",
-        description="List the calls that wait for a person, look at those of a turn, and decide.",
-        epilog=examples(
-            "perdure approvals",
-            "perdure approvals ticket-4711",
-            "perdure approvals ticket-4711 --approve call_1_1",
-            'perdure approvals ticket-4711 --deny call_1_2 --reason "the customer called"',
-            "perdure approvals --agent support --label team=north",
+@dataclass(frozen=True)
+class Asked:
+    """What the options of `perdure approvals` ask for."""
+
+    turn: str | None = None
+    approve: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    arguments: str | None = None
+    reason: str = ""
+    by: str | None = None
+    agent: str | None = None
+    labels: Sequence[tuple[str, str]] = ()
+    as_json: bool = False
+    address: str | None = None
+    task_queue: str | None = None
+
+
+async def decide(client: AgentClient, asked: Asked) -> int:
+    """List what waits, show what waits of a turn, or decide."""
+    _check(asked)
+    if asked.turn is None:
+        return await _list(client, asked)
+    turn = await client.get(asked.turn)
+    if asked.approve or asked.deny:
+        return await _decide(client, turn, asked)
+    is_plain = await waiting.is_only_run(client.temporal, turn)
+    return _look(turn.id, asked, await turn.pending_approvals(), is_plain)
+
+
+def _check(asked: Asked) -> None:
+    """Refuse options that contradict each other."""
+    calls = [*asked.approve, *asked.deny]
+    mistakes = {
+        "--approve and --deny are two commands: either approve calls, or deny them": (
+            asked.approve and asked.deny
         ),
-    )
-    command.add_argument(
-        "turn", metavar="TURN", nargs="?", help="the turn's id: its calls, with all arguments"
-    )
-    said = command.add_mutually_exclusive_group()
-    said.add_argument(
-        "--approve",
-        metavar="CALL",
-        action="append",
-        default=[],
-        help="let this call run; may be repeated",
-    )
-    said.add_argument(
-        "--deny",
-        metavar="CALL",
-        action="append",
-        default=[],
-        help="refuse this call; may be repeated",
-    )
-    command.add_argument(
-        "--arguments",
-        metavar="JSON",
-        help="with --approve: run it with these arguments in place of its own",
-    )
-    command.add_argument("--reason", default="", help="why; with --deny the model is told")
-    options.deciding(command)
-    command.add_argument("--agent", metavar="NAME", help="list only calls of this agent's turns")
-    options.labelled(command, "list only calls of turns with this label; may be repeated")
-    command.add_argument(
-        "--json",
-        action="store_true",
-        help="a line of JSON for each call, with all of its arguments",
-    )
-    connecting(command)
-    command.set_defaults(run=run)
+        "--arguments goes with one --approve": (
+            asked.arguments is not None and len(asked.approve) != 1
+        ),
+        "--reason says why a call is decided so: name it with --approve or --deny": (
+            asked.reason and not calls
+        ),
+        "--by says who decides: name a call with --approve or --deny": (
+            asked.by is not None and not calls
+        ),
+        "--agent and --label filter the list of all turns: leave the turn's id out": (
+            asked.turn is not None and (asked.agent or asked.labels)
+        ),
+        f"say whose call: perdure approvals TURN {'--approve' if asked.approve else '--deny'} CALL": (
+            asked.turn is None and calls
+        ),
+    }
+    for words, is_mistake in mistakes.items():
+        if is_mistake:
+            raise errors.InvalidRequestError(words)
 
 
-async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
-    """Do what the arguments say."""
-    calls = [*arguments.approve, *arguments.deny]
-    edited = _edited(arguments)
-    if arguments.reason and not calls:
-        raise errors.InvalidRequestError(
-            "--reason says why a call is decided so: name it with --approve or --deny"
-        )
-    if arguments.by is not None and not calls:
-        raise errors.InvalidRequestError(
-            "--by says who decides: name a call with --approve or --deny"
-        )
-    if arguments.turn is not None and (arguments.agent or arguments.label):
-        raise errors.InvalidRequestError(
-            "--agent and --label filter the list of all turns: leave the turn's id out"
-        )
-    if arguments.turn is None:
-        if calls:
-            raise errors.InvalidRequestError(
-                "say whose call: perdure approvals TURN"
-                f" {'--approve' if arguments.approve else '--deny'} CALL"
-            )
-        return await _list(client, arguments)
-    turn = await client.get(arguments.turn)
-    if not calls:
-        is_plain = await waiting.is_only_run(client.temporal, turn)
-        return _look(arguments, await turn.pending_approvals(), is_plain)
-    by = options.by_of(arguments)
-    for one in await waiting.named(client.temporal, turn, calls, to_run=bool(arguments.approve)):
-        if arguments.deny:
-            await turn.deny(one, arguments.reason, by=by)
+async def _decide(client: AgentClient, turn: Turn[Any], asked: Asked) -> int:
+    by, edited = by_of(asked.by), _edited(asked.arguments)
+    for one in await waiting.named(
+        client.temporal, turn, [*asked.approve, *asked.deny], to_run=bool(asked.approve)
+    ):
+        if asked.deny:
+            await turn.deny(one, asked.reason, by=by)
         else:
-            await turn.approve(one, reason=arguments.reason, arguments=edited, by=by)
-        decided = "denied" if arguments.deny else "approved"
-        if arguments.json:
+            await turn.approve(one, reason=asked.reason, arguments=edited, by=by)
+        decided = "denied" if asked.deny else "approved"
+        if asked.as_json:
             tell(
                 {
                     "turn": turn.id,
@@ -127,20 +113,17 @@ async def decide(client: AgentClient, arguments: argparse.Namespace) -> int:
                 }
             )
         else:
-            put(f"{decided}  {_row(one, arguments.arguments)}")
+            put(f"{decided}  {_row(one, asked.arguments)}")
     return 0
 
 
-async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
+async def _list(client: AgentClient, asked: Asked) -> int:
     paint = Paint()
     entries = client.list(
-        arguments.agent,
-        state=State.WAITING,
-        labels=dict(arguments.label),
-        task_queue=arguments.task_queue,
+        asked.agent, state=State.WAITING, labels=dict(asked.labels), task_queue=asked.task_queue
     )
     found = [row async for row in waiting.of_all(client.temporal, entries)]
-    if arguments.json:
+    if asked.as_json:
         return _tell([(entry.id, one) for entry, one in found])
     for entry, one in found:
         said = (
@@ -151,9 +134,7 @@ async def _list(client: AgentClient, arguments: argparse.Namespace) -> int:
         put(_fitting(f"{paint('bold', word(entry.id))}  {said}"))
     readable = [entry.id for entry, one in found if isinstance(one, PendingApproval)]
     if readable:
-        put(
-            f"\nlook at one: {Commands(arguments.address).of('approvals', readable[0])}", sys.stderr
-        )
+        put(f"\nlook at one: {Commands(asked.address).of('approvals', readable[0])}", sys.stderr)
     elif not found:
         put("nothing waits for approval", sys.stderr)
     return 0
@@ -170,12 +151,10 @@ def _tell(found: Iterable[tuple[str, PendingApproval | PayloadDecodeError]]) -> 
     return 0
 
 
-def _look(
-    arguments: argparse.Namespace, pending: tuple[PendingApproval, ...], is_plain: bool
-) -> int:
+def _look(turn_id: str, asked: Asked, pending: tuple[PendingApproval, ...], is_plain: bool) -> int:
     """Show the calls of a turn; with their tokens where their ids alone would not be taken."""
-    if arguments.json:
-        return _tell([(arguments.turn, one) for one in pending])
+    if asked.as_json:
+        return _tell([(turn_id, one) for one in pending])
     paint = Paint()
     names = {
         one: one.call_id if is_plain and not one.reason else waiting.full(one) for one in pending
@@ -189,11 +168,11 @@ def _look(
             put(paint("yellow", f"    {harmless(' '.join(one.reason.split()))}"))
         put(textwrap.indent(arguments_indented(one.arguments), "    "))
     if pending:
-        commands, call = Commands(arguments.address), names[pending[0]]
-        put(f"\n{commands.of('approvals', arguments.turn, approve=call)}", sys.stderr)
-        put(f"{commands.of('approvals', arguments.turn, deny=call)} --reason …", sys.stderr)
+        commands, call = Commands(asked.address), names[pending[0]]
+        put(f"\n{commands.of('approvals', turn_id, approve=call)}", sys.stderr)
+        put(f"{commands.of('approvals', turn_id, deny=call)} --reason …", sys.stderr)
     else:
-        put(f"nothing of turn {word(arguments.turn)} waits for approval", sys.stderr)
+        put(f"nothing of turn {word(turn_id)} waits for approval", sys.stderr)
     return 0
 
 
@@ -218,15 +197,28 @@ def left(time: timedelta) -> str:
     return f"expires in {time_in_words(time)}" if time >= timedelta(seconds=1) else "expired"
 
 
-def _edited(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    if arguments.arguments is None:
+def _edited(arguments: str | None) -> dict[str, Any] | None:
+    if arguments is None:
         return None
-    if len(arguments.approve) != 1:
-        raise errors.InvalidRequestError("--arguments goes with one --approve")
     try:
-        value = json.loads(arguments.arguments)
+        value = json.loads(arguments)
     except (ValueError, RecursionError) as error:
-        raise errors.InvalidRequestError(f"--arguments is no JSON: {error}") from None
+        raise errors.InvalidRequestError(f"--arguments is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise errors.InvalidRequestError("--arguments must be a JSON object")
     return value
+
+
+def by_of(named: str | None) -> str | None:
+    """Who decides, by `--by`, `PERDURE_BY` or the login name.
+
+    None if that is unknown or cannot be recorded.
+    """
+    if named is None:
+        named = os.environ.get("PERDURE_BY") or None
+    if named is not None:
+        return named
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        name = getpass.getuser()
+        return name if validation.BY.fits(name) else None
+    return None

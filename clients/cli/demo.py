@@ -12,12 +12,13 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 from perdure.clients.cli.ask import (
     AGENT,
+    Question,
     Session,
     cancelled_if_interrupted,
     first_of,
@@ -39,22 +40,21 @@ _KILL_IN_STEP = "step-2"
 _POLL_S = 0.02
 
 
-async def demo(
-    question: str, folder: Path, settings: Mapping[str, str], *, state: Path, address: str | None
-) -> int:
+async def demo(question: Question, *, state: Path) -> int:
     """Ask, kill the worker in the middle, start another, and check that nothing was done twice.
 
     Returns 0 only if all of that is so.
     """
-    introduce(folder, settings["PERDURE_ASK_MODEL"], sys.stdout)
+    settings = question.settings()
+    introduce(question.folder, settings["PERDURE_ASK_MODEL"], sys.stdout)
     with tempfile.TemporaryDirectory(prefix="perdure-demo-") as scratch:
         journal = Path(scratch) / "journal"
         journal.touch()
         async with session(
-            {**settings, "PERDURE_ASK_JOURNAL": str(journal)}, state=state, address=address
+            {**settings, "PERDURE_ASK_JOURNAL": str(journal)}, state=state, address=question.address
         ) as here:
             introduce_server(here.server, sys.stdout)
-            turn = await here.client.start(AGENT, question)
+            turn = await here.client.start(AGENT, question.text)
             recorded = await _follow_through_a_kill(here, turn, journal)
             report = await turn.result()
             put(f"\n{shown(report.output, sys.stdout)}\n\n{Paint()('dim', figures(report))}")

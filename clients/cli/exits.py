@@ -1,25 +1,28 @@
-"""Exit codes: one number for each way that a turn can end, so that a script can tell them apart, and few for what is no end of a turn."""
+"""Exit codes: one number for each way that a turn can end, so that a script can tell them apart, and few for everything else."""
 
 from __future__ import annotations
 
-from perdure import errors
-from perdure.errors import PerdureError
-from perdure.values.reports import AgentReport, Outcome
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the help names the codes, and should not wait for these
+    from perdure.errors import PerdureError
+    from perdure.values.reports import AgentReport
 
 DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED, NO_READER = 0, 1, 2, 20, 130, 141
 
 OUTCOMES = {
-    Outcome.COMPLETED: DONE,
-    Outcome.FAILED: FAILED,
-    Outcome.TRUNCATED: 3,
-    Outcome.BUDGET_EXHAUSTED: 4,
-    Outcome.MAX_ITERATIONS: 5,
-    Outcome.BOUNDARY: 6,
-    Outcome.LOOP: 7,
-    Outcome.CANCELLED: 8,
-    Outcome.TIMED_OUT: 9,
-    Outcome.TERMINATED: 10,
+    "completed": DONE,
+    "failed": FAILED,
+    "truncated": 3,
+    "budget_exhausted": 4,
+    "max_iterations": 5,
+    "boundary": 6,
+    "loop": 7,
+    "cancelled": 8,
+    "timed_out": 9,
+    "terminated": 10,
 }
+"""By the values of `perdure.Outcome`."""
 
 MEANINGS = {
     DONE: "the turn completed; any other command did what it says",
@@ -51,9 +54,6 @@ def of_error(error: PerdureError) -> int:
     """How a turn ended that has none, or why nothing was done."""
     if error.report is not None:
         return of_report(error.report) or FAILED
-    return UNREACHABLE if isinstance(error, errors.ServerUnreachableError) else USAGE
+    from perdure.errors import ServerUnreachableError
 
-
-def in_words() -> str:
-    """All of them, for the help."""
-    return "\n".join(f"  {code:<4} {meaning}" for code, meaning in MEANINGS.items())
+    return UNREACHABLE if isinstance(error, ServerUnreachableError) else USAGE

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli import exits
 from perdure.clients.cli.hints import Commands
 from perdure.clients.cli.json_lines import Told
+from perdure.clients.cli.screen import note
 from perdure.clients.cli.tree import Reach
-from perdure.clients.cli.watch import Watch, note
+from perdure.clients.cli.watch import Watch
 from perdure.clients.turn import Turn
 from perdure.errors import PerdureError
 from perdure.text import word
 from perdure.values.reports import AgentReport
+
+
+@dataclass(frozen=True)
+class View:
+    """How a turn is shown.
+
+    Attributes:
+        as_json: As lines of JSON.
+        full: With task, arguments and results whole.
+        stream: With the model's text while it is generated.
+        address: The server that the command was given, for the commands that it suggests.
+    """
+
+    as_json: bool = False
+    full: bool = False
+    stream: bool = False
+    address: str | None = None
 
 
 class Follower(Protocol):
@@ -38,30 +56,28 @@ class Follower(Protocol):
         """It has none."""
 
 
-def follower(arguments: argparse.Namespace, *, answers: bool) -> Follower:
-    """What the options ask for.
+def follower(view: View, *, answers: bool) -> Follower:
+    """The view as lines of JSON, or for a person.
 
-    Where an answer is what one is after, standard output has nothing else.
+    With `answers`, standard output has nothing but the answer.
     """
-    if arguments.json:
-        return Told(streams=arguments.stream)
+    if view.as_json:
+        return Told(streams=view.stream)
     return Watch(
         sys.stderr if answers else sys.stdout,
-        Commands(arguments.address),
-        streams=arguments.stream,
-        full=arguments.full,
+        Commands(view.address),
+        streams=view.stream,
+        full=view.full,
     )
 
 
-async def follow(
-    client: AgentClient, turn: Turn[Any], arguments: argparse.Namespace, *, is_new: bool = False
-) -> int:
+async def follow(client: AgentClient, turn: Turn[Any], view: View, *, is_new: bool = False) -> int:
     """Tell of a turn until it is over, and return the exit code that says how it ended.
 
     Raises:
         PerdureError: It has no answer.
     """
-    telling = follower(arguments, answers=is_new)
+    telling = follower(view, answers=is_new)
     if is_new:
         telling.start(turn)
     try:
@@ -69,7 +85,7 @@ async def follow(
     except asyncio.CancelledError:
         note(
             f"turn {word(turn.id)} goes on; to follow it again:\n "
-            f" {Commands(arguments.address).of('show', turn.id)}"
+            f" {Commands(view.address).of('show', turn.id)}"
         )
         raise
     return await conclude(turn, telling)

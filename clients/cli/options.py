@@ -2,126 +2,152 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import getpass
-import os
+import re
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from perdure import validation
+import click
 
+_TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _MOST_DAYS = 36_500
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator = Callable[[Function], Function]
 
-def connecting(command: argparse.ArgumentParser) -> None:
-    """Where Temporal is, and which workers run what is started."""
-    queue = os.environ.get("PERDURE_TASK_QUEUE", "perdure")
-    group = _address(command)
-    group.add_argument(
-        "--task-queue",
+
+class Duration(click.ParamType[timedelta]):
+    """`1h30m` as a duration."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """The duration, or a usage error."""
+        match = _TIME.fullmatch(value)
+        if not value or match is None:
+            self.fail(f"{value!r} is not a time; write it like 90s, 10m or 1h30m", param, ctx)
+        days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+class Label(click.ParamType[tuple[str, str]]):
+    """`NAME=VALUE` as a pair."""
+
+    name = "label"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """The pair, or a usage error."""
+        name, equals, text = value.partition("=")
+        if not equals:
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name, text
+
+
+DAYS = click.IntRange(1, _MOST_DAYS - 1)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+def _all(*decorators: Decorator[Function]) -> Decorator[Function]:
+    """Several options as one decorator, in their order."""
+
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+TURN: Decorator[Any] = click.argument("turn", help="The turn's id.")
+ADDRESS: Decorator[Any] = click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="Temporal's address (default: its environment, or localhost:7233).",
+)
+STREAM: Decorator[Any] = click.option(
+    "--stream", is_flag=True, help="Print the model's text while it is generated."
+)
+BY: Decorator[Any] = click.option(
+    "--by",
+    metavar="NAME",
+    help="Who decides; it is recorded (default: PERDURE_BY, or your login name).",
+)
+CONNECTION = _all(
+    ADDRESS,
+    click.option(
+        *("--task-queue", "task_queue"),
         metavar="NAME",
-        default=queue,
-        help="where workers poll (default: PERDURE_TASK_QUEUE, or perdure)",
-    )
+        envvar="PERDURE_TASK_QUEUE",
+        default="perdure",
+        help="The workers' task queue (default: PERDURE_TASK_QUEUE, or perdure).",
+    ),
+)
+"""Where Temporal is, and which workers run what is started."""
+ONE_OR_ALL_QUEUES = _all(
+    ADDRESS,
+    click.option(
+        "--task-queue", metavar="NAME", help="Only turns of this task queue (default: of all)."
+    ),
+)
+"""Where Temporal is, for a command that lists turns."""
+ANY_QUEUE = _all(ADDRESS, click.option("--task-queue", hidden=True, expose_value=False))
+"""Where Temporal is, for a command about one turn.
 
-
-def choosing(command: argparse.ArgumentParser) -> None:
-    """Where Temporal is, for a command that lists turns of all task queues, or of one."""
-    _address(command).add_argument(
-        "--task-queue", metavar="NAME", help="only turns of this task queue (default: of all)"
-    )
-
-
-def naming(command: argparse.ArgumentParser) -> None:
-    """Where Temporal is, for a command about one turn.
-
-    Its id is enough, but scripts may give a task queue to every command.
-    """
-    _address(command).add_argument("--task-queue", help=argparse.SUPPRESS)
-
-
-def _address(command: argparse.ArgumentParser) -> Any:
-    group = command.add_argument_group("where")
-    group.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="of Temporal (default: Temporal's environment, or localhost:7233)",
-    )
-    return group
-
-
-def telling(command: argparse.ArgumentParser, what: str) -> None:
-    """`--json`; `what` says which lines."""
-    command.add_argument("--json", action="store_true", help=what)
-
-
-def streaming(command: argparse.ArgumentParser) -> None:
-    """`--stream`."""
-    command.add_argument(
-        "--stream", action="store_true", help="print what the model says while it speaks"
-    )
-
-
-def labelled(command: argparse.ArgumentParser, what: str) -> None:
-    """`--label`."""
-    command.add_argument(
-        "--label", metavar="NAME=VALUE", type=label, action="append", default=[], help=what
-    )
-
-
-def asking(command: argparse.ArgumentParser) -> None:
-    """What the librarian is asked with."""
-    command.add_argument(
-        "--folder", type=Path, default=Path("docs"), help="the documents (default: docs)"
-    )
-    command.add_argument(
+Its id is enough, but scripts may give a task queue to every command.
+"""
+BUDGET = _all(
+    click.option("--usd", metavar="AMOUNT", help="Money in US dollars, such as 0.50."),
+    click.option("--time", metavar="TIME", type=Duration(), help="Such as 90s, 10m or 1h30m."),
+    click.option("--tokens", metavar="N", type=int, help="Input and output together."),
+    click.option("--model-calls", metavar="N", type=int, help="Requests to models."),
+    click.option("--tool-calls", metavar="N", type=int, help="Calls of tools."),
+)
+QUESTION = _all(
+    click.option(
+        "--folder",
+        type=FOLDER,
+        default=Path("docs"),
+        metavar="FOLDER",
+        help="The documents (default: docs).",
+    ),
+    click.option(
         "--model",
         help=(
-            "such as openai:gpt-5-mini (default: that with OPENAI_API_KEY, else offline:librarian)"
+            "Such as openai:gpt-5-mini (default: that with OPENAI_API_KEY, else offline:librarian)."
         ),
-    )
-    command.add_argument(
+    ),
+    click.option(
         "--base-url",
-        help="of a server that speaks OpenAI's APIs, such as http://localhost:11434/v1",
+        metavar="URL",
+        help="A server with OpenAI's API, such as http://localhost:11434/v1.",
+    ),
+    click.option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Use this Temporal server instead of an embedded one.",
+    ),
+)
+"""What the librarian is asked with."""
+
+
+def json_lines(what: str) -> Decorator[Any]:
+    """`--json`; `what` says which lines."""
+    return click.option("--json", "as_json", is_flag=True, callback=_remember, help=what)
+
+
+def labels(what: str) -> Decorator[Any]:
+    """`--label`, which may be repeated."""
+    return click.option(
+        "--label", "labels", metavar="NAME=VALUE", type=Label(), multiple=True, help=what
     )
-    command.add_argument(
-        "--address", metavar="HOST:PORT", help="use this Temporal server instead of an embedded one"
-    )
 
 
-def deciding(command: argparse.ArgumentParser) -> None:
-    """`--by`."""
-    command.add_argument(
-        "--by",
-        metavar="NAME",
-        help="who decides; it is recorded (default: PERDURE_BY, or your login name)",
-    )
-
-
-def by_of(arguments: argparse.Namespace) -> str | None:
-    """Who decides; None where the login name is unknown, or is not a line that could be recorded."""
-    named: str | None = (
-        arguments.by if arguments.by is not None else os.environ.get("PERDURE_BY") or None
-    )
-    if named is not None:
-        return named
-    with contextlib.suppress(OSError, KeyError, ImportError):
-        name = getpass.getuser()
-        return name if validation.accepts(validation.By, name) else None
-    return None
-
-
-def label(text: str) -> tuple[str, str]:
-    """`NAME=VALUE` as a pair."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
-def days(text: str) -> int:
-    """A number of days."""
-    if not text.isdecimal() or not 0 < int(text) < _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, such as 7")
-    return int(text)
+def _remember(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Have an error of this command printed as JSON too."""
+    context.obj["json"] = value
+    return value

@@ -80,6 +80,11 @@ def put(text: str = "", out: TextIO | None = None, *, end: str = "\n") -> None:
     print(text, end=end, file=out, flush=True)
 
 
+def note(text: str) -> None:
+    """Print a line beside the result."""
+    put(text, sys.stderr)
+
+
 class Live:
     """Lines at the bottom of a terminal that are drawn anew when they change.
 

@@ -15,7 +15,7 @@ from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.doing import doing
 from perdure.clients.cli.hints import Commands, spent
 from perdure.clients.cli.progress import Progress, figures
-from perdure.clients.cli.screen import Live, Paint, columns_of, put, shown
+from perdure.clients.cli.screen import Live, Paint, columns_of, note, put, shown
 from perdure.clients.cli.tree import Followed, Reach, Tree, lines, rows
 from perdure.clients.cli.widths import width
 from perdure.clients.events import Event
@@ -124,8 +124,3 @@ class Watch:
             if self._live.is_one_line or width(together) <= (columns_of(self._out) or 0)
             else [what, Paint(self._out)("dim", f"          {money}")]
         )
-
-
-def note(text: str) -> None:
-    """A line beside the result."""
-    put(text, sys.stderr)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.__main__ import parser
+from perdure.__main__ import commands
 from perdure.clients.cli.completion import SHELLS, script
 
 from .terminal import Terminal, terminal
@@ -28,13 +28,17 @@ READS = {
 }
 
 
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+"""With `perdure`, which a Tab runs."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the scripts, and a folder to complete."""
     made = tmp_path_factory.mktemp("completion")
     for shell in SHELLS:
         (made / shell).mkdir()
-        (made / shell / "script").write_text(script(parser(), shell), encoding="utf-8")
+        (made / shell / "script").write_text(script(commands(), shell), encoding="utf-8")
         (made / shell / "handbook").mkdir()
     return made
 
@@ -45,12 +49,7 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Terminal]:
     name: str = request.param
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder / name),
-        "LANG": "C.UTF-8",
-        "PS1": "> ",
-    }
+    environment = {"PATH": PATH, "HOME": str(folder / name), "LANG": "C.UTF-8", "PS1": "> "}
     with terminal(SETUPS[name], folder / name, environment, columns=120) as made:
         made.type(f"PS1='> '; {READS[name]}; echo re\"\"ady\n")
         made.wait_for(
@@ -95,7 +94,7 @@ def test_fish_completes(folder: Path, typed: str, completed: list[str]) -> None:
     done = subprocess.run(
         ["fish", "--no-config", "-c", "source script; complete -C $argv[1]", typed],
         cwd=folder / "fish",
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        env={"PATH": PATH, "HOME": str(folder)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -106,9 +105,7 @@ def test_fish_completes(folder: Path, typed: str, completed: list[str]) -> None:
 
 
 def test_command_prints_the_script(folder: Path) -> None:
-    """The same that a shell reads in these tests, which is nothing but a script: no option of
-    commands among themselves is in it.
-    """
+    """The same that a shell reads in these tests, and nothing else."""
     done = subprocess.run(
         [sys.executable, "-m", "perdure", "completion", "bash"],
         cwd=folder,
@@ -118,27 +115,25 @@ def test_command_prints_the_script(folder: Path) -> None:
         check=True,
     )
 
-    assert done.stdout == f"{script(parser(), 'bash')}\n"
-    assert "--attached" not in done.stdout
+    assert done.stdout == script(commands(), "bash")
 
 
-def test_missing_library_is_said_with_how_to_install_it(folder: Path) -> None:
-    """In one line, with exit code 2."""
-    hidden = (
-        "import sys; sys.modules['shtab'] = None; sys.argv[1:] = ['completion', 'zsh']; from"
-        " perdure.__main__ import main; main()"
-    )
+@pytest.mark.accepts("P6")
+def test_option_of_commands_among_themselves_is_not_offered(folder: Path) -> None:
+    """`--attached` is for a command that starts another."""
     done = subprocess.run(
-        [sys.executable, "-c", hidden],
-        cwd=folder,
+        ["perdure"],
+        env={
+            "PATH": PATH,
+            "_PERDURE_COMPLETE": "zsh_complete",
+            "COMP_WORDS": "perdure dev --",
+            "COMP_CWORD": "2",
+        },
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
+        check=True,
     )
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "perdure: completion needs the extra of this name: pip install 'perdure[completion]'\n"
-    )
+    assert "--state" in done.stdout
+    assert "--attached" not in done.stdout

@@ -153,12 +153,11 @@ def test_setup_waits_for_a_server_and_says_that_none_answers(perdure: Command) -
 )
 def test_arguments_that_cannot_be_are_refused(perdure: Command, arguments: tuple[str, ...]) -> None:
     """In one line and with exit code 2, before anything is asked."""
-    done = perdure(*arguments)
+    command, done = f"perdure {arguments[0]}", perdure(*arguments)
 
     assert done.returncode == 2
     assert re.fullmatch(
-        rf"perdure {arguments[0]}: {arguments[1]}: .* is not .*; see perdure {arguments[0]}"
-        r" --help\n",
+        rf"{command}: Invalid value for '{arguments[1]}': .* is not .*\. See {command} --help\.\n",
         done.stderr,
     )
 
@@ -222,7 +221,7 @@ async def test_list_needs_setup_to_filter_and_shows_turns_after_it(
     ] == [("sum of 2 + 3", "completed", 1)]
     assert (none.returncode, none.stdout, none.stderr) == (0, "", "there is no such turn\n")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "invalid choice: 'perfect' (choose from 'completed', 'truncated', " in wrong.stderr
+    assert "'perfect' is not one of 'completed', 'failed', 'truncated', " in wrong.stderr
 
 
 async def listed(client: AgentClient, count: int) -> None:

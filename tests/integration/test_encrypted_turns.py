@@ -16,9 +16,8 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from perdure import Agent, Budget, OutputGuardrail, errors, tool
-from perdure.__main__ import parser
+from perdure.__main__ import parsed
 from perdure.clients import AgentClient
-from perdure.clients.cli import commands
 from perdure.clients.feed import describe
 from perdure.temporal.data_converter import VARIABLE, chosen
 from perdure.testing import Runtime, ScriptedModel, call, calls, says
@@ -114,15 +113,12 @@ Command = Callable[..., Awaitable[tuple[str, str]]]
 @pytest.fixture
 def command(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> Command:
     """A command in this process: what it wrote to standard output and standard error."""
-    runs = {
-        "list": commands.list_turns,
-        "approvals": commands.decide_approvals,
-        "show": commands.show_turn,
-    }
 
     async def run(name: str, *words: str) -> tuple[str, str]:
         capsys.readouterr()
-        await runs[name](parser().parse_args([name, *words, "--address", perdure_server]))
+        begun = parsed([name, *words, "--address", perdure_server], {})
+        assert begun is not None
+        await begun
         return tuple(capsys.readouterr())  # type: ignore[return-value]
 
     return run

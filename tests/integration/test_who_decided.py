@@ -7,14 +7,14 @@ import getpass
 import io
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 from temporalio.client import Client
 
 from perdure import Agent, Budget, errors, tool
-from perdure.__main__ import parser
 from perdure.clients import AgentClient
-from perdure.clients.cli import decisions, options
+from perdure.clients.cli.decisions import Asked, by_of, decide
 from perdure.clients.cli.progress import Progress
 from perdure.clients.updates import ask
 from perdure.temporal.names import ADD_BUDGET, DECIDE
@@ -156,8 +156,8 @@ async def test_command_names_the_person_and_filters_by_agent_and_label(
     """
     monkeypatch.setenv("PERDURE_BY", "Bo Berg")
 
-    async def approvals(*words: str) -> list[dict[str, str]]:
-        await decisions.decide(client, parser().parse_args(["approvals", *words, "--json"]))
+    async def approvals(asked: Asked) -> list[dict[str, str]]:
+        await decide(client, replace(asked, as_json=True))
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     scripts = {
@@ -169,12 +169,12 @@ async def test_command_names_the_person_and_filters_by_agent_and_label(
             await client.start("clerk", team, labels={"team": team}) for team in scripts
         ]
         async with asyncio.timeout(60):
-            while not {line["turn"] for line in await approvals()} >= {north.id, south.id}:  # noqa: ASYNC110 - a list lags behind, so it is polled
+            while not {line["turn"] for line in await approvals(Asked())} >= {north.id, south.id}:  # noqa: ASYNC110 - a list lags behind, so it is polled
                 await asyncio.sleep(0.1)
-        found = await approvals("--label", "team=north", "--agent", "clerk")
-        none = await approvals("--agent", "nobody")
-        by_option = await approvals(north.id, "--approve", "call_1_1", "--by", ANNA)
-        by_environment = await approvals(north.id, "--approve", "call_1_2")
+        found = await approvals(Asked(labels=[("team", "north")], agent="clerk"))
+        none = await approvals(Asked(agent="nobody"))
+        by_option = await approvals(Asked(north.id, approve=["call_1_1"], by=ANNA))
+        by_environment = await approvals(Asked(north.id, approve=["call_1_2"]))
         report = await north.result()
         for one in await south.pending_approvals():
             await south.deny(one)
@@ -190,28 +190,33 @@ def test_login_name_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded is not replaced.
     """
     monkeypatch.delenv("PERDURE_BY", raising=False)
-    unnamed, named = (
-        parser().parse_args(["add-budget", "ticket-1", "--usd", "1", *words])
-        for words in ([], ["--by", ""])
-    )
-    login, usual = getpass.getuser(), options.by_of(unnamed)
+    login, usual = getpass.getuser(), by_of(None)
     monkeypatch.setenv("LOGNAME", "a\nb")
-    odd = options.by_of(unnamed)
+    odd = by_of(None)
 
     assert (usual, odd) == (login, None)
-    assert options.by_of(named) == ""
+    assert by_of("") == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("asked", "said"),
     [
-        (["ticket-1", "--by", "anna"], "--by says who decides"),
-        (["ticket-1", "--label", "team=north"], "leave the turn's id out"),
-        (["ticket-1", "--agent", "clerk"], "leave the turn's id out"),
+        (Asked("ticket-1", by="anna"), "--by says who decides"),
+        (Asked("ticket-1", labels=[("team", "north")]), "leave the turn's id out"),
+        (Asked("ticket-1", agent="clerk"), "leave the turn's id out"),
+        (
+            Asked("ticket-1", approve=["call_1_1"], deny=["call_1_2"]),
+            "either approve calls, or deny them",
+        ),
+        (
+            Asked("ticket-1", deny=["call_1_1"], arguments="{}"),
+            "--arguments goes with one --approve",
+        ),
+        (Asked(approve=["call_1_1"]), "say whose call: perdure approvals TURN --approve CALL"),
     ],
 )
-async def test_options_that_mean_nothing_are_refused(words: list[str], said: str) -> None:
+async def test_options_that_mean_nothing_are_refused(asked: Asked, said: str) -> None:
     """Before a server is asked."""
     client = AgentClient.from_temporal(await Client.connect("localhost:1", lazy=True))
     with pytest.raises(errors.InvalidRequestError, match=said):
-        await decisions.decide(client, parser().parse_args(["approvals", *words]))
+        await decide(client, asked)

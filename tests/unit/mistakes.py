@@ -18,7 +18,6 @@ from pydantic import BaseModel
 
 import perdure
 from perdure import __main__ as command_line
-from perdure.clients.cli.amounts import duration
 from perdure.errors import PerdureError
 from perdure.values.budgets import Budget
 from perdure.worker import AgentWorker, ModelQueue
@@ -66,7 +65,6 @@ NAMES = {
     "Path": Path,
     "Ticket": Ticket,
     "check": check,
-    "duration": duration,
     "logging": logging,
     **{made.__name__: made for made in (no_types, any_words, any_names, by_place, by_socket)},
     "timedelta": timedelta,

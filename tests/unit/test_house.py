@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -268,7 +269,10 @@ def test_every_limit_is_used() -> None:
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("perdure", ["temporalio", "httpx", "genai_prices", "opentelemetry", "pytest"]),
+        (
+            "perdure",
+            ["temporalio", "httpx", "genai_prices", "opentelemetry", "pytest", "click", "rich"],
+        ),
         ("perdure.clients", ["httpx", "genai_prices", "opentelemetry", "pytest"]),
         ("perdure.workflows", ["httpx", "genai_prices", "pytest"]),
         ("perdure.worker", ["httpx", "genai_prices", "mcp", "pytest", "yaml"]),
@@ -279,7 +283,7 @@ def test_every_limit_is_used() -> None:
 )
 def test_import_is_light(module: str, heavy: list[str]) -> None:
     """In a fresh process: who only describes agents or asks for help waits for none of these."""
-    code = f"import {module}, json, sys; print(json.dumps(sorted(sys.modules)))"
+    code = f"from {module} import *; import json, sys; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -287,6 +291,33 @@ def test_import_is_light(module: str, heavy: list[str]) -> None:
     )
 
     assert [name for name in heavy if name in loaded] == []
+
+
+@pytest.mark.accepts("G21")
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"_PERDURE_COMPLETE": "bash_complete", "COMP_WORDS": "perdure run --", "COMP_CWORD": "2"}],
+    ids=["help", "Tab"],
+)
+def test_help_and_completion_load_no_more_than_they_need(environment: dict[str, str]) -> None:
+    """Of other packages click alone."""
+    code = (
+        "import os, sys; before = set(sys.modules)\nos._exit = lambda code:"
+        " print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}),"
+        " file=sys.stderr)\nsys.argv = ['perdure', '--help']; from perdure.__main__ import main;"
+        " main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stderr.split())
+
+    assert "--verbose" in done.stdout or "--usd" in done.stdout
+    assert loaded - sys.stdlib_module_names == {"perdure", "click"}
 
 
 def test_import_has_no_side_effects() -> None:

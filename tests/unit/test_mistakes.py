@@ -20,5 +20,5 @@ def test_every_mistake_is_answered_in_words_of_ours_and_the_page_has_them() -> N
 
     assert unanswered == []
     assert len(rows()) > 100
-    if sys.version_info[:2] == (3, 11):  # argparse words a few mistakes otherwise in others
+    if sys.version_info[:2] == (3, 11):  # other versions word a few mistakes differently
         assert PAGE.read_text(encoding="utf-8") == page()

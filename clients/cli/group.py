@@ -1,0 +1,70 @@
+"""Commands and their help: commands in groups, options in sections, examples to copy."""
+
+from __future__ import annotations
+
+import click
+
+from perdure.clients.cli.exits import MEANINGS
+
+GROUPS = {
+    "Turns": ("run", "show", "list", "approvals", "add-budget", "resume", "cancel"),
+    "Workers and servers": ("dev", "worker", "setup"),
+    "Try it": ("ask", "demo"),
+    "More": ("mcp", "completion"),
+}
+"""The commands, in the order of the help."""
+_SECTIONS = {
+    **dict.fromkeys(("usd", "time", "tokens", "model_calls", "tool_calls"), "Budget"),
+    **dict.fromkeys(("address", "namespace", "task_queue"), "Temporal"),
+}
+"""The sections of options that several commands have."""
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class CommandGroup(click.Group):
+    """The commands of `perdure`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the help."""
+        return [name for names in GROUPS.values() for name in names if name in self.commands]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in their groups."""
+        width = max(map(len, self.commands))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    (f"{name:<{width}}", self.commands[name].get_short_help_str())
+                    for name in names
+                    if name in self.commands
+                )
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the epilog, and what the exit codes mean."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Exit codes"):
+            formatter.write_dl((str(code), meaning) for code, meaning in MEANINGS.items())
+
+
+class Command(click.Command):
+    """A command of callers."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in their sections."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = (
+                None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
+            )
+            if record is not None:
+                sections.setdefault(_SECTIONS.get(parameter.name or "", "Options"), []).append(
+                    record
+                )
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def examples(*lines: str) -> str:
+    """Commands to copy, for the end of a command's help."""
+    return "\n".join([f"\b\nExample{'s' * (len(lines) > 1)}:", *(f"  {line}" for line in lines)])

@@ -90,12 +90,12 @@ def run(argv: Sequence[str]) -> int:
 
 def _refuse(mistake: click.UsageError) -> int:
     """Print what is wrong in one line, and where to read on."""
-    from perdure.clients.cli.screen import note
+    from perdure.clients.cli.screen import fail
     from perdure.text import one_line
 
     path = mistake.ctx.command_path if mistake.ctx else "perdure"
     said = one_line(mistake.format_message(), 500)
-    note(f"{path}: {said if said.endswith(('.', '?', '?)')) else f'{said}.'} See {path} --help.")
+    fail(path, f"{said if said.endswith(('.', '?', '?)')) else f'{said}.'} See {path} --help.")
     return exits.USAGE
 
 
@@ -103,7 +103,7 @@ def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int
     import asyncio
     import logging
 
-    from perdure.clients.cli.screen import note
+    from perdure.clients.cli.screen import fail, note
     from perdure.errors import PerdureError, TurnNotFoundError
     from perdure.worker.logs import Lines
 
@@ -118,7 +118,7 @@ def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int
             if isinstance(error, TurnNotFoundError)
             else ""
         )
-        note(f"perdure: {_below(error.message)}{hint}")
+        fail("perdure", f"{error.message}{hint}")
         if json:
             from perdure.clients.cli.json_lines import tell_error
 
@@ -129,14 +129,6 @@ def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int
         return exits.INTERRUPTED
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else exits.FAILED
-
-
-def _below(message: str) -> str:
-    """A message of which all lines but the first are indented, so that none can pass for a line of the command's own."""
-    from perdure.text import harmless
-
-    first, *more = message.splitlines() or [""]
-    return "\n".join([harmless(first), *(f"  {harmless(line)}" for line in more)])
 
 
 def _unexpected(

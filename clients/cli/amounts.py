@@ -48,5 +48,8 @@ def in_words(left: Remaining) -> str:
         "tokens": f"{left.tokens} tokens" if left.tokens is not None else "",
         "model_calls": f"{left.model_calls} model calls" if left.model_calls is not None else "",
         "tool_calls": f"{left.tool_calls} tool calls" if left.tool_calls is not None else "",
+        "iterations": f"{left.iterations} iteration{'s' * (left.iterations != 1)}"
+        if left.iterations is not None
+        else "",
     }
     return ", ".join(word for word in words.values() if word)

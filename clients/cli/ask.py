@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from rich.text import Text
+
 from perdure import errors
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli import processes
 from perdure.clients.cli.follow import View, conclude, follower
 from perdure.clients.cli.processes import Child, Server
 from perdure.clients.cli.progress import address_in_ui
-from perdure.clients.cli.screen import Paint, columns_of, note, put
-from perdure.clients.cli.widths import wrapped
+from perdure.clients.cli.screen import note, put, wrapped
 from perdure.clients.turn import Turn
 from perdure.temporal.connect import connect, connect_local
 from perdure.text import harmless, one_line, word
@@ -190,36 +191,34 @@ def _interruptible() -> Iterator[None]:
 
 def introduce(folder: Path, model: str, out: TextIO) -> None:
     """Say what is about to happen."""
-    say = Paint(out)
-    put(
-        f"{say('bold', 'documents')}  {harmless(str(folder))}\n{say('bold', 'model')}     "
-        f" {harmless(model)}",
-        out,
-    )
+    put(Text.assemble(("documents", "bold"), f"  {harmless(str(folder))}"), out)
+    put(Text.assemble(("model", "bold"), f"      {harmless(model)}"), out)
     if model.startswith("offline:"):
-        indented = f"{' ' * _INDENT}{NOT_A_LANGUAGE_MODEL}"
-        put(say("dim", wrapped(indented, columns_of(out) or len(indented), _INDENT)), out)
-    out.flush()
+        put(wrapped(Text(f"{' ' * _INDENT}{NOT_A_LANGUAGE_MODEL}", "dim"), out, _INDENT), out)
 
 
 def introduce_server(server: Server, out: TextIO) -> None:
     """Say which server is used, when it is there."""
-    say = Paint(out)
-    put(f"{say('bold', 'server')}     {harmless(str(server.binary or server.address))}\n", out)
+    put(
+        Text.assemble(
+            ("server", "bold"), f"     {harmless(str(server.binary or server.address))}\n"
+        ),
+        out,
+    )
 
 
 def say_where(turn_id: str, server: Server, out: TextIO) -> None:
     """Say where the turn can be looked at."""
-    say = Paint(out)
     if server.ui:
         put(
-            say("dim", f"turn {word(turn_id)}: {address_in_ui(server.ui, 'default', turn_id)}"), out
+            Text(f"turn {word(turn_id)}: {address_in_ui(server.ui, 'default', turn_id)}", "dim"),
+            out,
         )
         if server.child is not None:
             put(
-                say(
-                    "dim",
+                Text(
                     "The server stops now; `perdure dev` in this folder serves the turn again.",
+                    "dim",
                 ),
                 out,
             )

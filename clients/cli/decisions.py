@@ -18,14 +18,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from rich.text import Text
+
 from perdure import errors, validation
 from perdure.clients.agent_client import AgentClient
 from perdure.clients.cli import waiting
 from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.hints import Commands
 from perdure.clients.cli.json_lines import tell
-from perdure.clients.cli.screen import Paint, columns_of, put
-from perdure.clients.cli.widths import wrapped
+from perdure.clients.cli.screen import put, wrapped
 from perdure.clients.turn import Turn
 from perdure.errors import PayloadDecodeError
 from perdure.temporal.search_attributes import State
@@ -55,11 +56,12 @@ class Asked:
 async def decide(client: AgentClient, asked: Asked) -> int:
     """List what waits, show what waits of a turn, or decide."""
     _check(asked)
+    edited = _edited(asked.arguments)
     if asked.turn is None:
         return await _list(client, asked)
     turn = await client.get(asked.turn)
     if asked.approve or asked.deny:
-        return await _decide(client, turn, asked)
+        return await _decide(client, turn, asked, edited)
     is_plain = await waiting.is_only_run(client.temporal, turn)
     return _look(turn.id, asked, await turn.pending_approvals(), is_plain)
 
@@ -92,8 +94,10 @@ def _check(asked: Asked) -> None:
             raise errors.InvalidRequestError(words)
 
 
-async def _decide(client: AgentClient, turn: Turn[Any], asked: Asked) -> int:
-    by, edited = by_of(asked.by), _edited(asked.arguments)
+async def _decide(
+    client: AgentClient, turn: Turn[Any], asked: Asked, edited: dict[str, Any] | None
+) -> int:
+    by = by_of(asked.by)
     for one in await waiting.named(
         client.temporal, turn, [*asked.approve, *asked.deny], to_run=bool(asked.approve)
     ):
@@ -118,7 +122,6 @@ async def _decide(client: AgentClient, turn: Turn[Any], asked: Asked) -> int:
 
 
 async def _list(client: AgentClient, asked: Asked) -> int:
-    paint = Paint()
     entries = client.list(
         asked.agent, state=State.WAITING, labels=dict(asked.labels), task_queue=asked.task_queue
     )
@@ -127,11 +130,11 @@ async def _list(client: AgentClient, asked: Asked) -> int:
         return _tell([(entry.id, one) for entry, one in found])
     for entry, one in found:
         said = (
-            one.message
+            [one.message]
             if isinstance(one, PayloadDecodeError)
-            else f"{_row(one)}  {left(one.expires_at - datetime.now(UTC))}"
+            else [f"{_row(one)}  ", (left(one.expires_at - datetime.now(UTC)), "dim")]
         )
-        put(_fitting(f"{paint('bold', word(entry.id))}  {said}"))
+        put(wrapped(Text.assemble((word(entry.id), "bold"), "  ", *said), sys.stdout, _INDENT))
     readable = [entry.id for entry, one in found if isinstance(one, PendingApproval)]
     if readable:
         put(f"\nlook at one: {Commands(asked.address).of('approvals', readable[0])}", sys.stderr)
@@ -155,17 +158,25 @@ def _look(turn_id: str, asked: Asked, pending: tuple[PendingApproval, ...], is_p
     """Show the calls of a turn; with their tokens where their ids alone would not be taken."""
     if asked.as_json:
         return _tell([(turn_id, one) for one in pending])
-    paint = Paint()
     names = {
         one: one.call_id if is_plain and not one.reason else waiting.full(one) for one in pending
     }
     for one in pending:
         put(
-            f"{paint('bold', word(names[one]))}  {word(one.tool)} "
-            f" {left(one.expires_at - datetime.now(UTC))}"
+            Text.assemble(
+                (word(names[one]), "bold"),
+                f"  {word(one.tool)}  ",
+                (left(one.expires_at - datetime.now(UTC)), "dim"),
+            )
         )
         if one.reason:
-            put(paint("yellow", f"    {harmless(' '.join(one.reason.split()))}"))
+            put(
+                wrapped(
+                    Text(f"    {harmless(' '.join(one.reason.split()))}", "yellow"),
+                    sys.stdout,
+                    _INDENT,
+                )
+            )
         put(textwrap.indent(arguments_indented(one.arguments), "    "))
     if pending:
         commands, call = Commands(asked.address), names[pending[0]]
@@ -174,15 +185,6 @@ def _look(turn_id: str, asked: Asked, pending: tuple[PendingApproval, ...], is_p
     else:
         put(f"nothing of turn {word(turn_id)} waits for approval", sys.stderr)
     return 0
-
-
-def _fitting(row: str) -> str:
-    """A row in as many lines as a terminal needs.
-
-    Nothing of a call is left out because it is narrow.
-    """
-    columns = columns_of(sys.stdout)
-    return row if columns is None else wrapped(row, columns, _INDENT)
 
 
 def _row(one: PendingApproval, edited: str | None = None) -> str:
@@ -220,5 +222,5 @@ def by_of(named: str | None) -> str | None:
         return named
     with contextlib.suppress(OSError, KeyError, ImportError):
         name = getpass.getuser()
-        return name if validation.BY.fits(name) else None
+        return name if validation.accepts(validation.By, name) else None
     return None

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
+from rich.text import Text
+
 from perdure.clients.cli.ask import (
     AGENT,
     Question,
@@ -30,7 +32,7 @@ from perdure.clients.cli.ask import (
 )
 from perdure.clients.cli.processes import Child
 from perdure.clients.cli.progress import Progress, figures
-from perdure.clients.cli.screen import Paint, put, shown
+from perdure.clients.cli.screen import put
 from perdure.clients.turn import Turn
 from perdure.turn.facts import ModelAnswered, Scheduled, ToolReturned
 from perdure.turn.keys import Key
@@ -57,7 +59,8 @@ async def demo(question: Question, *, state: Path) -> int:
             turn = await here.client.start(AGENT, question.text)
             recorded = await _follow_through_a_kill(here, turn, journal)
             report = await turn.result()
-            put(f"\n{shown(report.output, sys.stdout)}\n\n{Paint()('dim', figures(report))}")
+            put(f"\n{report.output}\n")
+            put(Text(figures(report), "dim"))
             say_where(report.turn_id, here.server, sys.stdout)
         return _verdict(report, recorded, Counter(_lines(journal)))
 
@@ -97,7 +100,7 @@ async def _kill_in_the_middle(
 
     The events before the step may arrive later than the journal's line, and are printed first.
     """
-    say, first = Paint(), workers[0]
+    first = workers[0]
     while _KILL_IN_STEP not in _lines(journal):
         if first.process.returncode is not None:
             await gives_up(first)
@@ -106,15 +109,15 @@ async def _kill_in_the_middle(
     await first.process.wait()
     await begun.wait()
     put(
-        say(
-            "red",
+        Text(
             f"          ✗ the worker (process {first.pid}) was killed in the middle of"
             f" {_KILL_IN_STEP}: kill -9",
+            "red",
         )
     )
     another = await here.worker()
     workers.append(another)
-    put(say("green", f"          ✓ another worker (process {another.pid}) was started"))
+    put(Text(f"          ✓ another worker (process {another.pid}) was started", "green"))
     await gives_up(another)
 
 
@@ -123,7 +126,6 @@ def _lines(journal: Path) -> list[str]:
 
 
 def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) -> int:
-    say = Paint()
     cut_off = journal[_KILL_IN_STEP] == 1 and _KILL_IN_STEP not in map(str, recorded)
     checks = {
         "the turn completed after its worker was killed": report.outcome == "completed" and cut_off,
@@ -139,7 +141,7 @@ def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) ->
     }
     put()
     for what, holds in checks.items():
-        put(f"{say('green', '✓') if holds else say('red', '✗')} {what}")
+        put(Text.assemble(("✓", "green") if holds else ("✗", "red"), f" {what}"))
     return 0 if all(checks.values()) else 1
 
 

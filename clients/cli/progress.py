@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from textwrap import indent
 from typing import TextIO
 from urllib.parse import quote
 
+from rich.text import Text
+
 from perdure.clients.cli import amounts
-from perdure.clients.cli.screen import Paint, columns_of, put, shown
-from perdure.clients.cli.widths import cut, wrapped
+from perdure.clients.cli.screen import Screen, cut, put, shown, wrapped
 from perdure.clients.events import Event
 from perdure.clients.speech import Said, TextBegins, TextVoid
 from perdure.text import (
@@ -51,8 +52,12 @@ from perdure.values.budgets import Remaining
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import headline
 
-COLOURS = {Outcome.COMPLETED: "green", Outcome.TRUNCATED: "yellow", Outcome.CANCELLED: "yellow"}
-"""Of how a turn ended; red for the others."""
+COLOURS: dict[str, str] = {
+    Outcome.COMPLETED: "green",
+    Outcome.TRUNCATED: "yellow",
+    Outcome.CANCELLED: "yellow",
+}
+"""The colours of outcomes; the others are red."""
 _INDENT = len("   0.0 s  ")
 _IN_SHORT = TurnStarted | AgentResolved | ModelAnswered | ToolReturned | ChildScheduled | ChildEnded
 """What is told in one line, cut where the terminal ends.
@@ -77,7 +82,6 @@ class Progress:
         self.said = ""
         self.is_speaking = False
         self._out = out
-        self._paint = Paint(out)
         self._state = TurnState()
         self._began: datetime | None = None
 
@@ -90,18 +94,19 @@ class Progress:
         """Print the line of an event, if it has one."""
         self._began = self._began or event.at
         self._state = apply(self._state, event.fact)
-        text = self._text(event)
+        text = _text(event.fact, self._answered)
         if text:
             self._end_text()
             self._print(
-                f"{self._time(event.at)}  {text}", is_short=isinstance(event.fact, _IN_SHORT)
+                Text.assemble(self._time(event.at), "  ", text),
+                is_short=isinstance(event.fact, _IN_SHORT),
             )
         for whole in _whole(event.fact) if self._full else ():
             put(indent(shown(whole, self._out).rstrip(), " " * _INDENT), self._out)
 
-    def now(self, at: datetime, words: str) -> str:
+    def now(self, at: datetime, words: str) -> Text:
         """A line about this moment."""
-        return self._paint("dim", f"{self._time(at)}  {words}")
+        return Text.assemble(self._time(at), "  ", words, style="dim")
 
     def say(self, said: Said) -> None:
         """Print a piece of what the model says."""
@@ -109,134 +114,131 @@ class Progress:
             case TextBegins(step, attempt):
                 self._end_text()
                 self.said, self.is_speaking = "", True
-                put(f"{self._paint('dim', str(ModelKey(step, attempt)))}  ", self._out, end="")
+                put(Text(f"{ModelKey(step, attempt)}  ", "dim"), self._out, end="")
             case TextVoid(step, attempt):
                 self._end_text()
                 self.said = ""
                 put(
-                    self._paint(
-                        "yellow", f"{ModelKey(step, attempt)}  what was said does not count"
-                    ),
+                    Text(f"{ModelKey(step, attempt)}  what was said does not count", "yellow"),
                     self._out,
                 )
             case str():
                 self.said += said
-                put(shown(said, self._out), self._out, end="")
+                put(said, self._out, end="")
 
-    def _time(self, at: datetime) -> str:
+    def _time(self, at: datetime) -> Text:
         seconds = max((at - (self._began or at)).total_seconds(), 0)
-        return self._paint("dim", f"{seconds:6.1f} s")
+        return Text(f"{seconds:6.1f} s", "dim")
 
-    def _print(self, line: str, *, is_short: bool) -> None:
-        columns = columns_of(self._out)
-        if columns is not None:
-            line = (
+    def _print(self, line: Text, *, is_short: bool) -> None:
+        columns = Screen(self._out).width
+        put(
+            (
                 cut(line, columns)
                 if is_short
-                else wrapped(line, columns, min(_INDENT, columns // 3))
-            )
-        put(line, self._out)
+                else wrapped(line, self._out, min(_INDENT, columns // 3))
+            ),
+            self._out,
+        )
 
     def _end_text(self) -> None:
         if self.is_speaking:
             put("", self._out)
         self.is_speaking = False
 
-    def _text(self, event: Event) -> str:
-        paint = self._paint
-        match event.fact:
-            case TurnStarted(request):
-                return f"{paint('bold', word(request.agent))}: {headline(request.task)}"
-            case AgentResolved(_, agent):
-                return paint("dim", f"asks {word(agent.model)}{_and_tools(len(agent.tools))}")
-            case ModelAnswered(key, answer):
-                return self._answered(key, answer.message.text)
-            case CallFailed(key, error, lost):
-                return paint(
-                    "yellow",
-                    f"{key} "
-                    f" {'its worker was lost; it is tried again' if lost else _all(error.message)}",
-                )
-            case ToolReturned(key, output):
-                return (
-                    f"{key} "
-                    f" {paint('red' if output.is_error else 'dim', '→ ' + one_line(output.content, 90))}"
-                )
-            case ApprovalNeeded(key, reason):
-                return paint("yellow", f"{key}  {one_line(reason, 200)}")
-            case ToolLost(key, loss, _):
-                return paint("yellow", f"{key}  {loss.value.replace('_', ' ')}")
-            case ChildScheduled(key, turn_id, request):
-                return (
-                    f"{key}  {paint('cyan', f'{word(turn_id)} begins:')} {headline(request.task)}"
-                )
-            case ChildEnded(key, summary, reason):
-                said = (
-                    ": ".join(filter(None, (summary.outcome.value, one_line(summary.output, 60))))
-                    if summary
-                    else reason
-                )
-                return f"{key}  {paint('dim', '→ ' + _all(said))}"
-            case _:
-                return self._waits(event.fact)
-
-    def _waits(self, fact: Fact) -> str:
-        paint = self._paint
-        match fact:
-            case CancelRequested(reason):
-                return paint("yellow", f"cancel requested{': ' + _all(reason) if reason else ''}")
-            case WaitBegan(until=datetime() as until):
-                return paint(
-                    "yellow", f"waits for provider: attempt {fact.attempt} at {until:%H:%M:%S} UTC"
-                )
-            case WaitBegan(kind, reason):
-                return paint("yellow", f"waits for {_all(kind)}: {_all(reason)}")
-            case ChildTold(key, news) if news.waits_for:
-                return paint(
-                    "yellow", f"{key}  waits for {_all(news.waits_for)}: {_all(news.reason)}"
-                )
-            case WaitEnded():
-                return paint("dim", "goes on")
-            case PolicyAnswered(key, ruling):
-                return paint("dim", f"{key}  {ruling.verdict.kind.replace('_', ' ')}")
-            case Decided() | BudgetAdded() | Resumed():
-                return self._said(fact)
-            case TurnEnded(outcome):
-                return paint(COLOURS.get(outcome, "red"), outcome.value)
-            case _:
-                return ""
-
-    def _said(self, fact: Decided | BudgetAdded | Resumed) -> str:
-        """What a person told the turn."""
-        paint = self._paint
-        match fact:
-            case Decided(decision):
-                return paint(
-                    "green" if decision.approve else "yellow",
-                    f"{word(decision.call_id)} {_decided(decision)}",
-                )
-            case Resumed():
-                return paint("green", "resumed")
-            case BudgetAdded(more, by, iterations):
-                added = Remaining(**dict(more or ()), iterations=iterations)
-                what = "budget" if more else "iterations"
-                return paint(
-                    "green",
-                    f"{what} added{f' by {_all(by)}' if by else ''}: {amounts.in_words(added)}",
-                )
-
-    def _answered(self, key: ModelKey, text: str) -> str:
+    def _answered(self, key: ModelKey, text: str) -> Text:
         calls = [one.call for one in self._state.open_step.calls] or (
             self._state.steps[-1].message.calls if self._state.steps else ()
         )
         if not calls:
-            return f"{key}  {self._paint('dim', 'answers')}"
+            return Text.assemble(f"{key}  ", ("answers", "dim"))
         asked = ", ".join(
             f"{word(call.name)} {arguments_in_brief(call.arguments)}" for call in calls
         )
-        return f"{key}  {self._paint('cyan', asked)}" + (
-            f"  {self._paint('dim', one_line(text, 60))}" if text not in ("", self.said) else ""
-        )
+        said = ("", "") if text in ("", self.said) else (f"  {one_line(text, 60)}", "dim")
+        return Text.assemble(f"{key}  ", (asked, "cyan"), said)
+
+
+def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
+    """The line of a fact; empty if it has none."""
+    match fact:
+        case TurnStarted(request):
+            return Text.assemble((word(request.agent), "bold"), ": ", headline(request.task))
+        case AgentResolved(_, agent):
+            return Text(f"asks {word(agent.model)}{_and_tools(len(agent.tools))}", "dim")
+        case ModelAnswered(key, answer):
+            return answered(key, answer.message.text)
+        case CallFailed(key, error, lost):
+            return Text(
+                f"{key} "
+                f" {'its worker was lost; it is tried again' if lost else _all(error.message)}",
+                "yellow",
+            )
+        case ToolReturned(key, output):
+            return Text.assemble(
+                f"{key}  ",
+                (f"→ {one_line(output.content, 90)}", "red" if output.is_error else "dim"),
+            )
+        case ApprovalNeeded(key, reason):
+            return Text(f"{key}  {one_line(reason, 200)}", "yellow")
+        case ToolLost(key, loss, _):
+            return Text(f"{key}  {loss.value.replace('_', ' ')}", "yellow")
+        case ChildScheduled(key, turn_id, request):
+            return Text.assemble(
+                f"{key}  ", (f"{word(turn_id)} begins:", "cyan"), f" {headline(request.task)}"
+            )
+        case ChildEnded(key, summary, reason):
+            said = (
+                ": ".join(filter(None, (summary.outcome.value, one_line(summary.output, 60))))
+                if summary
+                else reason
+            )
+            return Text.assemble(f"{key}  ", (f"→ {_all(said)}", "dim"))
+        case _:
+            return _waits(fact)
+
+
+def _waits(fact: Fact) -> Text:
+    match fact:
+        case CancelRequested(reason):
+            return Text(f"cancel requested{': ' + _all(reason) if reason else ''}", "yellow")
+        case WaitBegan(until=datetime() as until):
+            return Text(
+                f"waits for provider: attempt {fact.attempt} at {until:%H:%M:%S} UTC", "yellow"
+            )
+        case WaitBegan(kind, reason):
+            return Text(f"waits for {_all(kind)}: {_all(reason)}", "yellow")
+        case ChildTold(key, news) if news.waits_for:
+            return Text(f"{key}  waits for {_all(news.waits_for)}: {_all(news.reason)}", "yellow")
+        case WaitEnded():
+            return Text("goes on", "dim")
+        case PolicyAnswered(key, ruling):
+            return Text(f"{key}  {ruling.verdict.kind.replace('_', ' ')}", "dim")
+        case Decided() | BudgetAdded() | Resumed():
+            return _told(fact)
+        case TurnEnded(outcome):
+            return Text(outcome.value, COLOURS.get(outcome, "red"))
+        case _:
+            return Text()
+
+
+def _told(fact: Decided | BudgetAdded | Resumed) -> Text:
+    """What a person told the turn."""
+    match fact:
+        case Decided(decision):
+            return Text(
+                f"{word(decision.call_id)} {_decided(decision)}",
+                "green" if decision.approve else "yellow",
+            )
+        case Resumed():
+            return Text("resumed", "green")
+        case BudgetAdded(more, by, iterations):
+            added = Remaining(**dict(more or ()), iterations=iterations)
+            what = "budget" if more else "iterations"
+            return Text(
+                f"{what} added{f' by {_all(by)}' if by else ''}: {amounts.in_words(added)}",
+                "green",
+            )
 
 
 def _decided(decision: Decision) -> str:

@@ -1,4 +1,4 @@
-"""What is drawn on a terminal: colours, lines, and lines at its end that change.
+"""The terminal, through rich: colours, lines that fit, and lines at its end that change.
 
 Nothing else of the clients writes to one.
 """
@@ -9,80 +9,159 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from perdure.clients.cli.widths import cut, width
-from perdure.text import harmless_lines
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
-_STYLES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-_COLOURED = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
+from perdure.text import harmless, harmless_lines
+
 _TICK_S = 0.25
+_INDENT = 2
+_ANY_WIDTH = 1_000_000
 
 
-class Paint:
-    """Colours where they are wanted: on a terminal that is not dumb, or where FORCE_COLOR is set.
+class Screen(Console):
+    """rich's console for one stream.
 
-    Never where NO_COLOR is.
+    It knows no markup, no emoji codes and no highlighting: text is shown as it is written. On a
+    terminal, whatever it would obey is escaped, in case the text was not made harmless before.
+    Where no person looks, lines have any width.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
         out = out or sys.stdout
-        wanted = bool(os.environ.get("FORCE_COLOR")) or is_terminal(out)
-        self._on = wanted and not os.environ.get("NO_COLOR")
+        super().__init__(
+            file=out,
+            force_terminal=out.isatty(),
+            color_system="standard" if _wants_colours(out) else None,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            legacy_windows=False,
+        )
 
-    def __call__(self, style: str, text: str) -> str:
-        """`text` in a style, or as it is."""
-        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._on and text else text
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Columns and lines, as they are now."""
+        return (
+            ConsoleDimensions(*size_of(self.file))
+            if self.is_terminal
+            else ConsoleDimensions(_ANY_WIDTH, _ANY_WIDTH)
+        )
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        raise AttributeError("the size is that of the terminal")
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Segments whose text no terminal obeys."""
+        for segment in super().render(renderable, options):
+            yield (
+                segment._replace(text=harmless_lines(segment.text))
+                if self.is_terminal and not segment.control
+                else segment
+            )
+
+    def on_broken_pipe(self) -> None:
+        """Let the command end as with any other pipe that is closed."""
+        raise
 
 
-def is_terminal(out: TextIO) -> bool:
-    """Whether a person looks at it, on something that can draw."""
+def _wants_colours(out: TextIO) -> bool:
+    """On a terminal that is not dumb, or where FORCE_COLOR is set; never where NO_COLOR is."""
+    return bool(os.environ.get("FORCE_COLOR") or can_draw(out)) and not os.environ.get("NO_COLOR")
+
+
+def can_draw(out: TextIO) -> bool:
+    """Whether it is a terminal that understands escape sequences."""
     return out.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def size_of(out: TextIO) -> os.terminal_size:
+def size_of(out: object) -> os.terminal_size:
     """Columns and lines of the terminal that this is, as they are now."""
-    with contextlib.suppress(OSError, ValueError):
-        real = os.get_terminal_size(out.fileno())
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        real = os.get_terminal_size(out.fileno())  # type: ignore[attr-defined]  # what has no number is no terminal
         if real.columns and real.lines:
             return real
     return shutil.get_terminal_size()
 
 
-def columns_of(out: TextIO) -> int | None:
-    """How wide the terminal is that this is; None where it is none, and nothing is cut."""
-    return size_of(out).columns if out.isatty() else None
-
-
 def shown(text: str, out: TextIO) -> str:
-    """Anybody's text of several lines.
+    """Foreign text of several lines.
 
     On a terminal with escapes in place of what would move its cursor, elsewhere as it is.
     """
     return harmless_lines(text) if out.isatty() else text
 
 
-def put(text: str = "", out: TextIO | None = None, *, end: str = "\n") -> None:
+def put(text: str | Text = "", out: TextIO | None = None, *, end: str = "\n") -> None:
     """Print text in which foreign parts have been made harmless.
 
-    On a terminal only line breaks, tabs and the colours of `Paint` pass in any case.
+    A string is printed as it is; a `Text` has styles.
     """
     out = out or sys.stdout
-    if out.isatty():
-        text = "".join(
-            piece if _COLOURED.fullmatch(piece) else harmless_lines(piece)
-            for piece in _COLOURED.split(text)
-        )
-    print(text, end=end, file=out, flush=True)
+    if isinstance(text, Text):
+        Screen(out).print(text, soft_wrap=True, end=end)
+        out.flush()
+    else:
+        print(shown(text, out), end=end, file=out, flush=True)
 
 
-def note(text: str) -> None:
+def note(text: str | Text) -> None:
     """Print a line beside the result."""
     put(text, sys.stderr)
+
+
+def fail(subject: str, words: str) -> None:
+    """Print why a command failed.
+
+    All lines but the first are indented, so that none can pass for a line of the command's own.
+    """
+    first, *more = words.splitlines() or [""]
+    note(wrapped(Text.assemble((f"{subject}:", "red"), f" {harmless(first)}"), sys.stderr, _INDENT))
+    for line in more:
+        note(wrapped(Text(f"{' ' * _INDENT}{harmless(line)}"), sys.stderr, _INDENT))
+
+
+def lines_of(renderable: RenderableType, out: TextIO | None = None) -> list[Text]:
+    """What rich draws, line by line, without spaces at the ends of lines."""
+    screen = Screen(out)
+    drawn = screen.render_lines(renderable, pad=False)
+    lines = [
+        Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in drawn
+    ]
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def cut(text: Text, columns: int) -> Text:
+    """`text` in one line of this many columns, with a sign where something is left out."""
+    text = text.copy()
+    text.truncate(columns, overflow="ellipsis")
+    return text
+
+
+def wrapped(text: Text, out: TextIO, indent: int = 0) -> Text:
+    """`text` in as many lines as the terminal needs, all but the first indented."""
+    screen = Screen(out)
+    if text.cell_len <= screen.width:
+        return text
+    first = text.wrap(screen, screen.width)[0]
+    first.rstrip()
+    rest = text[len(first) :]
+    rest = rest[len(rest) - len(rest.plain.lstrip()) :]
+    lines = [first, *rest.wrap(screen, max(screen.width - indent, 1))]
+    for line in lines:
+        line.rstrip()
+    return Text("\n" + " " * indent).join(lines)
 
 
 class Live:
@@ -97,24 +176,22 @@ class Live:
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
-        self.is_one_line = bool(os.environ.get("NO_COLOR")) or not is_terminal(self._out)
-        self._drawn: list[str] = []
+        self.is_one_line = bool(os.environ.get("NO_COLOR")) or not can_draw(self._out)
+        self._drawn: list[Text] = []
 
     def erase(self) -> None:
         """Take the lines away, to print something above them."""
+        columns = size_of(self._out).columns
         if self._drawn and self.is_one_line:
-            print(
-                "\r" + " " * (size_of(self._out).columns - 1), end="\r", file=self._out, flush=True
-            )
+            print("\r" + " " * (columns - 1), end="\r", file=self._out, flush=True)
         elif self._drawn:
-            columns = size_of(self._out).columns
             rows = sum(
-                max(-(-width(line) // columns), 1) for line in self._drawn
+                max(-(-line.cell_len // columns), 1) for line in self._drawn
             )  # a terminal that became narrower has wrapped them
             print(f"\r\x1b[{rows}A\x1b[J", end="", file=self._out, flush=True)
         self._drawn = []
 
-    def draw(self, lines: Sequence[str]) -> None:
+    def draw(self, lines: Sequence[Text]) -> None:
         """Draw as many of the last of them as the terminal has room for, each cut where it ends."""
         if not self._out.isatty():
             return
@@ -124,13 +201,16 @@ class Live:
             return
         room = max(size.lines - 1, 1)
         if len(lines) > room:
-            lines = [f"… {len(lines) - room + 1} more lines above", *lines[len(lines) - room + 1 :]]
+            lines = [
+                Text(f"… {len(lines) - room + 1} more lines above"),
+                *lines[len(lines) - room + 1 :],
+            ]
         self._replace([cut(line, size.columns) for line in lines], end="\n" if lines else "")
 
-    def _replace(self, lines: list[str], *, end: str) -> None:
+    def _replace(self, lines: list[Text], *, end: str) -> None:
         if lines != self._drawn:
             self.erase()
-            put("\n".join(lines), self._out, end=end)
+            put(Text("\n").join(lines), self._out, end=end)
             self._drawn = lines
 
     @contextlib.asynccontextmanager
@@ -163,7 +243,7 @@ class Live:
             for handler in handlers:
                 handler.removeFilter(make_room)
 
-    def last(self, lines: Sequence[str]) -> None:
+    def last(self, lines: Iterable[Text]) -> None:
         """Print them for good."""
         self.erase()
         for line in lines:

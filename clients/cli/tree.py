@@ -11,10 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
+
+from rich.table import Table
+from rich.text import Text
 
 from perdure import errors
-from perdure.clients.cli.widths import width
+from perdure.clients.cli.progress import COLOURS
+from perdure.clients.cli.screen import lines_of
 from perdure.clients.events import Event
 from perdure.clients.node import Node
 from perdure.text import harmless, word
@@ -23,8 +27,7 @@ from perdure.turn.ledger import in_words
 from perdure.turn.state import Child, TurnState
 from perdure.values.tasks import headline
 
-_NUMBERS = 2
-"""The columns from this one on are numbers."""
+_STYLES = {"starting": "dim", "running": "cyan", **COLOURS}
 _NOT_YET_S = 0.2
 _GIVEN_UP_S = 5.0
 """A child is in its parent's history a moment before it can be read, or never, if it could not be started."""
@@ -145,35 +148,31 @@ def _status(state: TurnState, known: Child | None) -> str:
     return "running" if state.request else "starting"
 
 
-def lines(drawn: list[Row]) -> list[str]:
-    """The tree as text: agent, state, steps, cost, time, task."""
-    cells = [_cells(row) for row in drawn]
-    widths = [max(width(line[column]) for line in cells) for column in range(5)]
-    return [
-        "  ".join(
-            [*(_fitted(line[column], widths[column], column) for column in range(5)), line[5]]
-        ).rstrip()
-        for line in cells
-    ]
+def lines(drawn: list[Row], out: TextIO | None = None) -> list[Text]:
+    """The tree line by line: agent, state, steps, cost, time, task.
+
+    A task is cut where the terminal ends.
+    """
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for justify in ("left", "left", "right", "right", "right"):
+        grid.add_column(justify=justify, no_wrap=True)
+    grid.add_column()
+    for row in drawn:
+        grid.add_row(*_cells(row), Text(row.task, no_wrap=True, overflow="ellipsis"))
+    return lines_of(grid, out)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    agent = word(row.agent) if row.agent else ""
+def _cells(row: Row) -> tuple[Text, ...]:
     steps = f"{row.steps} step{'s' * (row.steps != 1)}"
+    agent = Text.assemble((row.branch, "dim"), word(row.agent) if row.agent else "")
+    style = _STYLES.get(row.status, "yellow" if row.status.startswith("waits") else "red")
     return (
-        row.branch + agent,
-        harmless(row.status),
-        steps,
-        _cost(row.cost),
-        _time(row.time),
-        row.task,
+        agent,
+        Text(harmless(row.status), style),
+        Text(steps),
+        Text(_cost(row.cost)),
+        Text(_time(row.time)),
     )
-
-
-def _fitted(cell: str, columns: int, column: int) -> str:
-    """Names to the left, numbers to the right."""
-    space = " " * (columns - width(cell))
-    return cell + space if column < _NUMBERS else space + cell
 
 
 def _cost(cost: Decimal | None) -> str:

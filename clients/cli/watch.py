@@ -10,14 +10,15 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from rich.text import Text
+
 from perdure.clients.aloud import Aloud
 from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.doing import doing
 from perdure.clients.cli.hints import Commands, spent
 from perdure.clients.cli.progress import Progress, figures
-from perdure.clients.cli.screen import Live, Paint, columns_of, note, put, shown
+from perdure.clients.cli.screen import Live, Screen, note, put
 from perdure.clients.cli.tree import Followed, Reach, Tree, lines, rows
-from perdure.clients.cli.widths import width
 from perdure.clients.events import Event
 from perdure.clients.node import Node
 from perdure.clients.speech import Said
@@ -56,7 +57,7 @@ class Watch:
         async with self._live.ticking(self._tick):
             await tree.follow()
         if tree.root.children:
-            self._live.last(["", *lines(rows(tree.root))])
+            self._live.last([Text(), *lines(rows(tree.root), self._out)])
 
     async def result(self, turn: Turn[Any]) -> AgentReport[Any]:
         """The answer as the model wrote it."""
@@ -69,13 +70,13 @@ class Watch:
             is_apart and not (self._out.isatty() and sys.stdout.isatty())
         )
         is_alone = is_apart and not sys.stdout.isatty()
-        answer = shown(str(report.output), sys.stdout)
+        answer = str(report.output)
         put(answer if is_alone else "" if was_said else f"\n{answer}\n")
         self.fail(report)
 
     def fail(self, report: AgentReport[Any]) -> None:
         """The figures."""
-        note(Paint(sys.stderr)("dim", figures(report)))
+        note(Text(figures(report), "dim"))
 
     def _changed(self, node: Node, event: Event) -> None:
         if node is self._root:
@@ -98,7 +99,10 @@ class Watch:
         for node in root.all():
             self._help(node)
         self._live.draw(
-            [*(lines(rows(root)) if root.children else ()), *self._now(root, datetime.now(UTC))]
+            [
+                *(lines(rows(root), self._out) if root.children else ()),
+                *self._now(root, datetime.now(UTC)),
+            ]
         )
 
     def _help(self, node: Node) -> None:
@@ -109,7 +113,7 @@ class Watch:
         self._live.erase()
         note(f"          {self._commands.that_help(node.turn_id, node.state)}")
 
-    def _now(self, root: Node, now: datetime) -> list[str]:
+    def _now(self, root: Node, now: datetime) -> list[Text]:
         """One line, or two where one is too narrow."""
         since = time_in_words(now - root.since) if root.since else ""
         what = self._progress.now(
@@ -118,9 +122,7 @@ class Watch:
         money = spent(root.state, root.spent, root.elapsed(now))
         if not money:
             return [what]
-        together = f"{what}{Paint(self._out)('dim', f'  {money}')}"
-        return (
-            [together]
-            if self._live.is_one_line or width(together) <= (columns_of(self._out) or 0)
-            else [what, Paint(self._out)("dim", f"          {money}")]
-        )
+        together = Text.assemble(what, (f"  {money}", "dim"))
+        if self._live.is_one_line or together.cell_len <= Screen(self._out).width:
+            return [together]
+        return [what, Text(f"          {money}", "dim")]

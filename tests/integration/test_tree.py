@@ -99,7 +99,7 @@ def test_lines_are_aligned() -> None:
         Row("└─ ", "writer-1", "waits for approval", 1, None, timedelta(seconds=2), "Write it"),
     ]
 
-    assert lines(drawn) == [
+    assert [line.plain for line in lines(drawn)] == [
         "editor       running             2 steps  –  12.3 s  A page",
         "└─ writer-1  waits for approval   1 step  –   2.0 s  Write it",
     ]

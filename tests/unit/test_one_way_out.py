@@ -5,8 +5,10 @@ import io
 from pathlib import Path
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
-from perdure.clients.cli.screen import Paint, put
+from perdure.clients.cli.screen import lines_of, put
 
 ROOT = Path(__file__).parents[2]
 SHOWING = [
@@ -55,13 +57,69 @@ def test_commands_print_in_one_place() -> None:
 
 
 @pytest.mark.accepts("G7")
-def test_what_somebody_forgot_to_escape_is_escaped() -> None:
-    """Colours of ours, line breaks and tabs pass; a pipe gets the text as it is."""
-    colours = "\x1b[31mred\x1b[0m\n\t"
+def test_what_was_not_escaped_is_escaped() -> None:
+    """On a terminal line breaks, tabs and the colours of a `Text` pass; a pipe gets the text as it
+    is.
+    """
     screen, pipe = Terminal(), io.StringIO()
-    put(f"{colours}\x1b[2J\x1b[5m\r\x9b\u202e", screen)
-    put("\x1b[2J", pipe)
+    put("\x1b[31mred\n\t\x1b[2J\x1b[5m\r\x9b\u202e", screen)
+    put("\x1b[2J\x07", pipe)
 
-    assert screen.getvalue() == f"{colours}\\u001b[2J\\u001b[5m\\u000d\\u009b\\u202e\n"
-    assert pipe.getvalue() == "\x1b[2J\n"
-    assert Paint(screen)("dim", "x") in ("\x1b[2mx\x1b[0m", "x")
+    assert screen.getvalue() == "\\u001b[31mred\n\t\\u001b[2J\\u001b[5m\\u000d\\u009b\\u202e\n"
+    assert pipe.getvalue() == "\x1b[2J\x07\n"
+
+
+@pytest.mark.accepts("G7")
+def test_what_rich_draws_is_escaped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell of a table, and a `Text` with a style."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    table, screen = Table.grid(), Terminal()
+    table.add_row(Text("\x1b[2J\u202e"))
+    for line in (*lines_of(table, screen), Text("\x1b[2J\u202e", "red")):
+        put(line, screen)
+
+    assert screen.getvalue().startswith("\\u0")
+    assert screen.getvalue().endswith("\n\\u001b[2J\\u202e\n")
+    assert {"\x1b", "\u202e"} & set(screen.getvalue()) == set()
+
+
+@pytest.mark.accepts("G20")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[red]x[/red]",
+        ":smile: [link=http://evil]y[/link]",
+        "\\[bold]",
+        "[/]",
+        "1 http://x 'y' None",
+    ],
+)
+def test_markup_of_others_is_text(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """It is no style, no link and no emoji, and nothing of it is lost or highlighted."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    table, screen = Table.grid(), Terminal()
+    table.add_row(Text(text))
+    lines: list[str | Text] = [text, Text(text), *lines_of(table, screen)]
+    for line in lines:
+        put(line, screen)
+
+    assert screen.getvalue() == f"{text}\n" * 3
+
+
+@pytest.mark.accepts("G20")
+def test_rich_is_given_no_strings() -> None:
+    """`Text` is never read as markup; strings would be, where the console's settings were
+    forgotten.
+    """
+    readers = ("from_markup", "rich.print", "rich.markup")
+    assert [
+        str(path)
+        for path in SHOWING
+        if any(reader in path.read_text(encoding="utf-8") for reader in readers)
+    ] == []
+    assert [
+        str(path)
+        for path in SHOWING
+        if "rich.console import" in path.read_text(encoding="utf-8") and path.name != "screen.py"
+    ] == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.text import Text
 
-from perdure.clients.cli.screen import Live, Paint, shown
-from perdure.clients.cli.widths import cut, width, wrapped
+from perdure.clients.cli.screen import Live, cut, put, shown, wrapped
 
 RED, PLAIN = "\x1b[31m", "\x1b[0m"
 
@@ -19,43 +19,39 @@ class Screen(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("line", "columns", "seen"),
-    [
-        ("abc", 3, "abc"),
-        ("abcd", 3, "ab…"),
-        ("漢字漢字", 5, "漢字…"),
-        ("漢字漢字", 4, "漢…"),
-        ("e\u0301e\u0301e\u0301", 2, "e\u0301…"),
-        (f"{RED}abcd{PLAIN}", 3, f"{RED}ab…{PLAIN}"),
-        (f"{RED}ab{PLAIN}cd", 3, f"{RED}ab{PLAIN}…"),
-        (f"{RED}abc{PLAIN}", 3, f"{RED}abc{PLAIN}"),
-    ],
-)
-def test_line_is_cut_where_the_terminal_ends(line: str, columns: int, seen: str) -> None:
-    """By what is seen: colours take no room, and letters of Chinese twice as much; no colour runs
-    on.
-    """
-    assert cut(line, columns) == seen
-    assert width(seen) <= columns
+def test_line_is_cut_where_the_terminal_ends() -> None:
+    """By what is seen: letters of Chinese take two columns, accents none."""
+    lines = {
+        ("abc", 3): "abc",
+        ("abcd", 3): "ab…",
+        ("漢字漢字", 5): "漢字…",
+        ("e\u0301e\u0301e\u0301", 2): "e\u0301…",
+    }
+
+    assert {given: cut(Text(given[0]), given[1]).plain for given in lines} == lines
 
 
 @pytest.mark.parametrize(
     ("line", "columns", "indent", "seen"),
     [
-        ("one two three", 8, 2, "one two\n  three"),
-        ("one two three", 20, 2, "one two three"),
-        ("one two x", 7, 2, "one two\n  x"),
-        ("a-very-long-word", 8, 2, "a-very-l\n  ong-wo\n  rd"),
-        ("漢字 漢字", 5, 0, "漢字\n漢字"),
-        (f"{RED}one two{PLAIN}", 4, 0, f"{RED}one\ntwo{PLAIN}"),
-        ("", 4, 2, ""),
-        ("ab", 1, 3, "a\n   b"),
+        ("one two three", "8", 2, "one two\n  three"),
+        ("one two three", "20", 2, "one two three"),
+        ("one two x", "7", 2, "one two\n  x"),
+        ("a-very-long-word", "8", 2, "a-very-l\n  ong-wo\n  rd"),
+        ("漢字 漢字", "5", 0, "漢字\n漢字"),
     ],
 )
-def test_line_is_broken_between_words(line: str, columns: int, indent: int, seen: str) -> None:
-    """What follows is indented; a word is broken only where it is longer than a line."""
-    assert wrapped(line, columns, indent) == seen
+def test_line_is_broken_between_words(
+    monkeypatch: pytest.MonkeyPatch, line: str, columns: str, indent: int, seen: str
+) -> None:
+    """What follows is indented; a word is broken only where it is longer than a line.
+
+    In a pipe nothing is broken.
+    """
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert wrapped(Text(line), Screen(), indent).plain == seen
+    assert wrapped(Text(line), io.StringIO(), indent).plain == line
 
 
 def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(
@@ -68,7 +64,7 @@ def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(
     monkeypatch.setenv("LINES", "5")
     screen = Screen()
     live = Live(screen)
-    live.draw([f"line {number}" for number in range(10)])
+    live.draw([Text(f"line {number}") for number in range(10)])
     live.erase()
 
     assert screen.getvalue().split("\n")[:4] == [
@@ -84,8 +80,8 @@ def test_elsewhere_nothing_is_drawn() -> None:
     """But for the last lines."""
     out = io.StringIO()
     live = Live(out)
-    live.draw(["one"])
-    live.last(["two"])
+    live.draw([Text("one")])
+    live.last([Text("two")])
     assert out.getvalue() == "two\n"
 
 
@@ -116,9 +112,12 @@ def test_colours_are_where_they_are_wanted(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert (Paint(Screen())("red", "x"), Paint(io.StringIO())("red", "x")) == (
-        f"{RED}x{PLAIN}" if on_a_terminal else "x",
-        f"{RED}x{PLAIN}" if in_a_pipe else "x",
+    screen, pipe = Screen(), io.StringIO()
+    put(Text("x", "red"), screen)
+    put(Text("x", "red"), pipe)
+
+    assert (screen.getvalue(), pipe.getvalue()) == tuple(
+        f"{RED}x{PLAIN}\n" if coloured else "x\n" for coloured in (on_a_terminal, in_a_pipe)
     )
 
 
@@ -136,8 +135,8 @@ def test_what_did_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("NO_COLOR", raising=False)
     screen = Screen()
     live = Live(screen)
-    live.draw(["one"])
-    live.draw(["one"])
+    live.draw([Text("one")])
+    live.draw([Text("one")])
 
     assert screen.getvalue() == "one\n"
 
@@ -152,8 +151,8 @@ def test_without_escape_sequences_one_line_is_drawn(
     monkeypatch.setenv(name, value)
     screen = Screen()
     live = Live(screen)
-    live.draw(["one", "two"])
-    live.draw(["one", "three and more"])
+    live.draw([Text("one"), Text("two")])
+    live.draw([Text("one"), Text("three and more")])
     live.erase()
 
     assert screen.getvalue() == "two\r       \rthree …\r       \r"
@@ -169,7 +168,7 @@ def test_lines_that_a_narrower_terminal_has_wrapped_are_taken_away_whole(
     monkeypatch.setenv("COLUMNS", "20")
     screen = Screen()
     live = Live(screen)
-    live.draw(["x" * 15])
+    live.draw([Text("x" * 15)])
     monkeypatch.setenv("COLUMNS", "10")
     live.erase()
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from perdure.clients.tool_progress import ToolProgress
     from perdure.clients.turn import Turn
 else:
-    from perdure.lazy import public
+    from perdure.lazy import public as _public
 
-    __getattr__ = public(
+    __getattr__, __dir__ = _public(
         __name__,
         {
             "perdure.clients.agent_client": ["AgentClient"],

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from perdure.values.reports import AgentReport, ChildReport, Outcome, Step, Usage
     from perdure.values.tasks import Context, Task, TurnInfo
 else:
-    from perdure.lazy import public
+    from perdure.lazy import public as _public
 
-    __getattr__ = public(
+    __getattr__, __dir__ = _public(
         __name__,
         {
             "perdure.agents": ["Agent"],

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
 
-def public(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """A `__getattr__` for `package`.
+def public(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and the `__dir__` of `package`.
+
+    Modules are imported by `__import__`, as by the statement, because Temporal's sandbox replaces
+    that: a workflow gets the modules of its worker, and no copies.
 
     Args:
         package: Its name.
@@ -19,8 +23,11 @@ def public(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str]
     def find(name: str) -> object:
         if name not in where:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module(where[name]), name)
+        value: object = getattr(__import__(where[name], fromlist=[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return find
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *where})
+
+    return find, names

@@ -19,7 +19,9 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
+import perdure
 from perdure import Agent, errors, tool, workflows
+from perdure.agents.skills import Skill
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker, PerdurePlugin
 
@@ -150,6 +152,7 @@ async def test_both_run_on_a_worker_with_an_executor_of_its_own(
 
 THEIR_MODULE = """
 from datetime import datetime
+import perdure
 from perdure import Task
 from temporalio import workflow
 
@@ -160,7 +163,7 @@ class Sandboxed:
         try:
             datetime.now()
         except workflow.NondeterminismError as error:
-            return f"sandboxed: {Task(content='knows perdure').text}"
+            return f"sandboxed: {Task(content='knows perdure').text} and {perdure.Skill.__name__}"
         return "free"
 """
 
@@ -178,6 +181,7 @@ async def test_workflow_of_theirs_stays_in_the_sandbox(
     theirs = importlib.import_module(name).Sandboxed
     client = await Client.connect(perdure_server)
     plugin = PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
+    monkeypatch.delattr(perdure, "Skill", raising=False)
 
     async with Worker(client, task_queue=queue, workflows=[theirs], plugins=[plugin]):
         where = await client.execute_workflow(
@@ -185,7 +189,10 @@ async def test_workflow_of_theirs_stays_in_the_sandbox(
         )
         report = await RecordingClient(client, queue).run("adder", "2 + 3?")
 
-    assert where == "sandboxed: knows perdure"
+    assert where == "sandboxed: knows perdure and Skill"
+    assert (
+        vars(perdure)["Skill"] is Skill
+    )  # no copy of the sandbox's own, though it was first used there
     assert report.output == "done"
 
 

@@ -84,8 +84,17 @@ def run(argv: Sequence[str]) -> int:
         return _refuse(mistake)
     except Exit as done:
         return done.exit_code
+    except KeyboardInterrupt:
+        return _interrupted()
     except BrokenPipeError:
         return exits.NO_READER
+
+
+def _interrupted() -> int:
+    from perdure.clients.cli.screen import note
+
+    note("perdure: interrupted")
+    return exits.INTERRUPTED
 
 
 def _refuse(mistake: click.UsageError) -> int:
@@ -103,7 +112,7 @@ def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int
     import asyncio
     import logging
 
-    from perdure.clients.cli.screen import fail, note
+    from perdure.clients.cli.screen import fail
     from perdure.errors import PerdureError, TurnNotFoundError
     from perdure.worker.logs import Lines
 
@@ -124,9 +133,8 @@ def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int
 
             tell_error(error)
         return exits.of_error(error)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        note("perdure: interrupted")
-        return exits.INTERRUPTED
+    except asyncio.CancelledError:
+        return _interrupted()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else exits.FAILED
 

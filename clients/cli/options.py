@@ -30,7 +30,10 @@ class Duration(click.ParamType[timedelta]):
         if not value or match is None:
             self.fail(f"{value!r} is not a time; write it like 90s, 10m or 1h30m", param, ctx)
         days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        try:
+            return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        except OverflowError:
+            self.fail(f"{value!r} is too long", param, ctx)
 
 
 class Label(click.ParamType[tuple[str, str]]):
@@ -52,7 +55,7 @@ DAYS = click.IntRange(1, _MOST_DAYS - 1)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-def _all(*decorators: Decorator[Function]) -> Decorator[Function]:
+def _together(*decorators: Decorator[Function]) -> Decorator[Function]:
     """Several options as one decorator, in their order."""
 
     def decorate(function: Function) -> Function:
@@ -77,10 +80,10 @@ BY: Decorator[Any] = click.option(
     metavar="NAME",
     help="Who decides; it is recorded (default: PERDURE_BY, or your login name).",
 )
-CONNECTION = _all(
+CONNECTION = _together(
     ADDRESS,
     click.option(
-        *("--task-queue", "task_queue"),
+        "--task-queue",
         metavar="NAME",
         envvar="PERDURE_TASK_QUEUE",
         default="perdure",
@@ -88,26 +91,26 @@ CONNECTION = _all(
     ),
 )
 """Where Temporal is, and which workers run what is started."""
-ONE_OR_ALL_QUEUES = _all(
+ONE_OR_ALL_QUEUES = _together(
     ADDRESS,
     click.option(
         "--task-queue", metavar="NAME", help="Only turns of this task queue (default: of all)."
     ),
 )
 """Where Temporal is, for a command that lists turns."""
-ANY_QUEUE = _all(ADDRESS, click.option("--task-queue", hidden=True, expose_value=False))
+ANY_QUEUE = _together(ADDRESS, click.option("--task-queue", hidden=True, expose_value=False))
 """Where Temporal is, for a command about one turn.
 
 Its id is enough, but scripts may give a task queue to every command.
 """
-BUDGET = _all(
+BUDGET = _together(
     click.option("--usd", metavar="AMOUNT", help="Money in US dollars, such as 0.50."),
     click.option("--time", metavar="TIME", type=Duration(), help="Such as 90s, 10m or 1h30m."),
     click.option("--tokens", metavar="N", type=int, help="Input and output together."),
     click.option("--model-calls", metavar="N", type=int, help="Requests to models."),
     click.option("--tool-calls", metavar="N", type=int, help="Calls of tools."),
 )
-QUESTION = _all(
+QUESTION = _together(
     click.option(
         "--folder",
         type=FOLDER,

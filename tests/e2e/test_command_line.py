@@ -107,6 +107,13 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
             ),
         ),
         (
+            ["add-budget", "t", "--time", f"{'9' * 20}d"],
+            (
+                f"perdure add-budget: Invalid value for '--time': '{'9' * 20}d' is too long. See"
+                " perdure add-budget --help."
+            ),
+        ),
+        (
             ["dev", "--port", "abc"],
             (
                 "perdure dev: Invalid value for '--port': 'abc' is not a valid integer. See perdure"

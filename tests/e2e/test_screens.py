@@ -122,18 +122,21 @@ def an_id(name: str) -> str:
     return f"{name}-{secrets.token_hex(3)}"
 
 
+@pytest.mark.accepts("G20")
 def test_run_shows_what_happened_and_the_answer(see: See) -> None:
     """A line for each event, cut where the terminal ends; nothing of what was drawn in between is
-    left.
+    left, and markup is text.
     """
     turn = an_id("ticket")
-    watched = see("run", "handbook", "How long is the notice period?", "--id", turn)
+    watched = see(
+        "run", "handbook", "How long is the [red]notice[/red] period :smile:?", "--id", turn
+    )
     code = watched.end()
 
     assert code == 0
     assert watched.steady.replace(turn, "TURN") == screen("""
         |turn TURN
-        |   N.N s  handbook: How long is the notice period?
+        |   N.N s  handbook: How long is the [red]notice[/red] period :smile:?
         |   N.N s  asks stub:handbook, 4 tools
         |   N.N s  step-1  search {"query": "notice"}, look {}
         |   N.N s  step-1.call-1  → Section 4: the notice period is 30 days, whoever giv…

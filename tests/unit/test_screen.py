@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 from rich.text import Text
 
-from perdure.clients.cli.screen import Live, cut, put, shown, wrapped
+from perdure.clients.cli.screen import Live, cut, fail, put, shown, wrapped
 
 RED, PLAIN = "\x1b[31m", "\x1b[0m"
 
@@ -52,6 +53,32 @@ def test_line_is_broken_between_words(
 
     assert wrapped(Text(line), Screen(), indent).plain == seen
     assert wrapped(Text(line), io.StringIO(), indent).plain == line
+
+
+@pytest.mark.accepts("G7")
+def test_error_has_one_line_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal it is broken between words; what its message says in other lines is indented,
+    here and in a pipe.
+    """
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    screen, pipe = Screen(), io.StringIO()
+    for out in (screen, pipe):
+        monkeypatch.setattr(sys, "stderr", out)
+        fail("perdure", "one two three four\nperdure: forged\x1b[2J\rperdure: again")
+
+    assert screen.getvalue().splitlines() == [
+        "perdure: one two",
+        "  three four",
+        "  perdure:",
+        "  forged\\u001b[2J",
+        "  perdure: again",
+    ]
+    assert pipe.getvalue().splitlines() == [
+        "perdure: one two three four",
+        "  perdure: forged\\u001b[2J",
+        "  perdure: again",
+    ]
 
 
 def test_more_lines_than_the_terminal_is_high_are_drawn_from_the_end(

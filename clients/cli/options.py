@@ -120,6 +120,7 @@ QUESTION = _together(
     ),
     click.option(
         "--model",
+        metavar="MODEL",
         help=(
             "Such as openai:gpt-5-mini (default: that with OPENAI_API_KEY, else offline:librarian)."
         ),

@@ -89,6 +89,7 @@ def test_every_exit_code_is_explained_once() -> None:
     page = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8")
     table = dict(re.findall(r"^\| (\d+) \| (.*?) \|$", page, re.MULTILINE))
 
+    assert set(exits.OUTCOMES) == set(Outcome)
     assert set(exits.MEANINGS) == {
         *exits.OUTCOMES.values(),
         exits.USAGE,

@@ -230,8 +230,6 @@ async def add_budget(
     from perdure import errors
     from perdure.clients.cli import amounts
     from perdure.clients.cli.decisions import by_of
-    from perdure.clients.cli.json_lines import tell
-    from perdure.clients.cli.screen import note
     from perdure.text import word
 
     more = amounts.budget_of(limits)
@@ -241,11 +239,11 @@ async def add_budget(
         )
     client = await _client(address)
     left = await client.add_budget(turn, more, by=by_of(by))
-    if as_json:
-        tell({"turn": turn, "left": left})
-    else:
-        note(f"turn {word(turn)} has left: {amounts.in_words(left)}")
-    return 0
+    return _tell(
+        as_json,
+        {"turn": turn, "left": left},
+        f"turn {word(turn)} has left: {amounts.in_words(left)}",
+    )
 
 
 @click.command(
@@ -258,17 +256,13 @@ async def add_budget(
 @options.ANY_QUEUE
 async def resume(turn: str, as_json: bool, address: str | None) -> int:
     """Have a turn ask its model again at once, where it waits for a provider or was paused because one stayed away."""
-    from perdure.clients.cli.json_lines import tell
-    from perdure.clients.cli.screen import note
     from perdure.text import word
 
     client = await _client(address)
     await client.resume(turn)
-    if as_json:
-        tell({"turn": turn, "resumed": True})
-    else:
-        note(f"turn {word(turn)} asks its model again")
-    return 0
+    return _tell(
+        as_json, {"turn": turn, "resumed": True}, f"turn {word(turn)} asks its model again"
+    )
 
 
 @click.command(
@@ -282,22 +276,17 @@ async def resume(turn: str, as_json: bool, address: str | None) -> int:
 @options.ANY_QUEUE
 async def cancel(turn: str, reason: str, as_json: bool, address: str | None) -> int:
     """Ask a turn to stop; it keeps what it has done."""
-    from perdure.clients.cli.json_lines import tell
-    from perdure.clients.cli.screen import note
     from perdure.text import word
 
     client = await _client(address)
     found = await client.get(turn)
     asked = await found.cancel(reason)
-    if as_json:
-        tell({"turn": found.id, "asked": asked})
-    else:
-        note(
-            f"asked turn {word(found.id)} to stop"
-            if asked
-            else f"turn {word(found.id)} is over already"
-        )
-    return 0
+    words = (
+        f"asked turn {word(found.id)} to stop"
+        if asked
+        else f"turn {word(found.id)} is over already"
+    )
+    return _tell(as_json, {"turn": found.id, "asked": asked}, words)
 
 
 @click.command(
@@ -431,6 +420,18 @@ async def demo(
     from perdure.clients.cli.demo import demo
 
     return await demo(Question(question, folder, model, base_url, address), state=STATE)
+
+
+def _tell(as_json: bool, value: dict[str, Any], words: str) -> int:
+    """Print what was done: the value as a line of JSON, or the words beside the result."""
+    from perdure.clients.cli.json_lines import tell
+    from perdure.clients.cli.screen import note
+
+    if as_json:
+        tell(value)
+    else:
+        note(words)
+    return 0
 
 
 async def _client(address: str | None, task_queue: str | None = None) -> AgentClient:

@@ -1,4 +1,4 @@
-"""Packages whose public names are imported at their first use, so that a command does not wait for what it does not need."""
+"""Public names that are imported at their first use, so that `perdure --help` is quick."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def public(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and the `__dir__` of `package`.
 
-    Modules are imported by `__import__`, as by the statement, because Temporal's sandbox replaces
-    that: a workflow gets the modules of its worker, and no copies.
+    Modules are imported by `__import__`, as the `import` statement does, because Temporal's sandbox
+    replaces that: a workflow gets the modules of its worker, not copies.
 
     Args:
         package: Its name.

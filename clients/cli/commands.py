@@ -1,6 +1,6 @@
 """The commands of callers, with their options.
 
-What a command needs is imported when it runs, so that the help is quick.
+A command imports what it needs when it runs, so that the help is quick.
 """
 
 from __future__ import annotations

@@ -212,10 +212,7 @@ def _edited(arguments: str | None) -> dict[str, Any] | None:
 
 
 def by_of(named: str | None) -> str | None:
-    """Who decides, by `--by`, `PERDURE_BY` or the login name.
-
-    None if that is unknown or cannot be recorded.
-    """
+    """Who decides: `--by`, `PERDURE_BY` or the login name; None if none can be recorded."""
     if named is None:
         named = os.environ.get("PERDURE_BY") or None
     if named is not None:

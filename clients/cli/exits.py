@@ -1,4 +1,4 @@
-"""Exit codes: one number for each way that a turn can end, so that a script can tell them apart, and few for everything else."""
+"""Exit codes: one for each outcome of a turn, so that scripts can tell them apart, and a few more."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Follower(Protocol):
 
 
 def follower(view: View, *, answers: bool) -> Follower:
-    """The view as lines of JSON, or for a person.
+    """Lines of JSON, or a view for a person.
 
     With `answers`, standard output has nothing but the answer.
     """

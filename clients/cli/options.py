@@ -101,7 +101,7 @@ ONE_OR_ALL_QUEUES = _together(
 ANY_QUEUE = _together(ADDRESS, click.option("--task-queue", hidden=True, expose_value=False))
 """Where Temporal is, for a command about one turn.
 
-Its id is enough, but scripts may give a task queue to every command.
+The id is enough, but scripts may give a task queue to every command.
 """
 BUDGET = _together(
     click.option("--usd", metavar="AMOUNT", help="Money in US dollars, such as 0.50."),

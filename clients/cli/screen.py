@@ -1,4 +1,4 @@
-"""The terminal, through rich: colours, lines that fit, and lines at its end that change.
+"""The terminal, through rich: colours, lines that fit, and changing lines at its end.
 
 Nothing else of the clients writes to one.
 """
@@ -94,17 +94,14 @@ def size_of(out: object) -> os.terminal_size:
 
 
 def shown(text: str, out: TextIO) -> str:
-    """Foreign text of several lines.
-
-    On a terminal with escapes in place of what would move its cursor, elsewhere as it is.
-    """
+    """Foreign text of several lines: escaped for a terminal, elsewhere as it is."""
     return harmless_lines(text) if out.isatty() else text
 
 
 def put(text: str | Text = "", out: TextIO | None = None, *, end: str = "\n") -> None:
     """Print text in which foreign parts have been made harmless.
 
-    A string is printed as it is; a `Text` has styles.
+    A terminal gets no escape sequences but those of the styles of a `Text`.
     """
     out = out or sys.stdout
     if isinstance(text, Text):
@@ -122,7 +119,7 @@ def note(text: str | Text) -> None:
 def fail(subject: str, words: str) -> None:
     """Print why a command failed.
 
-    All lines but the first are indented, so that none can pass for a line of the command's own.
+    All lines but the first are indented, so that none can pass for a line of the command.
     """
     first, *more = words.splitlines() or [""]
     note(wrapped(Text.assemble((f"{subject}:", "red"), f" {harmless(first)}"), sys.stderr, _INDENT))

@@ -124,9 +124,7 @@ def an_id(name: str) -> str:
 
 @pytest.mark.accepts("G20")
 def test_run_shows_what_happened_and_the_answer(see: See) -> None:
-    """A line for each event, cut where the terminal ends; nothing of what was drawn in between is
-    left, and markup is text.
-    """
+    """A line for each event, cut where the terminal ends; no drawn line is left; markup is text."""
     turn = an_id("ticket")
     watched = see(
         "run", "handbook", "How long is the [red]notice[/red] period :smile:?", "--id", turn

@@ -58,9 +58,7 @@ def test_commands_print_in_one_place() -> None:
 
 @pytest.mark.accepts("G7")
 def test_what_was_not_escaped_is_escaped() -> None:
-    """On a terminal line breaks, tabs and the colours of a `Text` pass; a pipe gets the text as it
-    is.
-    """
+    """On a terminal line breaks and tabs pass; a pipe gets the text as it is."""
     screen, pipe = Terminal(), io.StringIO()
     put("\x1b[31mred\n\t\x1b[2J\x1b[5m\r\x9b\u202e", screen)
     put("\x1b[2J\x07", pipe)
@@ -109,9 +107,7 @@ def test_markup_of_others_is_text(monkeypatch: pytest.MonkeyPatch, text: str) ->
 
 @pytest.mark.accepts("G20")
 def test_rich_is_given_no_strings() -> None:
-    """`Text` is never read as markup; strings would be, where the console's settings were
-    forgotten.
-    """
+    """`Text` is never read as markup; a string is, unless the console is set up not to."""
     readers = ("from_markup", "rich.print", "rich.markup")
     assert [
         str(path)

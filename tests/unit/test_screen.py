@@ -45,10 +45,7 @@ def test_line_is_cut_where_the_terminal_ends() -> None:
 def test_line_is_broken_between_words(
     monkeypatch: pytest.MonkeyPatch, line: str, columns: str, indent: int, seen: str
 ) -> None:
-    """What follows is indented; a word is broken only where it is longer than a line.
-
-    In a pipe nothing is broken.
-    """
+    """What follows is indented; only a word longer than a line is broken. In a pipe nothing is."""
     monkeypatch.setenv("COLUMNS", columns)
 
     assert wrapped(Text(line), Screen(), indent).plain == seen
@@ -57,9 +54,7 @@ def test_line_is_broken_between_words(
 
 @pytest.mark.accepts("G7")
 def test_error_has_one_line_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal it is broken between words; what its message says in other lines is indented,
-    here and in a pipe.
-    """
+    """A terminal breaks it between words; further lines of the message are indented everywhere."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "20")
     screen, pipe = Screen(), io.StringIO()

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from perdure.clients.tool_progress import ToolProgress
     from perdure.clients.turn import Turn
 else:
-    from perdure.lazy import public as _public
+    from perdure import lazy_exports
 
-    __getattr__, __dir__ = _public(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "perdure.clients.agent_client": ["AgentClient"],

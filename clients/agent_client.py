@@ -27,8 +27,7 @@ from temporalio.service import RPCError
 from perdure import errors, limits, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
-from perdure.clients import listing
-from perdure.clients.cli import waiting
+from perdure.clients import listing, waiting
 from perdure.clients.entries import TurnEntry
 from perdure.clients.feed import Feed, describe, failed_unknown, unreadable
 from perdure.clients.filters import Filter, member

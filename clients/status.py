@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from perdure.base import Value
-from perdure.clients.cli.doing import doing
+from perdure.clients.doing import doing
 from perdure.clients.node import Node
 from perdure.errors import ErrorInfo
 from perdure.temporal import search_attributes

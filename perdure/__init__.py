@@ -5,7 +5,41 @@ package is the vocabulary: pure values and rules. Start turns with `perdure.clie
 `perdure.worker`, test them with `perdure.testing`.
 """
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+
+def lazy_exports(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package that imports public names at their first use.
+
+    This keeps `perdure --help` quick.
+
+    Modules are imported by `__import__`, as the `import` statement does, because Temporal's sandbox
+    replaces that: a workflow gets the modules of its worker, not copies.
+
+    Args:
+        package: Its name.
+        modules: The public names by the modules that define them.
+    """
+    where = {name: module for module, names in modules.items() for name in names}
+
+    def find(name: str) -> object:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(__import__(where[name], fromlist=[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *where})
+
+    return find, names
+
 
 if TYPE_CHECKING:
     from perdure.agents.agent import Agent
@@ -44,17 +78,15 @@ if TYPE_CHECKING:
     from perdure.values.reports import AgentReport, ChildReport, Outcome, Step, Usage
     from perdure.values.tasks import Context, Task, TurnInfo
 else:
-    from perdure.lazy import public as _public
-
-    __getattr__, __dir__ = _public(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "perdure.agents": ["Agent"],
-            "perdure.approvals": ["Allow", "Deny", "ProposedCall", "RequireApproval"],
-            "perdure.budgets": ["Budget"],
-            "perdure.delegates": ["Delegate"],
-            "perdure.mcp_servers": ["MCPServer"],
-            "perdure.messages": [
+            "perdure.agents.agent": ["Agent"],
+            "perdure.agents.policy": ["Allow", "Deny", "ProposedCall", "RequireApproval"],
+            "perdure.values.budgets": ["Budget"],
+            "perdure.agents.delegates": ["Delegate"],
+            "perdure.agents.mcp_servers": ["MCPServer"],
+            "perdure.values.messages": [
                 "AssistantMessage",
                 "Media",
                 "Message",
@@ -66,7 +98,7 @@ else:
                 "ToolResult",
                 "UserMessage",
             ],
-            "perdure.middleware": [
+            "perdure.agents.middleware": [
                 "InputGuardrail",
                 "Logger",
                 "Middleware",
@@ -74,16 +106,16 @@ else:
                 "Recovery",
                 "Timeout",
             ],
-            "perdure.model_retry": ["ModelRetryPolicy"],
-            "perdure.observers": ["Observer"],
-            "perdure.options": ["RequestOptions"],
-            "perdure.prices": ["Price"],
-            "perdure.profiles": ["ModelProfile"],
-            "perdure.registry": ["Registry"],
-            "perdure.reports": ["AgentReport", "ChildReport", "Outcome", "Step", "Usage"],
-            "perdure.skills": ["Skill"],
-            "perdure.tasks": ["Context", "Task", "TurnInfo"],
-            "perdure.tools": ["Tool", "Toolbox", "ToolContext", "ToolResolver", "tool"],
+            "perdure.values.model_retry": ["ModelRetryPolicy"],
+            "perdure.agents.observers": ["Observer"],
+            "perdure.values.options": ["RequestOptions"],
+            "perdure.values.prices": ["Price"],
+            "perdure.values.profiles": ["ModelProfile"],
+            "perdure.agents.registry": ["Registry"],
+            "perdure.values.reports": ["AgentReport", "ChildReport", "Outcome", "Step", "Usage"],
+            "perdure.agents.skills": ["Skill"],
+            "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
+            "perdure.agents.tools": ["Tool", "Toolbox", "ToolContext", "ToolResolver", "tool"],
         },
     )
 

@@ -7,9 +7,9 @@ if TYPE_CHECKING:
     from perdure.worker.plugin import PerdurePlugin
     from perdure.worker.queues import ModelQueue
 else:
-    from perdure.lazy import public as _public
+    from perdure import lazy_exports
 
-    __getattr__, __dir__ = _public(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "perdure.worker.agent_worker": ["AgentWorker"],

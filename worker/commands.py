@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from perdure.errors import PerdureError
     from perdure.worker.agent_worker import AgentWorker
     from perdure.worker.dev_server import ServerAddress
+    from perdure.worker.reload import Watcher
 
 STATE = Path(".perdure")
 _GRACE_S = "10"
@@ -126,7 +129,7 @@ def _loaded(target: str) -> AgentWorker:
 
 @click.command(
     short_help="a Temporal server with web UI, and a worker",
-    epilog="\b\nExamples:\n  perdure dev support:app\n  perdure dev --json | jq -r .address",
+    epilog="\b\nExamples:\n  perdure dev support:app --reload\n  perdure dev --json | jq -r .address",
 )
 @click.argument("app", metavar="[MODULE:NAME]", required=False, help="Run these agents too.")
 @click.option(
@@ -145,6 +148,13 @@ def _loaded(target: str) -> AgentWorker:
 )
 @click.option("--no-ui", is_flag=True, help="Run no web UI.")
 @click.option(
+    "--reload",
+    "reloads",
+    is_flag=True,
+    help="Start the worker again when a Python file of its agents changes.",
+)
+@click.option("--serve", metavar="HOST:PORT", hidden=True)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -153,20 +163,32 @@ def _loaded(target: str) -> AgentWorker:
 )
 @_ATTACHED
 async def dev(
-    app: str | None, port: int, state: Path, no_ui: bool, as_json: bool, attached: bool
+    app: str | None,
+    port: int,
+    state: Path,
+    no_ui: bool,
+    reloads: bool,
+    serve: str | None,
+    as_json: bool,
+    attached: bool,
 ) -> int:
     """Run a Temporal server for development, and with MODULE:NAME a worker, until Ctrl-C."""
-    from perdure.worker import logs
+    from perdure.errors import ConfigurationError
+    from perdure.worker import logs, reload
     from perdure.worker.dev_lock import only_worker
     from perdure.worker.dev_server import DevServer, running
     from perdure.worker.settings import WorkerSettings
 
+    if serve and app:
+        return await _serve(app, state, serve)
+    if reloads and not app:
+        raise ConfigurationError("--reload starts a worker again, so it needs MODULE:NAME")
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
         del os.environ[name]  # they speak of another server
     os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
     if attached:
         _end_with_input()
-    agents = _loaded(app) if app else None
+    agents = _loaded(app) if app and not reloads else None
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if agents is None else asyncio.Event()
         there = await running(state)
@@ -177,20 +199,68 @@ async def dev(
             ).address
         )
         _introduce(where, is_new=there is None, as_json=as_json)
+        if reloads and app:
+            process = _serving(app, state, where.address)
+            code = 0 if stopped.is_set() else await reload.supervise(process)
+            _say("stopping …")
+            return code
         if agents is None and there is not None:
             return 0
         if agents is None:
             await stopped.wait()
         else:
             logs.configure(WorkerSettings.from_environment().log_format)
-            words = (
-                f"worker    {', '.join(agents.registry.list())} on task queue"
-                f" {agents.polled_queue!r}"
-            )
             with only_worker(state, agents.polled_queue, app or ""):
-                await agents.run(where.address, on_start=lambda: _say(words))
+                await agents.run(where.address, on_start=lambda: _say(_serves(agents)))
         _say("stopping …")
     return 0
+
+
+def _serves(agents: AgentWorker) -> str:
+    return f"worker    {', '.join(agents.registry.list())} on task queue {agents.polled_queue!r}"
+
+
+def _serving(app: str, state: Path, address: str) -> list[str]:
+    """The command of a worker process of `perdure dev --reload`."""
+    options = ["--serve", address, "--state", str(state), "--attached"]
+    return [sys.executable, "-m", "perdure", "dev", app, *options]
+
+
+async def _serve(app: str, state: Path, address: str) -> int:
+    """Run the worker of `perdure dev --reload` until its code changes."""
+    from perdure.errors import PerdureError, ServerUnreachableError
+    from perdure.worker import logs, reload
+    from perdure.worker.dev_lock import only_worker
+    from perdure.worker.settings import WorkerSettings
+
+    _end_with_input()
+    watcher = reload.Watcher(Path.cwd(), since=time.time())
+    logs.configure(WorkerSettings.from_environment().log_format)
+    try:
+        agents = _loaded(app)
+    except PerdureError as error:
+        return _until_mended(error, watcher)
+    with only_worker(state, agents.polled_queue, app):
+        try:
+            with reload.stopped_by_a_change(watcher, _say):
+                await agents.run(address, on_start=lambda: _say(_serves(agents)))
+        except ServerUnreachableError:
+            raise
+        except PerdureError as error:
+            return _until_mended(error, watcher)
+    return reload.CHANGED if watcher.changed else 0
+
+
+def _until_mended(error: PerdureError, watcher: Watcher) -> int:
+    """Print why the worker cannot run, and wait for a change."""
+    from perdure.worker.reload import CHANGED
+
+    _say(f"perdure: {error.message}")
+    _say(
+        "no worker runs until this is mended, and turns wait; saving a Python file here starts one"
+    )
+    watcher.wait(for_all=True)
+    return CHANGED
 
 
 def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:

@@ -65,6 +65,7 @@ def register(group: click.Group) -> None:
 @options.STREAM
 @options.json_lines(_EVENTS)
 @options.BUDGET
+@options.iterations("--max-iterations")
 @options.CONNECTION
 async def run(
     agent: str,
@@ -75,6 +76,7 @@ async def run(
     as_json: bool,
     address: str | None,
     task_queue: str,
+    max_iterations: int | None,
     **limits: Any,
 ) -> int:
     """Start a turn, or attach to it, and follow it to its end.
@@ -88,7 +90,13 @@ async def run(
     budget = budget_of(limits)
     client = await _client(address, task_queue)
     turn = await client.start(
-        agent, task, id=turn_id, budget=budget, if_exists=if_exists, live=stream
+        agent,
+        task,
+        id=turn_id,
+        budget=budget,
+        max_iterations=max_iterations,
+        if_exists=if_exists,
+        live=stream,
     )
     return await follow(
         client, turn, View(as_json=as_json, stream=stream, address=address), is_new=True
@@ -215,30 +223,40 @@ async def approvals(address: str | None, **asked: Any) -> int:
 
 @click.command(
     cls=Command,
-    short_help="add to a turn's budget",
-    epilog=examples("perdure add-budget ticket-4711 --usd 0.50 --time 10m"),
+    short_help="add to a turn's budget or iterations",
+    epilog=examples(
+        "perdure add-budget ticket-4711 --usd 0.50 --time 10m",
+        "perdure add-budget ticket-4711 --iterations 10",
+    ),
 )
 @options.TURN
 @options.BUDGET
+@options.iterations("--iterations")
 @options.BY
 @options.json_lines("Print what is left as a line of JSON.")
 @options.ANY_QUEUE
 async def add_budget(
-    turn: str, by: str | None, as_json: bool, address: str | None, **limits: Any
+    turn: str,
+    iterations: int | None,
+    by: str | None,
+    as_json: bool,
+    address: str | None,
+    **limits: Any,
 ) -> int:
-    """Add to the budget of a turn; one that waits for that goes on."""
+    """Add to the budget of a turn or to its limit of iterations; one that waits for that goes on."""
     from perdure import errors
     from perdure.clients.cli import amounts
     from perdure.clients.cli.decisions import by_of
     from perdure.text import word
 
     more = amounts.budget_of(limits)
-    if more is None:
+    if more is None and iterations is None:
         raise errors.InvalidRequestError(
-            "say what is added: --usd, --time, --tokens, --model-calls or --tool-calls"
+            "say what is added: --usd, --time, --tokens, --model-calls, --tool-calls or"
+            " --iterations"
         )
     client = await _client(address)
-    left = await client.add_budget(turn, more, by=by_of(by))
+    left = await client.add_budget(turn, more, iterations=iterations, by=by_of(by))
     return _tell(
         as_json,
         {"turn": turn, "left": left},

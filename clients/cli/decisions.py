@@ -21,8 +21,8 @@ from typing import Any
 from rich.text import Text
 
 from perdure import errors, validation
+from perdure.clients import waiting
 from perdure.clients.agent_client import AgentClient
-from perdure.clients.cli import waiting
 from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.hints import Commands
 from perdure.clients.cli.json_lines import tell

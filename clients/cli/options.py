@@ -110,6 +110,18 @@ BUDGET = _together(
     click.option("--model-calls", metavar="N", type=int, help="Requests to models."),
     click.option("--tool-calls", metavar="N", type=int, help="Calls of tools."),
 )
+
+
+def iterations(name: str) -> Decorator[Any]:
+    """The limit of steps, or what is added to it."""
+    return click.option(
+        name,
+        metavar="N",
+        type=click.IntRange(min=1),
+        help="Steps of the turn itself, without those of its delegates.",
+    )
+
+
 QUESTION = _together(
     click.option(
         "--folder",

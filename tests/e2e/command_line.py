@@ -5,6 +5,7 @@ fresh machine would not have.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import secrets
@@ -14,11 +15,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from perdure.__main__ import run
 
 AGENTS = '''
 import time
@@ -106,6 +109,46 @@ class CommandLine:
                 process.wait()
 
 
+class InProcess(CommandLine):
+    """The same commands without a process for each: a third of a second of CPU less.
+
+    For what they do and print, not for how they end.
+    """
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        modules, path = set(sys.modules), list(sys.path)
+        with (
+            changed(os.environ, {**self.environment, **environment}),
+            contextlib.chdir(self.folder),
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as err,
+        ):
+            try:
+                code = run(arguments)
+            finally:
+                sys.path[:] = path
+                for name in set(sys.modules) - modules:
+                    if (getattr(sys.modules[name], "__file__", None) or "").startswith(
+                        str(self.folder)
+                    ):
+                        sys.modules.pop(name)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def changed(environment: os._Environ[str], into: Mapping[str, str]) -> Iterator[None]:
+    """These variables and no others, until the end of the block."""
+    before = dict(environment)
+    environment.clear()
+    environment.update(into)
+    try:
+        yield
+    finally:
+        environment.clear()
+        environment.update(before)
+
+
 @contextlib.contextmanager
 def beside_a_worker(agents: str, folder: Path, address: str) -> Iterator[CommandLine]:
     """The command line beside a worker for this program of agents, which it needs no options to
@@ -179,6 +222,13 @@ def perdure(tmp_path: Path) -> CommandLine:
     """The command line in an empty folder but for agents.py."""
     (tmp_path / "agents.py").write_text(AGENTS, encoding="utf-8")
     return CommandLine(tmp_path)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> InProcess:
+    """The same, in this process."""
+    (tmp_path / "agents.py").write_text(AGENTS, encoding="utf-8")
+    return InProcess(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The fixtures of the crash stories and of the command line."""
 
-from .command_line import at_work, closed_port, new_id, perdure
+from .command_line import at_work, closed_port, here, new_id, perdure
 from .stories import tell
 
-__all__ = ["at_work", "closed_port", "new_id", "perdure", "tell"]
+__all__ = ["at_work", "closed_port", "here", "new_id", "perdure", "tell"]

@@ -16,7 +16,7 @@ from perdure.clients import TurnEntry
 from perdure.clients.events import kind_of
 from perdure.turn.facts import Fact
 
-from .command_line import NO_MODEL, CommandLine
+from .command_line import NO_MODEL, CommandLine, InProcess
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -64,10 +64,10 @@ def test_turn_is_told_as_its_events_and_its_report(
 
 
 def test_words_of_a_model_are_told_with_stream(
-    perdure: CommandLine, at_work: list[str], new_id: str
+    here: InProcess, at_work: list[str], new_id: str
 ) -> None:
     """Before the event that records them."""
-    ran = perdure("run", "talker", "hello", "--id", new_id, "--json", "--stream", *at_work)
+    ran = here("run", "talker", "hello", "--id", new_id, "--json", "--stream", *at_work)
     told = lines(ran.stdout)
     kinds = [line["kind"] for line in told]
     begins = kinds.index("text_begins")
@@ -78,10 +78,10 @@ def test_words_of_a_model_are_told_with_stream(
 
 
 def test_turn_that_fails_is_told_with_its_error_and_its_report(
-    perdure: CommandLine, at_work: list[str], new_id: str
+    here: InProcess, at_work: list[str], new_id: str
 ) -> None:
     """In the last line; a person reads the message on stderr all the same."""
-    ran = perdure("run", "nobody", "hello", "--id", new_id, "--json", *at_work)
+    ran = here("run", "nobody", "hello", "--id", new_id, "--json", *at_work)
     last = lines(ran.stdout)[-1]
 
     assert ran.returncode == 1
@@ -107,14 +107,14 @@ def test_turn_that_fails_is_told_with_its_error_and_its_report(
 
 @pytest.mark.accepts("P4")
 def test_command_that_fails_says_why_as_json(
-    perdure: CommandLine, at_work: list[str], closed_port: str, new_id: str
+    here: InProcess, at_work: list[str], closed_port: str, new_id: str
 ) -> None:
     """Every command that has the option, with the same fields."""
     absent = {
-        name: perdure(name, new_id, "--json", *more, *at_work)
+        name: here(name, new_id, "--json", *more, *at_work)
         for name, more in {"show": (), "approvals": (), "add-budget": ("--usd", "1")}.items()
     }
-    away = perdure("list", "--json", "--address", closed_port)
+    away = here("list", "--json", "--address", closed_port)
 
     assert {
         name: (done.returncode, [line["code"] for line in lines(done.stdout)])

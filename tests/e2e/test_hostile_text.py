@@ -115,6 +115,7 @@ def test_nothing_of_a_turn_reaches_a_terminal_raw(perdure: CommandLine) -> None:
 
 
 @pytest.mark.accepts("G7")
+@pytest.mark.slow
 def test_agent_that_nobody_offers_cannot_write_with_its_name(perdure: CommandLine) -> None:
     """A turn that was started by Temporal's own client shows its agent quoted."""
     turn = f"raw-{secrets.token_hex(4)}"

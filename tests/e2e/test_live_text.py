@@ -83,6 +83,7 @@ def perdure(perdure_server: str, tmp_path: Path) -> Iterator[CommandLine]:
 
 
 @pytest.mark.accepts("E2")
+@pytest.mark.slow
 def test_command_prints_what_the_model_says_while_it_speaks(perdure: CommandLine) -> None:
     """Word by word with `--stream`, beside the answer; the same turn is shown later in one piece,
     and the answer not a second time.

@@ -44,6 +44,7 @@ def editor(perdure: Any, *options: str, mode: str) -> Client:
 
 @pytest.mark.accepts("P1")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.table(1)
 async def test_turn_outlives_the_editor_that_started_it(runtime: Runtime, mode: str) -> None:
     """The next editor finds it by its id, with its answer."""
     async with runtime(clerk, model=ScriptedModel(says("30 days"))) as perdure:

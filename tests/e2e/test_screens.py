@@ -206,6 +206,7 @@ def test_no_color_has_the_last_line_without_escape_sequences(see: See, tmp_path:
 
 
 @pytest.mark.accepts("P5")
+@pytest.mark.slow
 def test_turn_that_waits_says_what_a_person_can_do(see: See, perdure: CommandLine) -> None:
     """The command stands there as it is typed, on a terminal and in a pipe."""
     turn = an_id("refund")
@@ -428,6 +429,7 @@ def test_list_fits_the_terminal(see: See, perdure: CommandLine) -> None:
     assert re.fullmatch(rf"{turn}  completed  How long is.*…", narrow.text.splitlines()[1])
 
 
+@pytest.mark.slow
 def test_approvals_are_shown_with_all_arguments(see: See, perdure: CommandLine) -> None:
     """What a model wrote moves nothing; the commands that decide can be copied."""
     turn = an_id("asked")

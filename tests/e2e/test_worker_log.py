@@ -50,6 +50,7 @@ CONFIGURED = (
     ],
     ids=["no logging", "logging", "a runtime of its own"],
 )
+@pytest.mark.table(1)
 def test_core_logs_through_python_and_never_to_standard_output(
     perdure_server: str, begins: str, shown: str
 ) -> None:

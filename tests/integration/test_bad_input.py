@@ -165,6 +165,7 @@ async def events(client: RecordingClient, turn: Turn) -> list[str]:
     ],
     ids=lambda value: None if isinstance(value, str) else repr(value)[:60],
 )
+@pytest.mark.table(6)
 async def test_start_that_is_not_valid_fails_typed_in_the_first_workflow_task(
     runtime: Runtime, args: list[object], reason: str
 ) -> None:
@@ -243,6 +244,7 @@ async def test_field_that_a_newer_client_sends_is_ignored(runtime: Runtime) -> N
     ["", "nobody", "clerk\0", "x" * 100_000, "x" * 1_400_000, "ü" * 900_000],
     ids=["empty", "unknown", "nul", "long", "longer", "longest"],
 )
+@pytest.mark.table(2)
 async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
     runtime: Runtime, name: str
 ) -> None:
@@ -266,6 +268,7 @@ async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
     ],
     ids=["one label", "many labels", "history", "task type"],
 )
+@pytest.mark.table(1)
 async def test_start_that_the_server_takes_is_never_too_large_for_the_turn_to_end(
     runtime: Runtime, more: dict[str, Any]
 ) -> None:
@@ -468,6 +471,7 @@ async def test_arguments_that_just_fit_into_the_answer_run_or_fail_typed(runtime
     ],
     ids=["long message", "long context", "surrogate", "surrogate in context"],
 )
+@pytest.mark.table(1)
 async def test_error_of_a_model_reaches_the_caller_as_its_class_whatever_it_quotes(
     run: Run, error: PerdureError
 ) -> None:
@@ -666,6 +670,7 @@ class _Stop(BaseException):
     ],
     ids=lambda value: type(value).__name__,
 )
+@pytest.mark.table(3)
 async def test_provider_that_breaks_its_contract_fails_the_turn_typed(
     runtime: Runtime, value: object
 ) -> None:
@@ -681,6 +686,7 @@ async def test_provider_that_breaks_its_contract_fails_the_turn_typed(
 
 
 @pytest.mark.accepts("U6", "U7")
+@pytest.mark.slow
 async def test_every_class_of_error_reaches_the_caller_as_itself(runtime: Runtime) -> None:
     """Raised by a model, across two activities' worth of Temporal, with message, severity and
     context; the budget's is translated (U8).

@@ -268,6 +268,7 @@ async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(
 @pytest.mark.accepts("B15")
 @pytest.mark.parametrize("policy", ["fail", "finish", "pause"])
 @pytest.mark.parametrize("budget", [Budget(usd="5"), Budget(tokens=5_000)], ids=["money", "tokens"])
+@pytest.mark.table(3)
 async def test_bill_above_its_reservation_is_booked_whole_and_ends_the_turn(
     runtime: Runtime, policy: str, budget: Budget
 ) -> None:

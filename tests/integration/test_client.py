@@ -213,6 +213,7 @@ async def test_same_id_attaches_to_the_running_turn(
     ],
     ids=["agent", "task", "task type", "context", "no context", "history"],
 )
+@pytest.mark.table(2)
 async def test_same_id_for_other_work_is_a_conflict(
     runtime: Runtime, new_id: str, other: dict[str, Any]
 ) -> None:

@@ -194,6 +194,7 @@ MISFIT = (
 
 
 @pytest.mark.accepts("X6")
+@pytest.mark.slow
 async def test_answer_of_a_turn_that_began_with_an_earlier_version_of_the_type(
     runtime: Runtime,
 ) -> None:

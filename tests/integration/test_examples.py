@@ -114,6 +114,7 @@ ELSEWHERE = {"react", "skills", "support", "typed_output"}
 
 @pytest.mark.accepts("E20")
 @pytest.mark.parametrize("name", PRINTS)
+@pytest.mark.table(3)
 def test_example_runs(name: str) -> None:
     """What it prints is what it is there to show."""
     done = subprocess.run(

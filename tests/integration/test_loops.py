@@ -119,6 +119,7 @@ async def test_model_that_repeats_itself_is_stopped(runtime: Runtime) -> None:
 
 
 @pytest.mark.accepts("L17")
+@pytest.mark.slow
 async def test_model_that_gets_somewhere_is_left_alone(runtime: Runtime) -> None:
     """However long it takes."""
     ends = await play(

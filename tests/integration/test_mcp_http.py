@@ -217,6 +217,7 @@ async def test_port_that_says_nothing_fails_the_turn_in_time(
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 async def test_progress_of_a_server_is_a_heartbeat(runtime: Runtime) -> None:
     """The pending activity shows how far it is."""
     async with serving() as served:

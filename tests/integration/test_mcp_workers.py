@@ -167,6 +167,7 @@ async def test_policy_is_asked_about_a_tool_of_a_server(run: Run, tmp_path: Path
     assert "not today" in report.steps[0].results[0].content
 
 
+@pytest.mark.slow
 async def test_turns_of_ten_agents_share_one_process(runtime: Runtime, tmp_path: Path) -> None:
     """Whoever comes first opens the connection; each gets the answers to its own calls."""
     agents = [

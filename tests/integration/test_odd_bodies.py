@@ -125,6 +125,7 @@ async def test_body_that_cannot_be_read_fails_the_turn_after_two_tries(
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
+@pytest.mark.slow
 async def test_oddness_beside_the_words_of_an_answer_does_not_matter(
     runtime: Runtime, vendor: Vendor
 ) -> None:
@@ -270,6 +271,7 @@ async def test_odd_arguments_reach_the_tool_or_the_model_is_told(
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some([OPENAI, RESPONSES]), ids=lambda vendor: vendor.name)
+@pytest.mark.slow
 async def test_odd_arguments_in_text_are_told_to_the_model_as_it_wrote_them(
     runtime: Runtime, vendor: Vendor
 ) -> None:

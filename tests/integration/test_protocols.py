@@ -385,6 +385,7 @@ async def test_a_script_that_is_over_ends_the_turn_clearly(run: Run) -> None:
     assert last(model.requests[2]) == UserMessage.of("Observation: 15")
 
 
+@pytest.mark.slow
 def test_example_runs() -> None:
     """`examples/react.py` prints what the model was told and what came of it."""
     done = subprocess.run(

@@ -375,6 +375,7 @@ async def test_load_skill_is_a_tool_that_a_turn_may_forbid(runtime: Runtime) -> 
     assert results_of(report) == [("Do A.", False)]
 
 
+@pytest.mark.slow
 async def test_example_runs() -> None:
     """`examples/skills.py` prints its prompt, what the model read, and the answer."""
     done = await asyncio.to_thread(

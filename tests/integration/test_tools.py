@@ -90,6 +90,7 @@ async def test_tool_that_raises_is_an_error_result(
     ],
     ids=lambda error: type(error).__name__,
 )
+@pytest.mark.table(3)
 async def test_tool_that_raises_what_nobody_catches_is_an_error_result(
     run: Run, make: Callable[[BaseException], Tool], error: BaseException
 ) -> None:

@@ -80,6 +80,7 @@ async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Ru
     ],
 )
 @pytest.mark.accepts("T25")
+@pytest.mark.table(3)
 async def test_arguments_that_break_the_schema_do_not_reach_the_function(
     run: Run, arguments: dict[str, Any], said: str, *, is_async: bool
 ) -> None:

@@ -281,6 +281,7 @@ async def test_tail_since_any_answer_gives_each_steps_transcript(recorded: Recor
     assert service.calls[BACKWARD] > 0
 
 
+@pytest.mark.slow
 async def test_what_was_made_here_needs_no_history(recorded: Recorded) -> None:
     """Answers and results that this process made are the transcript of the next step."""
     client, service = counting(recorded.client)
@@ -488,6 +489,7 @@ def read_much(page: int) -> str:
     return f"page {page} " + "x" * 5_000
 
 
+@pytest.mark.slow
 async def test_history_grows_with_the_transcript_and_not_with_its_square(runtime: Runtime) -> None:
     """Forty steps with results of 5 KB: each message stands in history once, and a model call's
     input holds none of them.

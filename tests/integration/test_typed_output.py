@@ -505,6 +505,7 @@ async def test_failed_attempts_between_wrong_answers_do_not_count_as_answers(run
     assert report.output == INVOICE
 
 
+@pytest.mark.slow
 def test_example_runs() -> None:
     """As it stands, without a key."""
     example = Path(__file__).parents[2] / "examples/typed_output.py"
@@ -602,6 +603,7 @@ ALL_OF = {
     [(IN_ITSELF, 8, DEEP), (ALL_OF, 1, '{"x": 1}')],
     ids=["depth", "references that double"],
 )
+@pytest.mark.table(1)
 async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(
     runtime: Runtime, schema: dict[str, Any], turns: int, answer: str
 ) -> None:

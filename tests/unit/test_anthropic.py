@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -207,24 +206,6 @@ def test_images_and_pdf_are_sent_as_data_or_url() -> None:
         {"type": "document", "source": {"type": "base64", "media_type": pdf, "data": "QUJD"}},
         {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}},
     ]
-
-
-@pytest.mark.parametrize(
-    "media",
-    [
-        Media(media_type="audio/wav", data="QUJD"),
-        Media(media_type="image/png"),
-        Media(media_type="application/pdf"),
-    ],
-)
-async def test_media_that_the_api_does_not_take_is_refused_before_a_request(media: Media) -> None:
-    """Nothing is sent, and the error names the model."""
-    with StubProvider([]) as stub, pytest.raises(errors.LLMInvalidRequestError) as caught:
-        await ANTHROPIC.ask(
-            stub.anthropic_url, ModelRequest(model="m", messages=(UserMessage(parts=(media,)),))
-        )
-
-    assert (stub.requests, caught.value.context) == ([], {"model": "m"})
 
 
 @pytest.mark.parametrize(
@@ -525,30 +506,6 @@ async def test_body_that_is_no_answer_is_a_typed_error(raw: bytes, says: str) ->
 
     assert isinstance(error, errors.LLMUnavailableError)
     assert says in error.message
-
-
-@pytest.mark.parametrize("depth", range(880, 1000, 7))
-async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a_typed_error(
-    depth: int,
-) -> None:
-    """What reads the parsed body, or sends it back, may need more stack than what parsed it."""
-    nested = '{"a":' * depth + '"\\ud800"' + "}" * depth
-    reply: Reply = {
-        "raw": (
-            '{"content": [{"type": "tool_use", "id": "c", "name": "add", "input": ' + nested + "}]}"
-        )
-    }
-
-    with contextlib.suppress(errors.LLMUnavailableError):
-        answer = await ANTHROPIC.ask_served(reply)
-        with StubProvider([{}, {"text": "hi"}]) as stub:
-            back = await ANTHROPIC.ask(
-                stub.anthropic_url,
-                ModelRequest(model="m", messages=(*HELLO.messages, answer.message)),
-            )
-
-        assert answer.message.calls[0].arguments.count("{") == depth
-        assert back.message.text == "hi"
 
 
 # Errors

@@ -385,6 +385,7 @@ DOUBLING: dict[str, Callable[[int], Schema]] = {
 
 @pytest.mark.accepts("C1", "C2")
 @pytest.mark.parametrize("inner", DOUBLING.values(), ids=DOUBLING.keys())
+@pytest.mark.table(3)
 def test_references_that_double_cost_no_more_than_the_limits_allow(
     inner: Callable[[int], Schema],
 ) -> None:
@@ -571,6 +572,7 @@ STREAMS: list[Any] = [
 
 @pytest.mark.accepts("C3")
 @pytest.mark.parametrize(("opened", "make"), some(STREAMS))
+@pytest.mark.table(1)
 def test_stream_is_put_together_in_linear_time(
     opened: Callable[[], Any], make: Callable[[int], Any]
 ) -> None:

@@ -728,6 +728,7 @@ IN_LISTS: dict[str, Schema] = {
 
 @pytest.mark.accepts("C2")
 @pytest.mark.parametrize("inner", IN_LISTS.values(), ids=IN_LISTS.keys())
+@pytest.mark.table(1)
 def test_answer_of_any_depth_is_held_to_a_schema_or_refused_typed(inner: Schema) -> None:
     """Python's limit of frames is met nowhere: a library that `jsonschema` uses does not survive
     that.

@@ -18,7 +18,6 @@ import pytest
 from perdure import errors, limits
 from perdure.errors import PerdureError
 from perdure.testing.stub_provider import Reply, StubProvider
-from perdure.values.messages import Media, UserMessage
 
 from ..loopback import ANTHROPIC, HELLO, OPENAI, RESPONSES, VENDORS, Vendor, error_body, raw_server
 
@@ -96,32 +95,6 @@ async def test_proxy_that_lets_nobody_through_charges_nothing(
         f"{vendor.name}: the proxy makes no connection to the server",
         {"model": "m", "sent": False},
     )
-
-
-@each_vendor
-async def test_request_that_we_refuse_charges_nothing(vendor: Vendor) -> None:
-    """It is not sent."""
-    request = replace(
-        HELLO, messages=(UserMessage(parts=(Media(media_type="audio/wav", data="QUJD"),)),)
-    )
-    with (
-        StubProvider([{"text": "hi"}]) as stub,
-        pytest.raises(errors.LLMInvalidRequestError) as caught,
-    ):
-        await vendor.ask(stub.anthropic_url, request)
-
-    assert (caught.value.context, stub.requests) == ({"model": "m"}, [])
-
-
-@each_vendor
-@pytest.mark.parametrize(
-    "status", [307, 400, 401, 402, 403, 404, 408, 413, 429, 500, 502, 503, 504, 524, 529]
-)
-async def test_error_status_charges_nothing(vendor: Vendor, status: int) -> None:
-    """It is the provider's word that there is no answer."""
-    error = await vendor.failing(error_body(status, {"message": "no", "type": "x"}))
-
-    assert error.context == {"model": "m", "status": status}
 
 
 @each_vendor

@@ -23,7 +23,7 @@ from perdure.turn.keys import AgentKey, ModelKey
 from perdure.turn.wire import ModelCall, TurnRequest
 from perdure.values.tasks import Task
 
-from ..loopback import ANTHROPIC, OPENAI, RESPONSES, Vendor
+from ..loopback import ANTHROPIC, OPENAI, RESPONSES, VENDORS, Vendor
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 TABLES = {
@@ -36,6 +36,14 @@ ROW = re.compile(
     r" ]+) \|$",
     re.MULTILINE,
 )
+NO_REASON = (
+    b"",
+    b"\xff<html>",
+    b"null",
+    b'{"error": {"message": 7}}',
+    b'{"error": {"message": "no", "type": "x"}}',
+)
+"""Bodies that say nothing, of a server or of a proxy in front of it."""
 AGENT = AgentDefinition(
     name="x", instructions="", model="a:m", targets=(Target(model="a:m"), Target(model="b:m"))
 )
@@ -49,7 +57,10 @@ def rows() -> Iterator[Any]:
         for row in ROW.finditer(table):
             for status in map(int, row["statuses"].split(", ")):
                 for vendor in TABLES[table.partition("\n")[0]]:
-                    reply: Reply = {"status": status, "raw": row["body"] or ""}
+                    reply: Reply = {
+                        "status": status,
+                        "raw": row["body"] or NO_REASON[status % len(NO_REASON)],
+                    }
                     name = f"{vendor.name}-{status}-{row['body'] or 'no body'}"
                     yield pytest.param(vendor, reply, row["error"], row["then"], id=name)
 
@@ -77,6 +88,15 @@ async def test_answer_of_a_provider_becomes_the_error_that_the_page_says(
     failure = await vendor.failing(reply)
 
     assert (type(failure).__name__, after(failure)) == (error, then)
+    if reply["status"] != 200:  # the provider's word that there is no answer, so nothing is charged
+        assert failure.context == {"model": "m", "status": reply["status"]}
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("raw", NO_REASON)
+async def test_status_says_what_to_do_where_the_body_does_not(vendor: Vendor, raw: bytes) -> None:
+    """Whatever it is."""
+    assert type(await vendor.failing({"status": 402, "raw": raw})) is errors.LLMAuthError
 
 
 def test_once_more_is_once() -> None:

@@ -5,18 +5,20 @@ lose and servers that behave badly.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import time
 import traceback
+from dataclasses import replace
 
 import pytest
 
 from perdure import errors, limits
-from perdure.errors import LLMError
 from perdure.testing.stub_provider import Reply, StubProvider
+from perdure.values.messages import Media, UserMessage
 
-from ..loopback import KEY, VENDORS, Vendor, error_body, raw_server
+from ..loopback import HELLO, KEY, VENDORS, Vendor, error_body, raw_server
 
 pytestmark = pytest.mark.parametrize("vendor", VENDORS)
 
@@ -245,39 +247,63 @@ async def test_what_http_cannot_carry_is_cleaned_where_it_is_read(vendor: Vendor
     assert answer.message.text == "a?b\x00"
 
 
-# Errors
-
-
-@pytest.mark.parametrize(
-    ("status", "cls"),
-    [
-        (307, errors.LLMInvalidRequestError),
-        (400, errors.LLMInvalidRequestError),
-        (401, errors.LLMAuthError),
-        (402, errors.LLMAuthError),
-        (403, errors.LLMAuthError),
-        (404, errors.LLMInvalidRequestError),
-        (408, errors.LLMTimeoutError),
-        (409, errors.LLMUnavailableError),
-        (413, errors.LLMInvalidRequestError),
-        (422, errors.LLMInvalidRequestError),
-        (429, errors.LLMRateLimitError),
-        (500, errors.LLMUnavailableError),
-        (503, errors.LLMUnavailableError),
-        (504, errors.LLMTimeoutError),
-        (524, errors.LLMTimeoutError),
-        (529, errors.LLMUnavailableError),
-    ],
-)
-@pytest.mark.parametrize("raw", [b"", b"\xff<html>", b"null", b'{"error": {"message": 7}}'])
-async def test_status_says_what_to_do_where_the_body_does_not(
-    vendor: Vendor, status: int, raw: bytes, cls: type[LLMError]
+@pytest.mark.table(15)
+@pytest.mark.parametrize("depth", range(880, 1000, 7))
+async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a_typed_error(
+    vendor: Vendor, depth: int
 ) -> None:
-    """Whatever a server or a proxy in front of it sends along."""
-    error = await vendor.failing({"status": status, "raw": raw})
+    """What reads the parsed body, keeps reasoning of it, or sends it back, may need more stack than
+    what parsed it.
+    """
+    nested = '{"a":' * depth + '"\\ud800"' + "}" * depth
+    call = {
+        "openai": (
+            '"choices": [{"message": {"tool_calls": [{"function": {"name": "add", "arguments":'
+            " NESTED}}]}}]"
+        ),
+        "openai-responses": (
+            '"output": [{"type": "reasoning", "encrypted_content": "x", "deep": NESTED}, '
+            '{"type": "function_call", "name": "add", "arguments": NESTED}]'
+        ),
+        "anthropic": '"content": [{"type": "tool_use", "id": "c", "name": "add", "input": NESTED}]',
+    }[vendor.name]
 
-    assert type(error) is cls
-    assert error.context == {"model": "m", "status": status}
+    with contextlib.suppress(errors.LLMUnavailableError):
+        answer = await vendor.ask_served({"raw": f"{{{call.replace('NESTED', nested)}}}"})
+        back = await vendor.ask_served(
+            {"raw": in_every_api("hi")}, replace(HELLO, messages=(*HELLO.messages, answer.message))
+        )
+
+        assert answer.message.calls[0].arguments.count("{") == depth
+        assert back.message.text == "hi"
+
+
+# What is refused before a request
+
+
+@pytest.mark.parametrize("kind", ["audio/wav", "video/mp4", "image/png", "application/pdf"])
+async def test_media_that_the_api_does_not_take_is_refused_before_a_request(
+    vendor: Vendor, kind: str
+) -> None:
+    """Nothing is sent, nothing is charged, and the error names the model.
+
+    An image or a document needs data or a URL.
+    """
+    media = Media(
+        media_type=kind,
+        data="QUJD" if kind.startswith("audio") else None,
+        url="https://a.test/b" if kind.startswith("video") else None,
+    )
+    with StubProvider([]) as stub, pytest.raises(errors.LLMInvalidRequestError) as caught:
+        await vendor.ask(
+            stub.anthropic_url, replace(HELLO, messages=(UserMessage(parts=(media,)),))
+        )
+
+    assert (stub.requests, caught.value.context) == ([], {"model": "m"})
+
+
+# Errors: docs/errors.md has the table of statuses, and test_provider_errors.py asks every provider
+# for each
 
 
 async def test_error_holds_the_words_of_the_provider_clipped(vendor: Vendor) -> None:

@@ -232,6 +232,7 @@ async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answ
 
 @pytest.mark.accepts("M9")
 @each_api
+@pytest.mark.table(1)
 async def test_recorded_reply_that_is_cut_is_never_an_answer(
     api: str, record_property: Said
 ) -> None:

@@ -531,6 +531,7 @@ def bytes_of(messages: Sequence[Message]) -> int:
 
 @pytest.mark.parametrize("result", [200, 2_000, 8_000])
 @pytest.mark.parametrize("bytes_a_token", [1.5, 3, 4.5])
+@pytest.mark.table(3)
 def test_long_turn_fits_its_model_and_seldom_sends_another_beginning(
     bytes_a_token: float, result: int
 ) -> None:

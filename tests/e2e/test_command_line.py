@@ -29,9 +29,7 @@ def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> No
 
 def test_help_of_every_command_fits_on_a_terminal_of_80_columns(here: InProcess) -> None:
     """The examples too; and each says what the command is for."""
-    names = re.findall(
-        r"^  ([a-z][a-z-]+)  ", here("--help", COLUMNS="80").stdout, re.MULTILINE
-    )
+    names = re.findall(r"^  ([a-z][a-z-]+)  ", here("--help", COLUMNS="80").stdout, re.MULTILINE)
     pages = {name: here(name, "--help", COLUMNS="80") for name in names}
 
     assert {name: done.returncode for name, done in pages.items()} == dict.fromkeys(names, 0)

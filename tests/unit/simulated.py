@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import strategies as st
 
 from perdure import errors, limits, protocols
 from perdure.activities import answers, call_model, output_validation
@@ -92,13 +93,17 @@ class Asked:
     sent: Prompt
 
 
-@dataclass
+@dataclass(repr=False)
 class Played:
-    """A turn that was played: its states, its requests, and what became of its calls, by their ids."""
+    """A turn that was played: its facts as the workflow knew them, its states, its requests, and
+    what became of its calls, by their ids.
+    """
 
+    seed: int
     luck: random.Random
     agent: AgentDefinition
     request: TurnRequest
+    facts: list[Fact] = field(default_factory=list)
     states: list[TurnState] = field(default_factory=lambda: [TurnState()])
     read: TurnState = field(default_factory=TurnState)
     asked: list[Asked] = field(default_factory=list)
@@ -112,6 +117,9 @@ class Played:
     _unwritten: list[Fact] = field(default_factory=list)
     _elapsed: timedelta = timedelta()
     _left_behind: list[Ask | Act | Consult] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"turn({self.seed})"
 
     @property
     def state(self) -> TurnState:
@@ -234,7 +242,7 @@ class Played:
                 self.state.with_added(added)
             except errors.InvalidRequestError:
                 return
-        self.states.append(apply(self.state, added))
+        self._know(added)
         self._unwritten.append(added)
 
     def _wait_for_budget(self, reason: str) -> None:
@@ -374,8 +382,12 @@ class Played:
         """
         if isinstance(fact, Scheduled | WaitBegan | WaitEnded | TurnEnded):
             self._write()
-        self.states.append(apply(self.state, fact))
+        self._know(fact)
         self.read = apply(self.read, through_history(fact))
+
+    def _know(self, fact: Fact) -> None:
+        self.facts.append(fact)
+        self.states.append(apply(self.state, fact))
 
     def _write(self) -> None:
         for fact in self._unwritten:
@@ -412,4 +424,8 @@ def through_history(fact: Fact) -> Fact:
 def turn(seed: int) -> Played:
     """A turn of any agent with any luck."""
     luck = random.Random(seed)
-    return Played(luck, drawn.agent(luck), drawn.request(luck)).play()
+    return Played(seed, luck, drawn.agent(luck), drawn.request(luck)).play()
+
+
+any_turn = st.integers(0, 2**32 - 1).map(turn)
+"""Turns for tests by example."""

@@ -33,11 +33,10 @@ from perdure.values.messages import AssistantMessage, Text, ToolCall
 from perdure.values.tasks import Task
 
 from ..thorough import examples
-from .test_fold import AGENT, Played, continued_turns, every_turn
+from .simulated import Played, any_turn
+from .test_fold import AGENT, every_turn
 
-GUARDED = AGENT.model_copy(
-    update={"middleware": (Stage(name="guard", has_before=False, has_after=True),)}
-)
+GUARD = {"middleware": (Stage(name="guard", has_before=False, has_after=True),)}
 PASSED = (HookEnded(HookKey("after", 1)), TurnEnded(Outcome.COMPLETED))
 REFUSED = (TurnEnded(Outcome.FAILED),)
 
@@ -86,20 +85,24 @@ def by_context(facts: Sequence[Fact]) -> Iterator[tuple[tuple[ToolCall, ...], st
 
 
 @settings(every_turn, max_examples=examples(30))
-@given(continued_turns())
+@given(any_turn)
 def test_calls_and_text_are_those_of_the_fold(played: Played) -> None:
     """In every turn, also one that goes on from another, without middleware and with one that lets
     the answer pass or does not.
     """
-    resolved = tuple(
-        replace(fact, agent=GUARDED) if isinstance(fact, AgentResolved) else fact
-        for fact in played.facts
-    )
+    going = [fact for fact in played.facts if not isinstance(fact, TurnEnded)]
+    guarded = [
+        replace(fact, agent=fact.agent.model_copy(update=GUARD))
+        if isinstance(fact, AgentResolved)
+        else fact
+        for fact in going
+    ]
     for facts in (
         played.facts,
-        (*played.facts, *REFUSED),
-        (*resolved, *PASSED),
-        (*resolved, *REFUSED),
+        going,
+        [*going, *REFUSED],
+        [*guarded, *PASSED],
+        [*guarded, *REFUSED],
     ):
         assert list(by_context(facts)) == list(by_fold(facts))
 

@@ -28,7 +28,7 @@ _OURS = (
     "HTTP_PROXY",
     "http_proxy",
 )
-_PATIENCE_S = 45.0
+_PATIENCE_S = 120.0
 _VARIABLE = re.compile(r"[A-Z_]+=")
 _SAME = [
     (r"\d+\.\d+ ?s\b", "0.0 s"),  # how long it took

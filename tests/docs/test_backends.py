@@ -105,7 +105,7 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
             missing = await http.get("/turns/ticket-1/desk-9")
             streams = await open_stream(http)
             uvicorn.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(uvicorn.wait(), 20)
+            await asyncio.wait_for(uvicorn.wait(), 60)
             streams.cancel()
 
     assert [(one.status_code, one.json().get("code")) for one in begun] == [

@@ -191,7 +191,7 @@ class Started:
     def interrupt(self) -> int:
         """Ctrl-C, and the exit code."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
 
 def wait_until(look: Callable[[], T], what: str, *, within_s: float = 60.0) -> T:
@@ -212,7 +212,7 @@ def is_alive(pid: int) -> bool:
 
 def status_of(url: str) -> int:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=10) as response:
+    with opener.open(url, timeout=30) as response:
         code: int = response.status
         return code
 

@@ -10,7 +10,7 @@ from perdure.testing.stub_provider import Call
 
 from .stories import UNKNOWN, Process, Tell, asks, results, says, use
 
-ENDS_S = 15.0
+ENDS_S = 45.0
 """How long a worker may take to end once its work is done or its grace is over."""
 
 
@@ -77,7 +77,7 @@ async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_n
 
     report = await story.report(turn)
 
-    assert took_s < 5
+    assert took_s < 30
     assert report.steps[0].message.text == "working #2"
     assert (story.ran(), story.requests()) == ([("one", 1)], {1: 2, 2: 1})
     assert await story.attempts(turn) == {"agent": 1, "step-1": 2, "step-1.call-1": 1, "step-2": 1}

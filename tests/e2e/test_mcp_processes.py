@@ -31,9 +31,7 @@ KILLS, EACH = 4, 5
 
 async def gone(folder: Path) -> None:
     """Wait until no process that was noted is alive."""
-    await eventually(
-        lambda: not alive(pids(folder)), f"{len(alive(pids(folder)))} processes end", within_s=15
-    )
+    await eventually(lambda: not alive(pids(folder)), f"{len(alive(pids(folder)))} processes end")
 
 
 @pytest.mark.slow

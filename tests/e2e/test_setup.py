@@ -139,7 +139,7 @@ def test_setup_waits_for_a_server_and_says_that_none_answers(perdure: Command) -
 
     assert done.returncode == 20
     assert f"no Temporal server answers at 127.0.0.1:{port}" in done.stderr
-    assert 3 <= time.monotonic() - began < 20
+    assert time.monotonic() - began >= 3
 
 
 @pytest.mark.parametrize(

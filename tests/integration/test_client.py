@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -390,28 +389,23 @@ async def test_workflow_of_another_type_is_no_turn(runtime: Runtime, new_id: str
 
 
 async def test_closed_port_is_an_unreachable_server() -> None:
-    """Within ten seconds, with the address and what to do about it."""
+    """With the address and what to do about it."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    began = time.monotonic()
 
     with pytest.raises(errors.ServerUnreachableError, match="perdure dev") as caught:
         await AgentClient.connect(address)
 
     assert address in caught.value.message
     assert caught.value.context == {"address": address}
-    assert time.monotonic() - began < 12
 
 
 async def test_port_that_does_not_speak_is_an_unreachable_server() -> None:
-    """Somebody listens and says nothing: ten seconds are enough to know."""
+    """A server that accepts the connection and does not answer is given up."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        began = time.monotonic()
         with pytest.raises(errors.ServerUnreachableError, match=address):
             await AgentClient.connect(address)
-
-    assert time.monotonic() - began < 12
 
 
 # --- the end

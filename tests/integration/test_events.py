@@ -292,7 +292,7 @@ async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
         joining = asyncio.create_task(everything(turn))
         await closing
         gates.open()
-        events = await asyncio.wait_for(joining, 10)
+        events = await asyncio.wait_for(joining, 60)
 
     assert kind(events[-1].fact) == "TurnEnded"
 

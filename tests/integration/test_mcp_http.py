@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -205,7 +204,6 @@ async def test_port_that_says_nothing_fails_the_turn_in_time(
         headers_env={"authorization": "STOCK_KEY"},
         start_timeout=timedelta(seconds=1),
     )
-    began = time.monotonic()
     with (
         silent,
         pytest.raises(
@@ -213,8 +211,6 @@ async def test_port_that_says_nothing_fails_the_turn_in_time(
         ),
     ):
         await run(ScriptedModel(), toolboxes=[server])
-
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ behave badly.
 
 import json
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -147,13 +146,11 @@ BAD = {
 async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     run: Run, tmp_path: Path, tool: str, words: str
 ) -> None:
-    """Within seconds, with what happened; nothing of the old process is left.
+    """With what happened; nothing of the old process is left.
 
     One that hangs in a single call answers others, so the next call may still be served by it,
     until the worker hears that the time is up.
     """
-    began = time.monotonic()
-
     results = await results_of(
         run,
         notes(tmp_path, timeout=timedelta(seconds=8)),
@@ -165,7 +162,6 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     assert results[0][1]
     assert results[1] == ("again", False)
     assert len(pids(tmp_path)) == 2 or tool == "notes__hang"
-    assert time.monotonic() - began < 40
     await eventually(lambda: not alive(pids(tmp_path)), "they are gone")
 
 
@@ -183,9 +179,8 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
 async def test_server_that_does_not_start_fails_the_turn(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, words: str
 ) -> None:
-    """Typed, promptly, with what it said on standard error but for its key."""
+    """Typed, with what it said on standard error but for its key."""
     monkeypatch.setenv("NOTES_KEY", "s3cret-k3y")
-    began = time.monotonic()
 
     with pytest.raises(errors.ConfigurationError) as raised:
         await run(
@@ -197,7 +192,6 @@ async def test_server_that_does_not_start_fails_the_turn(
 
     assert words in str(raised.value)
     assert "s3cret" not in str(raised.value)
-    assert time.monotonic() - began < 15
     await eventually(lambda: not alive(pids(tmp_path)), "they are gone")
 
 

@@ -134,7 +134,7 @@ async def test_exit_in_a_task_of_an_async_tool_does_not_end_the_loop_of_all_tool
     async def stay() -> str:
         return "here"
 
-    async with asyncio.timeout(12):
+    async with asyncio.timeout(60):
         results = await results_of(run, call("leave"), call("stay"), tools=[leave, stay])
 
     assert results == [("leave failed: SystemExit: 3", True), ("here", False)]

@@ -132,9 +132,9 @@ def test_what_is_no_arithmetic_or_too_much_of_it_is_refused_promptly(
     expression: str, reason: str
 ) -> None:
     """With what to do instead."""
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(ValueError) as caught:
         calculate(expression)
 
     assert reason in str(caught.value)
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5

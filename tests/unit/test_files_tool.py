@@ -167,7 +167,7 @@ def test_folder_that_is_a_link_is_not_walked_through(root: Path, target: str) ->
 
 
 @pytest.mark.accepts("G6")
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_what_is_no_regular_file_is_not_replaced(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

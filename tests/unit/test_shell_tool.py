@@ -56,7 +56,7 @@ def written(file: Path) -> str:
 
 async def pid_in(file: Path) -> int:
     """The process id that a command wrote."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (text := written(file)).endswith("\n"):  # noqa: ASYNC110 - a process writes it
             await asyncio.sleep(0.01)
     return int(text)
@@ -202,7 +202,7 @@ async def test_command_that_does_not_end_is_stopped_and_what_it_wrote_is_told(
     )
 
     assert text == "begun\n\n[stopped after 2 s, before it had ended]"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert await ended(await pid_in(tmp_path / "pid"))
 
 
@@ -256,7 +256,7 @@ async def test_nothing_goes_on_in_the_background(tmp_path: Path) -> None:
     )
 
     assert text == "done\n\n[exit code 0]"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert await ended(await pid_in(tmp_path / "pid"))
 
 

@@ -150,11 +150,11 @@ def changed(environment: os._Environ[str], into: Mapping[str, str]) -> Iterator[
 
 
 @contextlib.contextmanager
-def beside_a_worker(agents: str, folder: Path, address: str) -> Iterator[CommandLine]:
+def beside_a_worker(agents: str, folder: Path, address: str) -> Iterator[InProcess]:
     """The command line beside a worker for this program of agents, which it needs no options to
     reach.
     """
-    here = CommandLine(folder)
+    here = InProcess(folder)
     (folder / "agents.py").write_text(agents, encoding="utf-8")
     queue = f"test-{secrets.token_hex(6)}"
     here.environment |= {

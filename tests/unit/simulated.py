@@ -112,6 +112,7 @@ class Played:
     returned: dict[str, ToolOutput] = field(default_factory=dict)
     allowed_by: dict[str, str] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    ran_refused: set[str] = field(default_factory=set)
     edited: dict[str, str] = field(default_factory=dict)
     end: Done | PerdureError | Stopped | None = None
     _unwritten: list[Fact] = field(default_factory=list)
@@ -197,6 +198,7 @@ class Played:
     def _act(self, moves: Iterable[Act]) -> None:
         moves = list(moves)
         self.ran += [move.call for move in moves]
+        self.ran_refused |= {move.call.id for move in moves} & self.refused
         self._perform(moves)
 
     def _perform(self, moves: list[Ask] | list[Act] | list[Consult]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perdure import errors
@@ -146,9 +146,10 @@ def nothing_runs_that_may_not(played: Played) -> None:
         if any(allowed is not None and one.name not in allowed for one in calls)
         for call in calls
     }
+    assert played.ran_refused == set()
     for call in played.ran:
         assert call.name in {tool.name for tool in played.agent.tools}
-        assert call.id not in played.refused | violating
+        assert call.id not in violating
         assert not wants_a_person(played, call) or played.allowed_by[call.id] == "a person"
         assert not played.agent.has_policy or call.id in played.allowed_by
 
@@ -231,6 +232,9 @@ PROMISES = (
 
 @settings(max_examples=examples(250))
 @given(st.integers(min_value=0, max_value=2**64))
+@example(
+    9_560_666_688
+)  # a call is refused after its first attempt, whose worker was lost and whose tool has changed
 def test_turn_keeps_every_promise(seed: int) -> None:
     """Each of them is a function above. `turn(seed)` plays the turn again."""
     played = turn(seed)

@@ -35,6 +35,7 @@ def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine
     assert "Traceback" not in dev.stderr
 
 
+@pytest.mark.slow
 def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
     """The next free one, with the port that was asked for."""
     with socket.create_server(("127.0.0.1", 0)) as somebody:

@@ -65,6 +65,7 @@ async def test_turn_outlives_the_editor_that_started_it(runtime: Runtime, mode: 
     assert ended.structured_content["output"] == "30 days"
 
 
+@pytest.mark.slow
 def test_server_that_does_not_answer_is_said_before_the_protocol_begins() -> None:
     """In one line on standard error, and nothing on standard output."""
     done = subprocess.run(

@@ -146,6 +146,7 @@ def kinds(messages: tuple[Message, ...]) -> str:
     ],
     ids=["all of it", "oldest result", "every result", "oldest step", "every step"],
 )
+@pytest.mark.table(2)
 async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(
     runtime: Runtime, text: str, left: int, view: str
 ) -> None:

@@ -624,6 +624,7 @@ async def test_attribute_of_another_type_counts_as_missing(
         assert "PerdureSteps is of type Text instead of Int" in warnings_in(caplog)[0]
 
 
+@pytest.mark.slow
 async def test_attributes_that_are_removed_do_not_keep_turns_from_starting(agent: Agent) -> None:
     """A client that has seen them once starts without them when the server refuses."""
     async with bare_server(search_attributes=search_attributes.TYPES) as address:

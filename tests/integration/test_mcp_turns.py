@@ -205,6 +205,7 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
         {"action": "accept", "content": {"approve": False}},
     ],
 )
+@pytest.mark.table(1)
 async def test_call_waits_on_when_the_user_does_not_say_yes(
     runtime: Runtime, answer: dict[str, Any]
 ) -> None:

@@ -65,6 +65,7 @@ def words(end: End) -> str:
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
+@pytest.mark.slow
 async def test_odd_text_is_cleaned_or_counts_as_missing(runtime: Runtime, vendor: Vendor) -> None:
     """A lone surrogate is replaced, NUL stays; what is no text is none, and an answer without any
     is an error of the model.
@@ -94,6 +95,7 @@ def in_place(dialect: Dialect, place: str, value: bytes) -> bytes:
 
 @pytest.mark.accepts("G3", "M9")
 @pytest.mark.parametrize("vendor", some(VENDORS))
+@pytest.mark.slow
 async def test_body_that_cannot_be_read_fails_the_turn_after_two_tries(
     runtime: Runtime, vendor: Vendor
 ) -> None:
@@ -299,6 +301,7 @@ async def test_odd_arguments_in_text_are_told_to_the_model_as_it_wrote_them(
 
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
+@pytest.mark.slow
 async def test_odd_words_of_an_error_leave_it_typed(runtime: Runtime, vendor: Vendor) -> None:
     """The class follows from the status, and the text can be stored, whatever the body holds; the
     request is not repeated.

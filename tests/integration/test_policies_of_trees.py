@@ -64,6 +64,7 @@ def rules(verdict: Said, asked: list[str]) -> Callable[[ProposedCall], Said]:
 
 @pytest.mark.accepts("A7")
 @pytest.mark.parametrize("who", ["top", "middle", "low"])
+@pytest.mark.table(2)
 async def test_any_policy_on_the_way_down_denies(runtime: Runtime, who: str) -> None:
     """Of the owner, of an agent in between, and of the one that calls; all of them are asked."""
     ran.clear()

@@ -104,6 +104,7 @@ async def test_reasoning_goes_back_to_the_responses_api_unchanged(runtime: Runti
     [(401, errors.LLMAuthError, 1), (429, errors.LLMRateLimitError, 2)],
 )
 @pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.table(3)
 async def test_error_of_the_vendor_reaches_the_caller_as_its_class(
     runtime: Runtime,
     vendor: Vendor,

@@ -177,6 +177,7 @@ async def test_each_event_has_its_fields_and_no_others(
 
 
 @pytest.mark.accepts("O1", "O5")
+@pytest.mark.slow
 async def test_worker_writes_json_if_it_is_asked_to(perdure_server: str) -> None:
     """A process with `PERDURE_LOG_FORMAT=json`: each record is an object, with its id, and the end
     says what the report says.

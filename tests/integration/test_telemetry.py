@@ -995,6 +995,7 @@ async def test_environment_is_enough_to_export(
 
 
 @needs_exporter
+@pytest.mark.slow
 async def test_worker_on_the_command_line_exports_by_its_environment(perdure_server: str) -> None:
     """What is left is sent when SIGTERM has drained it."""
     with collector() as (endpoint, posted):

@@ -444,6 +444,7 @@ async def test_factory_of_a_turn_that_another_process_began_is_called_there_too(
 
 
 @pytest.mark.accepts("D16")
+@pytest.mark.slow
 async def test_agents_added_from_threads_while_turns_start_are_all_there(runtime: Runtime) -> None:
     """Each of them runs a turn as soon as it was added."""
     registry = Registry()

@@ -65,6 +65,7 @@ def raises_later(error: BaseException) -> Tool:
     ],
     ids=["message", "no message", "ours", "surrogate"],
 )
+@pytest.mark.table(4)
 async def test_tool_that_raises_is_an_error_result(
     run: Run, make: Callable[[BaseException], Tool], error: BaseException, content: str
 ) -> None:

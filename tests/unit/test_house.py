@@ -281,6 +281,7 @@ def test_every_limit_is_used() -> None:
         ("perdure.toolboxes", ["temporalio", "httpx", "genai_prices", "pytest"]),
     ],
 )
+@pytest.mark.table(3)
 def test_import_is_light(module: str, heavy: list[str]) -> None:
     """In a fresh process: who only describes agents or asks for help waits for none of these."""
     code = f"from {module} import *; import json, sys; print(json.dumps(sorted(sys.modules)))"

@@ -750,6 +750,7 @@ def test_answer_of_any_depth_is_held_to_a_schema_or_refused_typed(inner: Schema)
 
 
 @pytest.mark.accepts("C2")
+@pytest.mark.slow
 def test_schema_that_is_nested_too_deep_to_be_read_is_refused() -> None:
     """Of all depths that a start may have."""
     schema: Schema = {}

@@ -139,6 +139,7 @@ async def test_body_that_is_no_answer_is_a_typed_error(
 
 
 @pytest.mark.accepts("M9")
+@pytest.mark.table(1)
 async def test_body_is_measured_after_decompression(vendor: Vendor) -> None:
     """A small body that decompresses to 100 MB is not kept."""
     bomb = gzip.compress(b" " * (limits.PROVIDER_BODY_BYTES * 5))

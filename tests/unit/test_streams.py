@@ -298,6 +298,7 @@ async def test_page_for_browsers_is_told_as_such(vendor: Vendor) -> None:
 
 @pytest.mark.accepts("M9")
 @every_vendor
+@pytest.mark.table(1)
 async def test_stream_is_measured_after_decompression(vendor: Vendor) -> None:
     """A small stream that decompresses to 100 MB is not kept."""
     bomb = gzip.compress((b": " + b" " * 1_000 + b"\n\n") * 100_000)
@@ -314,6 +315,7 @@ async def test_stream_is_measured_after_decompression(vendor: Vendor) -> None:
 
 @pytest.mark.accepts("C8")
 @every_vendor
+@pytest.mark.table(1)
 async def test_stream_that_comes_at_once_leaves_room_on_the_loop(vendor: Vendor) -> None:
     """Of 100,000 events in one piece none has the loop wait for all of them."""
     stream = gzip.compress(b"data: {}\n\n" * 100_000)

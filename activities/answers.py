@@ -1,9 +1,9 @@
-"""Whether a last answer has the type that was asked for.
+"""Checks the type of final answers.
 
-The agent's own type decides, with its validators, as long as its schema is the one that the turn is
-held to, whether the turn is pinned to it or its caller named it. Of another type of a caller's, and
-of one that a later deploy has changed, the worker has the schema alone; the caller's type has its
-say when the answer is there.
+The agent's own type with its validators is used as long as its schema is the one that the turn
+requires, whether the turn is pinned to it or its caller passed it. For a different type of a
+caller, and for one that a later deploy has changed, the worker has only the schema; the caller's
+type validates the answer once the caller receives it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What an answer is held to.
+    """The check of an answer.
 
-    A function that takes JSON values, and raises ValueError where they do not fit. It may take as
-    long as `limit`.
+    `function` takes a JSON value and raises ValueError if it does not fit. It may take up to
+    `limit`.
     """
 
     function: Callable[[Any], object]
@@ -49,16 +49,16 @@ class Check:
 
 
 class Answers:
-    """Looks for the type of a turn, and holds answers to it."""
+    """Finds the output type of a turn and checks answers against it."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
 
     async def check_of(self, state: TurnState) -> Check:
-        """What the last answer of this turn is held to.
+        """Return the check for the final answer of this turn.
 
         Raises:
-            InvalidRequestError: The schema that the turn was started with is none.
+            InvalidRequestError: The schema that the turn was started with is invalid.
         """
         assert state.agent is not None
         schema = state.output_schema(state.agent)
@@ -77,16 +77,16 @@ class Answers:
     async def with_arguments(
         self, message: AssistantMessage, agent: AgentDefinition
     ) -> AssistantMessage:
-        """The message, its calls with the values that their tools get."""
+        """Return the message with the arguments of its calls as their tools will receive them."""
         return await arguments.normal(message, agent, self._agents)
 
 
 async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelAnswer:
-    """The answer, with what is wrong with it if it is the last one and does not fit.
+    """Return the answer, with an objection if it is the final one and does not fit.
 
     Raises:
-        ConfigurationError: A validator of the agent's type takes longer than it may, or tries to
-            end the process.
+        ConfigurationError: A validator of the agent's type takes too long, or tries to end the
+            process.
         InvalidRequestError: The schema of the caller's type takes too much work.
     """
     assert state.agent is not None
@@ -109,11 +109,11 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelA
 async def by_validators(
     agent: str, function: Callable[[], V], limit: timedelta = limits.USER_CODE
 ) -> V:
-    """The result of a function that runs the validators of an agent's output type.
+    """Call a function that runs the validators of an agent's output type.
 
     Raises:
         ConfigurationError: It takes longer than `limit`, or tries to end the process.
-        Exception: What it raises.
+        Exception: Whatever the function raises.
     """
     try:
         return cast("V", await called(function, limit=limit))
@@ -126,7 +126,7 @@ async def by_validators(
 
 
 def _reason(text: str, schema: Schema, check: Callable[[Any], object]) -> str:
-    """Why a text is not what was asked for; empty where it is."""
+    """Return why a text does not fit the type; empty if it does."""
     try:
         check(output_type.value_in(text, schema))
     except ValueError as error:
@@ -140,4 +140,4 @@ def _reason(text: str, schema: Schema, check: Callable[[Any], object]) -> str:
 
 
 def _anything(_: Any) -> None:
-    """Of plain text nothing is asked."""
+    """Accept plain text."""

@@ -1,7 +1,7 @@
-"""The arguments of a model's calls, as their tools will get them.
+"""Normalizes the arguments of a model's calls to what their tools will receive.
 
-Tools are lenient: `"5"` does for a number. What is converted is written into the answer before it
-is recorded, so a policy, a person who approves, and the tool all see the same.
+Tools are lenient: `"5"` is accepted as a number. Converted values are written into the answer
+before it is recorded, so that a policy, an approver and the tool all see the same.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from perdure.text import clean
 from perdure.values.messages import AssistantMessage, ToolCall
 
 _LONGEST = timedelta(seconds=5)
-"""Looking a tool up and the validators of its types may take their time, and the answer is not recorded yet."""
+"""The time limit of lookups and validators; the answer is not recorded before they end."""
 
 
 async def normal(
     message: AssistantMessage, agent: AgentDefinition, agents: Agents
 ) -> AssistantMessage:
-    """The message, each of its calls with the values that its tool gets.
+    """Return the message with the arguments of its calls as their tools will receive them.
 
-    A call that fits no tool stays, and so does one that takes too long to be converted. All are
-    converted at once, so together they take no longer than one.
+    A call that fits no tool, or takes too long to convert, is left unchanged. All calls are
+    converted concurrently.
     """
     told = {
         index: _normal(part, agent, agents)
@@ -48,7 +48,7 @@ async def _normal(call: ToolCall, agent: AgentDefinition, agents: Agents) -> Too
         return call
     with contextlib.suppress(
         PerdureError, TimeoutError
-    ):  # the call itself meets what is wrong, and says it
+    ):  # running the call reports the same problem
         async with asyncio.timeout(_LONGEST.total_seconds()):
             deployed = await agents.deployed(
                 tool.owner or agent.name, tool.name, tool.schema_digest

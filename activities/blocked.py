@@ -1,4 +1,4 @@
-"""Notices a coroutine that blocks its event loop, which holds up everything else on that loop, and says in the log where."""
+"""Detects and logs coroutines that block their event loop."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from perdure.activities.error_log import log_with_trace
 from perdure.agents.tracebacks import place_in, stack_of
 
 BLOCKED_S = 3.0
-"""A loop that answers nothing for this long is blocked."""
+"""A loop is blocked if it does not respond for this long."""
 _LOOKS = 3
-"""The number of looks in that time."""
+"""The number of checks in that time."""
 
 
 class Watch:
-    """One thread that asks a loop for a sign of life now and then. Each task is reported once."""
+    """A thread that checks regularly whether a loop responds. Each task is reported once."""
 
     def __init__(self, name: str, blocked_s: float) -> None:
         self._name = name
         self._blocked_s = blocked_s
         self._alive_at = 0.0
         self._stopped = threading.Event()
-        self._told: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._reported: WeakSet[asyncio.Task[Any]] = WeakSet()
 
     def start(self, loop: asyncio.AbstractEventLoop, served_by: threading.Thread) -> None:
         """Watch `loop`, which runs on the thread `served_by`."""
@@ -57,9 +57,9 @@ class Watch:
     def _report(self) -> None:
         task = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - documented, in spite of its name
-        if task is None or frame is None or task in self._told:
+        if task is None or frame is None or task in self._reported:
             return
-        self._told.add(task)
+        self._reported.add(task)
         place = place_in(frame)
         log_with_trace(
             f"the {task.get_name()} has blocked the event loop of the async tools for"

@@ -35,11 +35,11 @@ from perdure.values.messages import with_plain_ids
 from perdure.values.reports import StopReason, Usage
 
 _NOT_SAID = ("type", "id")
-"""Fields of a part that its model does not make long: an id that is too long is replaced."""
+"""Fields of a part that do not count towards its size: an id that is too long is replaced."""
 
 
 class ModelActivities:
-    """One request to a model for each call."""
+    """The activity that calls a model: one request for each attempt."""
 
     def __init__(
         self, models: Models, prices: Prices, transcripts: Transcripts, answers: Answers
@@ -51,15 +51,15 @@ class ModelActivities:
         self._transcripts = transcripts
 
     async def call_model(self, call: ModelCall) -> ModelAnswer:
-        """Load the transcript that `call` names, ask the model, remember the answer.
+        """Load the transcript that `call` refers to, call the model and cache the answer.
 
         Raises:
             LLMError: The provider's error, or an answer without content or with too many calls.
-            TooLargeError: The answer would not fit into history.
+            TooLargeError: The answer does not fit into history.
             TranscriptMismatchError: History does not hold the transcript; nothing was sent.
             ConfigurationError: The provider is not set up on this worker, or a validator of the
-                output type does not end.
-            InvalidRequestError: The schema that the turn was started with is none.
+                output type does not return in time.
+            InvalidRequestError: The turn's output schema is invalid.
         """
         info = activity.info()
         state = await self._transcripts.load(activity.client(), info, call)
@@ -115,12 +115,10 @@ class ModelActivities:
         return answer
 
     def _refuse_benched(self, model: str) -> None:
-        """Send nothing to a model that has failed in this process a moment ago.
-
-        The turn asks another.
+        """Refuse a model that has recently failed in this process, so that the turn tries another.
 
         Raises:
-            LLMUnavailableError: It is benched.
+            LLMUnavailableError: The model is benched.
         """
         left_s = self._health.benched_s(model, time.monotonic())
         if left_s:
@@ -130,7 +128,7 @@ class ModelActivities:
                 "charged": False,
             }
             raise errors.LLMUnavailableError(
-                f"{model} failed in other turns too and is left alone for another {left_s:.0f} s",
+                f"{model} has failed in other turns too and is skipped for another {left_s:.0f} s",
                 context=context,
             )
 
@@ -141,10 +139,7 @@ class ModelActivities:
     async def _cost(
         self, model: str, served: str, usage: Usage, state: TurnState, request: ModelRequest
     ) -> Decimal | None:
-        """What a call cost.
-
-        Of what is free, or of unknown price when the turn began, it need not be asked.
-        """
+        """Return the cost of a call; None if the model is free or had no known price initially."""
         price = state.agent.target(model).price if state.agent else None
         if price is None or price.is_free:
             return None
@@ -157,7 +152,7 @@ class ModelActivities:
     async def _price_failure(
         self, error: errors.LLMError, model: str, state: TurnState, request: ModelRequest
     ) -> None:
-        """A failure that tells its usage is told its cost, where that is known."""
+        """Add the cost to a failure that reports its usage, if the cost is known."""
         if "usage" not in error.context or "cost" in error.context:
             return
         cost = await self._cost(
@@ -168,10 +163,9 @@ class ModelActivities:
 
 
 def _asked(provider: Provider, request: ModelRequest, state: TurnState) -> Awaitable[ModelAnswer]:
-    """The request on its way.
+    """Send the request; in a live turn, stream the answer.
 
-    What is said of a live turn is told meanwhile, unless it is in words of a protocol, which are
-    not the answer's.
+    With a text protocol (ReAct, JSON) nothing is streamed, because the text is not the answer's.
     """
     is_live = (
         state.request is not None
@@ -183,7 +177,7 @@ def _asked(provider: Provider, request: ModelRequest, state: TurnState) -> Await
 
 
 async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
-    """What a provider answers in time."""
+    """Await the provider's answer within the time limit."""
     try:
         async with asyncio.timeout(limits.MODEL_CALL.total_seconds()):
             return await asked
@@ -200,9 +194,9 @@ async def _answer(asked: Awaitable[ModelAnswer], model: str) -> ModelAnswer:
 
 
 def _prompt(call: ModelCall, state: TurnState) -> Prompt:
-    """What is asked: all of the transcript, or as much as the budget pays for.
+    """Return the prompt: the whole transcript, or as much as the budget pays for.
 
-    For a last answer no tools are offered.
+    No tools are offered for a final answer.
     """
     assert state.agent is not None
     options = state.options(state.agent)
@@ -243,10 +237,10 @@ def _request(
 
 
 def _refuse_many_calls(model: str, answer: ModelAnswer) -> None:
-    """Refuse too many calls of a provider that has not counted them.
+    """Check the number of calls, for providers that do not check it.
 
     Raises:
-        LLMInvalidRequestError: It asks for more calls than one answer may.
+        LLMInvalidRequestError: The answer has more calls than allowed.
     """
     try:
         refuse_many_calls(len(answer.message.calls), model)
@@ -256,10 +250,10 @@ def _refuse_many_calls(model: str, answer: ModelAnswer) -> None:
 
 
 def _refuse_large(model: str, answer: ModelAnswer) -> None:
-    """Refuse an answer that history cannot hold before it is parsed, checked and written.
+    """Check that an answer fits into history, before it is parsed, checked and recorded.
 
     Raises:
-        TooLargeError: It would not fit.
+        TooLargeError: It does not fit.
     """
     said = (words for part in answer.message.parts for name, words in part if name not in _NOT_SAID)
     bytes_ = sum(size(words) for words in said if isinstance(words, str))
@@ -272,7 +266,7 @@ def _refuse_large(model: str, answer: ModelAnswer) -> None:
 
 
 def _refuse_nothing(model: str, answer: ModelAnswer) -> None:
-    """An answer without text and calls is an error of the model, unless it was cut off or declined."""
+    """Raise if an answer has neither text nor calls, unless it was cut off or declined."""
     empty = not answer.message.text.strip() and not answer.message.calls
     if empty and answer.stop not in (StopReason.MAX_TOKENS, StopReason.REFUSED):
         raise errors.LLMUnavailableError(
@@ -282,6 +276,6 @@ def _refuse_nothing(model: str, answer: ModelAnswer) -> None:
 
 
 def _billed(model: str, answer: ModelAnswer) -> dict[str, JsonValue]:
-    """What the error of an answer says of its price: the provider gave it, and bills it."""
+    """Return the error context for an answer that the provider gave, and therefore bills."""
     cost: dict[str, JsonValue] = {} if answer.cost is None else {"cost": str(answer.cost)}
     return {"model": model, "charged": True, "usage": answer.usage.model_dump(), **cost}

@@ -1,13 +1,12 @@
-"""Runs tools.
+"""The activities that run tools.
 
-Whatever a tool does wrong is data for the model, so these activities return an error result and do
-not fail.
+A failing tool is data for the model, so these activities return an error result instead of failing.
 
-Each tool name is an activity of its own: sync functions run in the worker's threads, where they can
-be interrupted, async ones on the tool loop. What was not known when the worker started, such as a
-tool that a factory made, runs under `perdure.call_tool` or `perdure.call_sync_tool`. The tools of
-MCP servers run under their names too, by the worker's one dynamic activity, if an agent has servers
-when the worker starts.
+Each tool name is its own activity type: sync functions run in the worker's threads, where they can
+be interrupted, async ones on the tool loop. Tools that were unknown when the worker started, such
+as those made by a factory, run under `perdure.call_tool` or `perdure.call_sync_tool`. Tools of MCP
+servers run under their own names through the worker's single dynamic activity, if an agent has
+servers when the worker starts.
 """
 
 from __future__ import annotations
@@ -50,20 +49,20 @@ _AS_WORDS = "\n[The tool ran. This is its result as str() gives it: {error}]"
 _NO_DEPS = " (this worker has no lifespan, so ctx.deps is None)"
 _NOTE_BYTES = 500
 _ROOT = re.compile(r"(^|; )answer: ")
-"""What `conformity` calls the whole value."""
+"""The name of the whole value in messages of `output_validation`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A call whose arguments fit: the function may run."""
+    """A call with valid arguments, ready to run."""
 
     tool: Tool
     arguments: Mapping[str, Any]
     run: ToolRun
     stated: Mapping[str, Any] | None = None
-    """The arguments alone, which have to fit the schema that the tool was made from."""
+    """The model's arguments only, which must fit the schema that the tool was made from."""
     lacks_deps: bool = False
-    """The tool has a context, and the worker no lifespan that could have given it deps."""
+    """Whether the tool takes a context, but the worker has no lifespan to provide deps."""
 
     @property
     def what(self) -> str:
@@ -72,12 +71,11 @@ class _Ready:
 
 
 class ToolNames:
-    """The tools that a worker knows when it starts.
+    """The tools that are known when the worker starts.
 
-    Each name becomes an activity, sync if a tool of that name is.
-
-    `has_servers` says that one dynamic activity runs the tools of MCP servers. `taken` are the
-    activities of other people.
+    Each name becomes an activity, which is sync if any tool of that name is. `has_servers` enables
+    the dynamic activity for tools of MCP servers. `taken` are activity types that the user
+    registers.
     """
 
     def __init__(self, tools: Iterable[Tool], *, has_servers: bool = False) -> None:
@@ -88,7 +86,7 @@ class ToolNames:
             self.is_async[item.name] = self.is_async.get(item.name, True) and item.is_async
 
     def activity_of(self, item: Tool) -> str:
-        """The activity type that runs a tool."""
+        """Return the activity type that runs a tool."""
         if item.name in self.is_async or (
             isinstance(item, MCPTool) and self.is_of_server(item.name)
         ):
@@ -96,14 +94,14 @@ class ToolNames:
         return CALL_TOOL if item.is_async else CALL_SYNC_TOOL
 
     def is_of_server(self, name: str) -> bool:
-        """Whether the dynamic activity runs what has this name."""
+        """Return whether the dynamic activity runs tools of this name."""
         return self.has_servers and BETWEEN in name and name not in self.taken
 
 
 class ToolActivities:
     """Runs the tools of `agents`.
 
-    Those of `names` as activities of their own, others under two general ones.
+    Tools in `names` are activities of their own; others run under two general activity types.
     """
 
     def __init__(
@@ -121,7 +119,7 @@ class ToolActivities:
         self._transcripts = transcripts
 
     def handlers(self) -> list[Handler]:
-        """The activities to register."""
+        """Return the activities to register."""
         kinds = {**self._names.is_async, CALL_TOOL: True, CALL_SYNC_TOOL: False}
         return [
             *(self._handler(name, is_async) for name, is_async in kinds.items()),
@@ -180,7 +178,7 @@ class ToolActivities:
         return self._servers.loop if isinstance(item, MCPTool) else self._loop
 
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
-        """Find the tool and read the arguments; a result where that is the end of it."""
+        """Find the tool and parse the arguments; a result means that the tool does not run."""
         info = activity.info()
         name = run.tool or info.activity_type
         item = self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
@@ -230,7 +228,7 @@ class ToolActivities:
 
 
 def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
-    """The same, or an error result where the arguments break the schema that the tool was made from."""
+    """Return an error result if the arguments do not fit the schema that the tool was made from."""
     if isinstance(ready, ToolOutput) or ready.stated is None:
         return ready
     try:
@@ -249,7 +247,7 @@ def _called(ready: _Ready) -> ToolOutput:
         return _encoded(ready.tool.function(**ready.arguments))
     except CancelledError:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever a tool raises, sys.exit included, is for the model
+    except BaseException as error:  # noqa: BLE001 - everything that a tool raises is for the model, even SystemExit
         return _raised(ready, error)
 
 
@@ -266,7 +264,7 @@ async def _awaited(ready: _Ready) -> ToolOutput:
 
 
 def _finished(value: object) -> object:
-    """What an async function returned, which must not be one more thing to await."""
+    """Return the value of an async function, which must not itself be awaitable."""
     if not isinstance(value, Awaitable):
         return value
     if inspect.iscoroutine(value):
@@ -277,14 +275,14 @@ def _finished(value: object) -> object:
 
 
 def _encoded(value: object) -> ToolOutput:
-    if isinstance(value, ToolOutput):  # of an MCP server, which says itself whether the call failed
+    if isinstance(value, ToolOutput):  # of an MCP server, which reports failures itself
         return value.model_copy(
             update={"content": clip_recorded(value.content, limits.TOOL_RESULT_BYTES)}
         )
     try:
         content = encode(value)
     except ValueError as error:
-        if isinstance(value, Awaitable):  # so nothing has run
+        if isinstance(value, Awaitable):  # nothing has run
             raise
         note = _AS_WORDS.format(error=one_line(clean(str(error)), _NOTE_BYTES))
         return ToolOutput(
@@ -294,9 +292,9 @@ def _encoded(value: object) -> ToolOutput:
 
 
 def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
-    """The error result.
+    """Return the error result and log the exception.
 
-    What Perdure's own toolboxes refuse with a `ValueError` is no news to the log.
+    A `ValueError` of Perdure's own toolboxes is not logged.
     """
     hint = (
         _NO_DEPS

@@ -1,9 +1,7 @@
-"""Exceptions of the user's code in the worker's log, with their tracebacks.
+"""Logs exceptions of user code with their tracebacks.
 
-History and models get the words alone.
-
-The text is made here and not by a formatter, so that secrets are cut out of it and a log line
-cannot be forged by it, whatever formatter a program has.
+History and models get only their messages. The text is built here rather than by a formatter, so
+that secrets are removed from it and it cannot forge log lines, whatever formatter is in use.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ logger = logging.getLogger("perdure")
 
 
 def log_raised(message: str, error: BaseException, *, level: int = logging.ERROR) -> None:
-    """Log `message`, which says what raised `error`, with the traceback unless `PERDURE_LOG_TRACEBACKS` is 0."""
+    """Log `message` with the traceback of `error`, unless `PERDURE_LOG_TRACEBACKS` is 0."""
     try:
         trace = traceback_of(error)
     except Exception as broken:  # noqa: BLE001 - an attribute or a __str__ of the user's exception is broken
@@ -38,7 +36,7 @@ def log_raised(message: str, error: BaseException, *, level: int = logging.ERROR
 
 
 def log_with_trace(message: str, trace: str, *, level: int) -> None:
-    """Log one line, and below it `trace`, unless `PERDURE_LOG_TRACEBACKS` is 0."""
+    """Log one line, followed by `trace` unless `PERDURE_LOG_TRACEBACKS` is 0."""
     if not logger.isEnabledFor(level):
         return
     hidden = secrets.known()
@@ -52,9 +50,9 @@ def log_with_trace(message: str, trace: str, *, level: int) -> None:
 
 @contextlib.contextmanager
 def logged() -> Iterator[None]:
-    """Log what an activity raises and has not foreseen.
+    """Log an unexpected exception of an activity.
 
-    It leaves as an error of ours that names its type and place.
+    It is re-raised as a `PerdureError` that names its type and place.
     """
     try:
         yield
@@ -70,10 +68,7 @@ def logged() -> Iterator[None]:
 
 
 def log_cause(error: PerdureError) -> None:
-    """Log the exception of the user's code that an error of ours was made of.
-
-    Nothing where there is none.
-    """
+    """Log the exception of user code that caused an error, if there is one."""
     cause = error.__cause__
     while cause is not None and not place_of(cause):
         cause = cause.__cause__

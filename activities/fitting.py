@@ -1,8 +1,8 @@
-"""Whether a call may reach a tool that a deploy has changed since its turn began.
+"""Decides whether a call may reach a tool that a deploy has changed since its turn began.
 
-The deployed code runs as long as the arguments fit it. An approval holds for what the person looked
-at: a call that the deployed tool would refuse or read in another way goes back to a person. So does
-a call that has less consent than the deployed tool demands.
+The deployed code runs as long as it accepts the arguments. An approval covers what the person saw:
+a call that the deployed tool would reject or read differently needs a new approval. So does a call
+with less consent than the deployed tool demands.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _UNKNOWN = "contact with the process that ran it was lost; whether it took effec
 
 
 def error_result(text: str) -> ToolOutput:
-    """What a model is told of a call that has no result."""
+    """Return the result that a model gets for a call that has none."""
     return ToolOutput(content=clip_recorded(text, limits.TOOL_RESULT_BYTES), is_error=True)
 
 
 def refused(run: ToolRun, item: Tool, said: str) -> ToolOutput:
-    """What becomes of a call whose arguments the tool does not take; `said` says why."""
+    """Return the result of a call whose arguments the tool rejects; `said` is the reason."""
     what = f"and the arguments do not fit it: {said}. {_signature(item)}"
     if run.approved and run.approved != item.digest:
         return _asking(item, f"has changed since the call was approved, {what}")
@@ -37,14 +37,12 @@ def refused(run: ToolRun, item: Tool, said: str) -> ToolOutput:
 
 
 def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None:
-    """The result of a call that fits its tool and does not run all the same.
-
-    None for one that runs.
+    """Return the result of a call that fits its tool but must not run; None for one that may run.
 
     Args:
         run: The call.
         item: The deployed tool.
-        approval: Which calls wait for a person, as the deployed agent says whose tool it is.
+        approval: Which calls require approval, according to the deployed agent that has the tool.
     """
     if run.repeats and not item.idempotent and not isinstance(item, MCPTool):
         return error_result(f"{item.name}: {_UNKNOWN}, and the deployed tool may not be repeated")
@@ -70,9 +68,9 @@ def held_back(run: ToolRun, item: Tool, approval: Approval) -> ToolOutput | None
 
 
 def only_reads(item: Tool) -> bool:
-    """Whether nothing says that the deployed tool changes something.
+    """Return whether the deployed tool is read-only, as far as is known.
 
-    A turn is pinned to the hints of MCP servers.
+    For tools of MCP servers, the hints that the turn is pinned to apply.
     """
     return item.read_only or isinstance(item, MCPTool)
 

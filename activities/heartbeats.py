@@ -1,12 +1,13 @@
-"""Perdure heartbeats for every activity of its own, so a dead worker is noticed within seconds and a cancel arrives within one.
+"""Heartbeats for Perdure's own activities.
 
-An interceptor, because only there the event loop is at hand for sync activities too. Activities of
-other people are left alone.
+They reveal a dead worker within seconds, and deliver a cancellation within one. This is an
+interceptor, because only there the event loop is available for sync activities too. The user's own
+activities are not affected.
 
-It also refuses attempts that the workflow has not asked for. An activity of a turn has one attempt,
-yet the server hands it out again after an operator paused, unpaused or reset it, and after a reset
-of the turn while it ran. The attempt before may have had its effect, so this one counts as lost:
-the workflow decides what that means, as it does for a worker that died (docs/decisions/0030).
+It also refuses attempts that the workflow has not scheduled. An activity of a turn has one attempt,
+but the server dispatches it again after an operator has paused, unpaused or reset it, and after a
+reset of the turn while it ran. The previous attempt may have had its effect, so this one counts as
+lost: the workflow decides what that means, as it does for a worker that died (docs/decisions/0030).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _beat: ContextVar[Beat] = ContextVar("perdure_beat")
 
 
 def beat_of_this_activity() -> Beat:
-    """A function that heartbeats with details, from any thread, for the activity that asks."""
+    """Return a function that heartbeats with details for this activity, from any thread."""
     return _beat.get()
 
 
 class HeartbeatInterceptor(Interceptor):
-    """Heartbeats for the activities named in `ours`, after `prepare` has run on the worker's loop."""
+    """Heartbeats for the activities named in `ours`. `prepare` runs first, on the worker's loop."""
 
     def __init__(self, ours: Container[str], prepare: Prepare) -> None:
         self._ours = ours
@@ -102,16 +103,16 @@ class _Heartbeats(ActivityInboundInterceptor):
 
 
 def _refuse_second_attempt(info: activity.Info) -> None:
-    """Raise for an attempt after the first.
+    """Raise for any attempt after the first.
 
-    A reset starts to count anew, but keeps the time at which the workflow scheduled the activity.
+    A reset restarts the count, but keeps the time at which the workflow scheduled the activity.
     """
     if info.attempt > 1 or info.current_attempt_scheduled_time != info.scheduled_time:
         raise _lost(_AGAIN)
 
 
 def _ended_by(details: activity.ActivityCancellationDetails | None) -> ApplicationError:
-    """The failure of an attempt that was stopped, though the turn did not cancel it."""
+    """Return the failure of an attempt that was stopped without a cancellation by the turn."""
     if details is not None and details.worker_shutdown:
         return _lost(_STOPPED)
     if details is not None and (details.paused or details.reset):

@@ -1,6 +1,6 @@
-"""Code of the agent's that runs beside its steps: middleware and observers.
+"""User code that runs beside an agent's steps: middleware and observers.
 
-They read the turn from its history, as every reader does.
+It gets the turn's state from its history, as every reader does.
 """
 
 from __future__ import annotations
@@ -80,23 +80,22 @@ class Hooks:
         return Noted()
 
     async def tell_observers(self, call: ObserverCall) -> Noted:
-        """Tell every observer what it has not seen. What one raises is logged."""
+        """Notify every observer of what it has not seen. Exceptions are logged."""
         agent = await self._agents.of_this_activity(call.agent)
         state = await self._transcripts.read(activity.client(), activity.info())
         for observer in agent.observers:
-            await _tell(observer, agent, state, call, limits.USER_CODE / len(agent.observers))
+            await _notify(observer, agent, state, call, limits.USER_CODE / len(agent.observers))
         return Noted()
 
 
 def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middleware:
-    """The deployed middleware for one that a turn is pinned to.
+    """Return the deployed middleware for the one that a turn is pinned to.
 
-    Of its class, the first for the first, and so on.
-
-    Where there is none, it is the one in its place, if the list is as long as before.
+    It is matched by class: the first to the first, and so on. If there is none of that class, it is
+    the one at the same place, provided that the list is as long as before.
 
     Raises:
-        ConfigurationError: The agent has it no more.
+        ConfigurationError: The agent no longer has it.
     """
     name = pinned[place]
     same = [item for item in agent.middleware if type(item).__name__ == name]
@@ -105,14 +104,14 @@ def _deployed(agent: Agent[Any], pinned: Sequence[str], place: int) -> Middlewar
         return same[number]
     if same or len(agent.middleware) != len(pinned):
         raise errors.ConfigurationError(
-            f"the deployed agent {agent.name} has no middleware number {place + 1} any more, which"
+            f"the deployed agent {agent.name} no longer has middleware number {place + 1}, which"
             f" was a {name}"
         )
     return agent.middleware[place]
 
 
 async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any]) -> object:
-    """Call one middleware, and return what it says. The check of a guardrail may block."""
+    """Call a middleware; the check of a guardrail may block."""
     if isinstance(item, InputGuardrail | OutputGuardrail):
         return await called(item.check, subject, limit=limits.USER_CODE)
     return await called(
@@ -121,7 +120,7 @@ async def _ask(item: Middleware, call: HookCall, subject: Task | AgentReport[Any
 
 
 async def _typed(report: AgentReport[Any], state: TurnState, agent: Agent[Any]) -> AgentReport[Any]:
-    """The report with its output in the agent's type, however the turn was started.
+    """Return the report with its output in the agent's type, however the turn was started.
 
     Raises:
         OutputInvalidError: The answer does not fit the type.
@@ -167,7 +166,7 @@ def _misfit(reason: str, state: TurnState, agent: Agent[Any], schema: Schema | N
 async def _ending(
     report: AgentReport[Any], state: TurnState, agent: Agent[Any]
 ) -> AgentReport[Any]:
-    """The report of a turn that is over, its output as text where it is no answer of the agent's type."""
+    """Return the report of a finished turn; its output remains text if it does not fit the type."""
     try:
         return await _typed(report, state, agent) if report.output else report
     except errors.OutputInvalidError as error:
@@ -178,7 +177,7 @@ async def _ending(
         return report
 
 
-async def _tell(
+async def _notify(
     observer: Observer, agent: Agent[Any], state: TurnState, call: ObserverCall, limit: timedelta
 ) -> None:
     assert state.request is not None

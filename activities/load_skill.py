@@ -1,10 +1,9 @@
-"""What `load_skill` reads: the skills on demand as they were when the turn looked its agent up.
+"""The skills that `load_skill` reads, as they were when the turn resolved its agent.
 
-A turn's definition, which stands in its history, pins each skill by digest. The process that
-resolved the agent keeps the texts by digest, so turns share them and a folder may change meanwhile.
-A process that has them not (it was started later, or forgot them) reads the pins from history and
-the skills of the deployed agent anew. Texts of another digest are refused, with an error result
-that says so.
+A turn's definition in its history pins each skill by digest. The process that resolved the agent
+keeps the texts by digest, so turns share them, and a folder may change meanwhile. A process without
+them (it started later, or evicted them) reads the pins from history and the skills of the deployed
+agent again. Texts with another digest are refused with an error result that says so.
 """
 
 from __future__ import annotations
@@ -31,16 +30,13 @@ from perdure.turn.facts import AgentResolved
 _RUNS = 10_000
 _KEPT_BYTES = 64 * 1024 * 1024
 _PAGE = 20
-"""Of history's events; the definition stands among the first ten."""
+"""The page size of history events; the definition is among the first ten."""
 
 Pins = Mapping[str, str]
 
 
 class PinnedSkills:
-    """The skills that running turns may read, up to `max_bytes` of text.
-
-    Safe to use from threads.
-    """
+    """The skills that running turns may read, up to `max_bytes` of text. It is thread-safe."""
 
     def __init__(self, max_bytes: int = _KEPT_BYTES) -> None:
         self._pins = Recent[str, Pins](_RUNS)
@@ -48,10 +44,10 @@ class PinnedSkills:
         self._lock = threading.Lock()
 
     async def read(self, agent: Agent) -> Agent:
-        """The agent with its folders of skills read.
+        """Return the agent with its skill folders read.
 
         Raises:
-            ConfigurationError: A folder cannot be read, or two skills have one name.
+            ConfigurationError: A folder cannot be read, or two skills have the same name.
         """
         return (
             replace(agent, skills=await asyncio.to_thread(skill_folders.read, agent))
@@ -60,14 +56,14 @@ class PinnedSkills:
         )
 
     def pin(self, run_id: str, definition: AgentDefinition, skills: Sequence[Skill | Path]) -> None:
-        """Keep what a turn begins with."""
+        """Keep the pins and the skills that a turn starts with."""
         pins = _pins(definition)
         if pins:
             self._remember(run_id, pins)
             self._keep([skill for skill in skills if isinstance(skill, Skill)])
 
     def loader(self, client: Client, info: activity.Info, deployed: Agent | None) -> Tool:
-        """The tool for one call. `deployed` is the agent as this worker has it."""
+        """Return the tool for one call. `deployed` is the agent as this worker has it."""
         turn_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
 
         async def find(name: str) -> Skill:
@@ -79,7 +75,7 @@ class PinnedSkills:
         return loader(find)
 
     async def _from_history(self, client: Client, turn_id: str, run_id: str) -> Pins:
-        """What the turn is pinned to, by its history."""
+        """Return the turn's pins from its history."""
         async for _, fact in recorded(client, turn_id, run_id, is_worker=True, page_size=_PAGE):
             if isinstance(fact, AgentResolved):
                 pins = _pins(fact.agent)
@@ -88,7 +84,7 @@ class PinnedSkills:
         return {}
 
     async def _anew(self, name: str, digest: str, deployed: Agent | None) -> Skill:
-        """The skill as the deployed agent has it, if it is still the one that was pinned."""
+        """Return the deployed agent's skill, if it still is the one that was pinned."""
         if deployed is not None:
             self._keep(await asyncio.to_thread(skill_folders.read, deployed))
         found = self._text(digest)

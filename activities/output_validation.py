@@ -1,13 +1,13 @@
-"""Whether a JSON value fits a schema that somebody sent, by JSON Schema 2020-12.
+"""Validates JSON values against schemas from callers, by JSON Schema 2020-12.
 
-The schema is a stranger's, so nothing is fetched for it, and its patterns are matched by pydantic's
-engine, which takes linear time. A date or a time is one if pydantic reads it as one, as the
-caller's type will.
+The schemas are untrusted: nothing is fetched for them, and their patterns are matched by pydantic's
+engine, which takes linear time. A date or a time is valid if pydantic can parse it, as the caller's
+type will.
 
-Small schemas can ask for any amount of work: twenty references to two references each are a
-million. So the work is counted, and ends at a limit. Keywords of which `jsonschema` takes a time of
-its own are checked here: it compares the items of a list pairwise, and matches the patterns of
-properties by Python's engine.
+Small schemas can demand any amount of work: with twenty levels of two references each, a million
+checks. The work is therefore counted and limited. Keywords with superlinear cost in `jsonschema`
+are implemented here: it compares the items of a list pairwise, and matches patterns of properties
+with Python's engine.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from perdure.schemas.strict_schema import Schema
 from perdure.text import described, one_line
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
-"""The check of one keyword: takes a validator, the keyword's value, the instance and the schema.
+"""The check of a keyword: takes a validator, the keyword's value, the instance and the schema.
 
-Gives errors.
+It yields errors.
 """
 
 _FORMATS = {"date-time": datetime, "date": date, "time": time, "duration": timedelta, "uuid": UUID}
@@ -39,10 +39,10 @@ _PROBLEMS = 5
 _LOOKED_AT = 100
 _CHARACTERS = 300
 _DEPTH = 100
-"""So many keywords may be checked inside one another, and so deep may a schema be.
+"""The limit of nested keyword checks, and of a schema's depth.
 
-Python's limit of frames lies
-above that. It has to, because `jsonschema` looks things up in a library that does not survive it.
+It must stay below Python's recursion limit, because `jsonschema` looks things up in a library that
+does not survive a RecursionError.
 """
 _ENDS = 140
 _TYPES = 7
@@ -59,26 +59,25 @@ _COMPILE_STEPS = 30
 
 
 def validator(schema: Schema) -> Callable[[Any], None]:
-    """A function that takes a value and raises ValueError where it does not fit.
+    """Return a function that raises ValueError if a value does not fit the schema.
 
-    The message is written for the model.
-
-    It raises InvalidRequestError where a value takes more than `limits.CHECK_STEPS` of work.
+    The message is written for the model. The function raises InvalidRequestError if the check of a
+    value takes more than `limits.CHECK_STEPS`.
 
     Raises:
-        InvalidRequestError: This is no schema, or one that cannot be used here.
+        InvalidRequestError: The schema is invalid, or cannot be used here.
     """
-    import jsonschema  # type: ignore[import-untyped]  # here, because only a turn whose caller names a type needs it, and it takes 0.2 s
+    import jsonschema  # type: ignore[import-untyped]  # only imported if a caller names a type; takes 0.2 s
     import referencing
 
-    _refuse_what_is_not_read(schema)
+    _check_dialect(schema)
     checker = jsonschema.FormatChecker(formats=())
     for name, wanted in _FORMATS.items():
-        checker.checks(name)(functools.partial(_reads, TypeAdapter(wanted)))
+        checker.checks(name)(functools.partial(_is_valid, TypeAdapter(wanted)))
     try:
         jsonschema.Draft202012Validator.check_schema(schema, format_checker=checker)
     except jsonschema.SchemaError as error:
-        raise _none(error.message) from None
+        raise _invalid(error.message) from None
     work = _Work()
     definitions = schema.get("$defs")
     own = _Keywords(
@@ -102,7 +101,8 @@ def validator(schema: Schema) -> Callable[[Any], None]:
         if found:
             raise ValueError(
                 "; ".join(
-                    _said(jsonschema.exceptions.best_match([error])) for error in found[:_PROBLEMS]
+                    _message_of(jsonschema.exceptions.best_match([error]))
+                    for error in found[:_PROBLEMS]
                 )
             )
 
@@ -110,7 +110,7 @@ def validator(schema: Schema) -> Callable[[Any], None]:
 
 
 class _Work:
-    """The work of one check: how much is left of it, and what would otherwise be done again."""
+    """The work of one check: what is left of its limit, and caches."""
 
     def __init__(self) -> None:
         self._left = limits.CHECK_STEPS
@@ -120,26 +120,26 @@ class _Work:
         self._choices: dict[int, frozenset[object]] = {}
 
     def spend(self, steps: int) -> None:
-        """Count some microseconds.
+        """Count steps of about a microsecond.
 
         Raises:
-            InvalidRequestError: The limit is reached.
+            InvalidRequestError: The limit is exceeded.
         """
         self._left -= steps
         self._yield()
         if self._left < 0:
             raise _unusable(
-                f"to hold this answer to it takes more than {limits.CHECK_STEPS} steps; make the"
-                " schema simpler"
+                f"checking the answer takes more than {limits.CHECK_STEPS} steps; simplify the"
+                " schema"
             )
 
     def counted(self, name: str, keyword: Keyword) -> Keyword:
-        """The check of a keyword, counted by the length of what it may go through, and of its messages, which quote the instance."""
+        """Wrap a keyword's check so that it counts its work, including its error messages."""
 
         def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
             self.spend(1 if name in _HASHED else 1 + _length(value) + _length(instance))
             if self._depth == _DEPTH:
-                raise _unusable("to hold this answer to it goes too deep")
+                raise _unusable("checking the answer is nested too deeply")
             self._depth += 1
             try:
                 for error in keyword(validator, value, instance, schema) or ():
@@ -151,15 +151,15 @@ class _Work:
         return check
 
     def among(self, values: list[Any], value: object) -> bool:
-        """Whether a value is one of those of a keyword."""
+        """Return whether a value is among the values of a keyword."""
         if id(values) not in self._choices:
             self._choices[id(values)] = frozenset(_comparable(one, self) for one in values)
         return _comparable(value, self) in self._choices[id(values)]
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Whether a pattern matches.
+        """Return whether a pattern matches.
 
-        One of another engine, or too much work, only the caller can match: it counts as if it did.
+        A pattern that is too costly, or that only another engine supports, counts as matching.
         """
         atoms = _atoms(pattern)
         steps = atoms * len(text) // _ATOMS_A_STEP
@@ -170,11 +170,11 @@ class _Work:
             self._matchers[pattern] = _matcher(pattern)
         self.spend(steps)
         matcher = self._matchers[pattern]
-        return matcher is None or _reads(matcher, text)
+        return matcher is None or _is_valid(matcher, text)
 
 
 class _Keywords:
-    """The keywords that are checked here. `wrong` makes an error out of words."""
+    """The keywords implemented here. `wrong` creates a validation error from a message."""
 
     def __init__(
         self, work: _Work, definitions: Mapping[str, Any], wrong: Callable[[str], Any]
@@ -184,7 +184,7 @@ class _Keywords:
         self._wrong = wrong
 
     def checks(self) -> dict[str, Keyword]:
-        """The checks by their names."""
+        """Return the checks by keyword."""
         return {
             "$ref": self._reference,
             "uniqueItems": self._unique,
@@ -245,48 +245,50 @@ class _Keywords:
                 yield from validator.descend(value, wanted, path=name)
 
 
-def _refuse_what_is_not_read(schema: Schema) -> None:
-    """Refuse, wherever it stands, what is not read here and what another dialect would read.
+def _check_dialect(schema: Schema) -> None:
+    """Reject keywords at any depth that are not supported here, or only by other dialects.
 
     Raises:
-        InvalidRequestError: There is something of this kind.
+        InvalidRequestError: The schema has such a keyword.
     """
     waiting: list[tuple[Any, bool, int]] = [(schema, True, 0)]
     while waiting:
         value, is_schema, depth = waiting.pop()
         if depth > _DEPTH:
-            raise _none(f"it is nested more than {_DEPTH} deep")
+            raise _invalid(f"it is nested more than {_DEPTH} deep")
         if isinstance(value, list):
             waiting += [(item, is_schema, depth + 1) for item in value]
         if not isinstance(value, dict):
             continue
         if is_schema:
-            _refuse_keywords(value, schema)
+            _check_keywords(value, schema)
         for name, item in value.items():
             waiting.append((item, not (is_schema and name in _NAMED), depth + 1))
 
 
-def _refuse_keywords(node: Mapping[str, Any], root: Schema) -> None:
+def _check_keywords(node: Mapping[str, Any], root: Schema) -> None:
     refused = sorted(_REFUSED & node.keys()) or (
         ["$schema"] if "$schema" in node and node is not root else []
     )
     if refused:
-        raise _none(f"{refused[0]} is not read here")
+        raise _invalid(f"{refused[0]} is not supported")
     target, kinds, definitions = node.get("$ref"), node.get("type"), root.get("$defs")
     if isinstance(kinds, list) and len(kinds) > _TYPES:
-        raise _none(f"a type is one of {_TYPES}, and here are {len(kinds)}")
+        raise _invalid(f"there are {_TYPES} types, and a list here has {len(kinds)}")
     if isinstance(target, str) and not (
         isinstance(definitions, dict)
         and target.startswith(_REFERENCE)
         and target[len(_REFERENCE) :] in definitions
     ):
-        raise _none(
-            f"there is no definition for {target!r}; only those under $defs can be referred to"
+        raise _invalid(
+            f"there is no definition for {target!r}; only definitions under $defs can be used"
         )
 
 
-def _none(reason: str) -> errors.InvalidRequestError:
-    return errors.InvalidRequestError(f"the output schema is none: {one_line(reason, _CHARACTERS)}")
+def _invalid(reason: str) -> errors.InvalidRequestError:
+    return errors.InvalidRequestError(
+        f"the output schema is invalid: {one_line(reason, _CHARACTERS)}"
+    )
 
 
 def _unusable(reason: str) -> errors.InvalidRequestError:
@@ -298,7 +300,7 @@ def _length(value: object) -> int:
 
 
 def _comparable(value: object, work: _Work) -> object:
-    """What is equal for equal JSON values and no others.
+    """Return a key that is equal for equal JSON values and no others.
 
     A number with and without a fraction of 0 is the same, and true is not 1.
     """
@@ -311,7 +313,7 @@ def _comparable(value: object, work: _Work) -> object:
 
 
 def _atoms(pattern: str) -> int:
-    """About as many states as a pattern has when what it repeats is written out, and more where groups that repeat stand beside one another."""
+    """Estimate the states of a pattern with its repetitions expanded; adjacent groups multiply."""
     groups, atoms = 1, len(pattern)
     for group, least, most in _REPETITION.findall(pattern):
         count = max(int(least or 0), int(most or 0), 1)
@@ -319,13 +321,13 @@ def _atoms(pattern: str) -> int:
     return groups * atoms
 
 
-def _said(error: Any) -> str:
+def _message_of(error: Any) -> str:
     words = " ".join(error.message.split())  # the value, then what is wrong with it
     short = words if len(words) <= _CHARACTERS else f"{words[:_ENDS]} … {words[-_ENDS:]}"
     return f"{'.'.join(map(str, error.absolute_path)) or 'answer'}: {short}"
 
 
-def _reads(adapter: TypeAdapter[Any], value: object) -> bool:
+def _is_valid(adapter: TypeAdapter[Any], value: object) -> bool:
     if not isinstance(value, str):
         return True
     try:
@@ -336,7 +338,7 @@ def _reads(adapter: TypeAdapter[Any], value: object) -> bool:
 
 
 def _matcher(pattern: str) -> TypeAdapter[str] | None:
-    """None for a pattern of another engine."""
+    """Return None for a pattern of another engine."""
     try:
         return TypeAdapter(Annotated[str, Field(pattern=pattern)])
     except SchemaError:

@@ -1,7 +1,7 @@
-"""Policies: functions of the user's that rule on calls before they run.
+"""Policies: user functions that decide about calls before they run.
 
-All policies that a tool is under are asked, at once, and the strictest answer counts. They see what
-the tool would get; a call whose arguments the tool would refuse is denied without them.
+All policies that apply to a tool run concurrently, and the strictest verdict counts. They see what
+the tool would receive; a call whose arguments the tool would reject is denied without them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ logger = logging.getLogger("perdure")
 
 
 class Policies:
-    """Asks the policies of agents."""
+    """Runs the policies of agents."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
 
     async def ask_policy(self, call: PolicyCall) -> Ruling:
-        """What the policies say about a call. One that fails denies."""
+        """Return the verdict of the policies about a call. A policy that fails denies it."""
         try:
             proposed = await self._proposed(call)
         except ValueError as error:
@@ -43,17 +43,17 @@ class Policies:
         return Ruling(verdict=strictest(await asyncio.gather(*asked)))
 
     async def _proposed(self, call: PolicyCall) -> ProposedCall:
-        """The call as policies see it.
+        """Return the call as policies see it.
 
         Raises:
-            ValueError: The tool would refuse its arguments.
-            PerdureError: The tool is not there.
+            ValueError: The tool would reject its arguments.
+            PerdureError: The tool is not available.
         """
         text = clean(call.arguments)
         arguments: Arguments = GivenArguments({})
         fields = call.model_dump(include=set(ProposedCall.model_fields) - {"arguments"})
         has_changed = False
-        if call.owner:  # the turn itself runs the tools of delegation, which take JSON
+        if call.owner:  # the turn itself runs delegation tools, which take JSON
             item = await self._agents.deployed(call.owner, call.tool, call.schema_digest)
             arguments, has_changed = item.arguments, call.schema_digest not in ("", item.digest)
             fields["read_only"] = call.read_only and fitting.only_reads(item)

@@ -1,8 +1,8 @@
-"""Prices of models: those that people named, and those that the library genai-prices knows.
+"""Prices of models: the worker's own, and those known to the library genai-prices.
 
-A vendor is found by the name of our provider alone and never by the name of a model: `vllm:gpt-4`
-is not OpenAI's. What nobody knows is None. genai-prices takes a quarter of a second to load, so it
-is loaded with the first question; `warm` does it before that, in a thread of yours.
+A vendor is found only by the name of our provider, never by the name of a model: `vllm:gpt-4` is
+not OpenAI's. Unknown prices are None. genai-prices takes a quarter of a second to load, so it is
+loaded with the first lookup; `warm` loads it earlier, in a thread of your choice.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     Found = tuple[Provider, ModelInfo]
 
 FREE = frozenset({"offline", "scripted"})
-"""The names of providers that cost nothing."""
+"""The names of free providers."""
 
 MOST_TOKENS = 1_000_000_000
-"""A provider that reports more made it up."""
+"""The largest plausible number of reported tokens."""
 
 _VENDORS = {
     "bedrock": "aws",
@@ -37,7 +37,7 @@ _VENDORS = {
     "vertex": "google",
     "xai": "x-ai",
 }
-"""What genai-prices calls them, where people say it otherwise."""
+"""Vendor ids of genai-prices, if they differ from our provider names."""
 
 
 V = TypeVar("V")
@@ -64,10 +64,10 @@ class ByModel(Generic[V]):
 
 
 class Prices:
-    """Finds the price of a model.
+    """Looks up the price of a model.
 
     `named` has the worker's own prices, by `provider:model`, or by `provider:*` for all other
-    models of a provider. They come first.
+    models of a provider. They take precedence.
 
     Raises:
         ConfigurationError: A key has neither form.
@@ -77,10 +77,10 @@ class Prices:
         self._named = ByModel("prices", named)
 
     def price(self, target: str, extra: Mapping[str, object] | None = None) -> Price | None:
-        """The most that `provider:model` may charge; None where nobody knows.
+        """Return the most that `provider:model` may charge; None if unknown.
 
-        `extra` holds the further fields of the request. Some vendors charge more for `service_tier`
-        or `speed`; without `extra` the dearest of these counts.
+        `extra` holds further fields of the request. Some vendors charge more for `service_tier` or
+        `speed`; without `extra` the most expensive variant is used.
         """
         named = self._named_for(target)
         if named is not None:
@@ -91,11 +91,11 @@ class Prices:
     def cost(
         self, target: str, served: str, usage: Usage, extra: Mapping[str, object] | None = None
     ) -> Decimal | None:
-        """What a call cost, in US dollars, by the model that `served`, or by `target` where `served` is empty or unknown.
+        """Return the cost of a call in US dollars; None if the price is unknown or usage is absurd.
 
-        None where nobody knows: the price is unknown, or the usage is absurd. A number below zero
-        counts as none, and so does one that was not told; whether all was told is for the caller to
-        judge.
+        The price is that of the model that `served`, or of `target` if `served` is empty or
+        unknown. A negative or unreported token count is 0; whether everything was reported is for
+        the caller to judge.
         """
         usage = _consistent(usage)
         if any(tokens > MOST_TOKENS for _, tokens in usage):
@@ -109,11 +109,11 @@ class Prices:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a question is answered at once."""
+        """Whether the prices are loaded."""
         return "genai_prices" in sys.modules
 
     def warm(self) -> None:
-        """Load the prices now, so that the first question does not wait for them."""
+        """Load the prices now, so that the first lookup does not wait for them."""
         found = _find("openai", "gpt-4o")
         if found is not None:
             _charged(*found, Usage(), {})
@@ -124,7 +124,7 @@ class Prices:
 
 
 def window_of(target: str) -> int | None:
-    """The context window of `provider:model` in tokens; None where nobody knows."""
+    """Return the context window of `provider:model` in tokens; None if unknown."""
     found = _find(*_parts(target))
     return found[1].context_window if found else None
 
@@ -152,10 +152,11 @@ def _find(vendor: str, model: str) -> Found | None:
 def dearest(
     provider: Provider, model: ModelInfo, now: datetime, extra: Mapping[str, object] | None = None
 ) -> Price | None:
-    """An upper bound: of every kind of token, tier, time of day and variant of the price, the dearest rate that can hold from now on.
+    """Return an upper bound of a model's price from now on.
 
-    A day of grace covers clocks that differ about the date. None for a model that does not charge
-    by tokens, both input and output.
+    It has the highest rate of each kind of token over all tiers, times of day and variants. A day
+    of grace covers clocks that differ about the date. None for a model that does not charge for
+    both input and output tokens.
     """
     from genai_prices import __version__
 
@@ -178,9 +179,9 @@ def dearest(
 
 
 def _standard(model: ModelInfo, since: datetime) -> Iterator[ModelPrice]:
-    """The prices that hold at `since` or may hold later.
+    """Yield the prices that are valid at `since` or later.
 
-    Those that a later one has replaced for good are left out.
+    Prices that a later one has replaced for good are omitted.
     """
     from genai_prices.types import ModelPrice, StartDateConstraint
 
@@ -195,9 +196,9 @@ def _standard(model: ModelInfo, since: datetime) -> Iterator[ModelPrice]:
 
 
 def _is_whole(price: ModelPrice) -> bool:
-    """Whether it can be the price of a chat.
+    """Return whether it can be the price of a chat.
 
-    An empty one stands for free, for a subscription and for unknown alike.
+    An empty price may mean free, included in a subscription, or unknown.
     """
     return vars(price).get("input_mtok") is not None and vars(price).get("output_mtok") is not None
 
@@ -205,10 +206,7 @@ def _is_whole(price: ModelPrice) -> bool:
 def _variants(
     provider: Provider, model: ModelInfo, extra: Mapping[str, object] | None
 ) -> Iterator[ModelPrice]:
-    """The prices that the request may be charged on account of its further fields.
-
-    All where these are not known.
-    """
+    """Yield the price variants that the request's further fields may select; all if unknown."""
     if not any(model is one for one in provider.models):
         return
     for variant in model.price_variants or ():
@@ -231,7 +229,7 @@ def _top(rates: Iterable[Decimal]) -> Decimal:
 
 
 def _only(rates: list[Decimal | TieredPrices | None]) -> Decimal | None:
-    """The one rate that all prices have; None where there are several."""
+    """Return the rate that all prices share; None if there are several."""
     first = rates[0]
     return (
         usd(first) if isinstance(first, Decimal) and all(rate == first for rate in rates) else None
@@ -243,7 +241,7 @@ def _context(extra: Mapping[str, object]) -> dict[str, str]:
 
 
 def _consistent(usage: Usage) -> Usage:
-    """Nothing below zero, and the input at least what is said to be cached of it."""
+    """Return usage without negative counts, and with at least the cached tokens as input."""
     told = {name: max(0, tokens) for name, tokens in usage}
     told["input_tokens"] = max(
         told["input_tokens"], told["cache_read_tokens"] + told["cache_write_tokens"]

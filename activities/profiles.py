@@ -1,7 +1,4 @@
-"""What models can take.
-
-What people named, what vendors document, and the windows that the library genai-prices knows.
-"""
+"""Model profiles: the worker's own, documented media types, and windows from genai-prices."""
 
 from __future__ import annotations
 
@@ -22,17 +19,17 @@ MEDIA: Mapping[str, dict[str, int]] = {
         "text/*": 50 * _MB,
     },
 }
-"""By the name of the provider: what its API takes of any of its models.
+"""The media types and sizes that a provider's API accepts for any of its models.
 
-A model may take less, which its provider says.
+A model may accept less, which its provider then reports.
 """
 
 
 class Profiles:
-    """Finds the profile of a model.
+    """Looks up the profile of a model.
 
-    `named` has the worker's own, by `provider:model`, or by `provider:*` for all other models of a
-    provider. They come first.
+    `named` has the worker's own profiles, by `provider:model`, or by `provider:*` for all other
+    models of a provider. They take precedence.
 
     Raises:
         ConfigurationError: A key has neither form.
@@ -42,7 +39,7 @@ class Profiles:
         self._named = ByModel("profiles", named)
 
     def of(self, target: str) -> ModelProfile:
-        """The profile of `provider:model`."""
+        """Return the profile of `provider:model`."""
         vendor = target.partition(":")[0]
         profile = self._named.get(target) or NO_PROFILE
         window = (

@@ -1,4 +1,4 @@
-"""What a model call needs: a request, and a provider that answers it."""
+"""The interface to model providers: requests, providers, and the lookup of providers by name."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from perdure.values.options import NO_OPTIONS, RequestOptions
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """One request to a model.
+    """A request to a model.
 
-    `model` is the provider's own name for it; `system` is the system prompt, empty for none.
+    Attributes:
+        model: The provider's own name of the model.
+        messages: The conversation.
+        system: The system prompt; empty for none.
+        tools: The tools that the model may call.
+        options: The request options; `max_output_tokens` is already limited by the budget.
+        budget: What the turn has left before this request; None without a budget.
+        response_schema: A JSON schema that the answer's text must fit; None for free text. A
+            provider enforces it as far as its API can, but never so that no tool could be called.
+        response_name: The name of the schema.
 
-    `options.max_output_tokens` is what the budget allows already; `budget` is what the turn has
-    left before this request, None without a budget.
-
-    `response_schema` is a JSON schema that the answer's text must fit, called `response_name`; None
-    for free text. A provider makes the model keep to it as far as its API can, and never so that it
-    could not call a tool.
-
-    A dataclass and no pydantic value, because its messages are values already and a long transcript
-    would be gone through once more.
+    It is a dataclass rather than a pydantic model, because its messages are validated already, and
+    validating a long transcript again would be slow.
     """
 
     model: str
@@ -44,60 +46,58 @@ class ModelRequest:
 
 
 class Provider(Protocol):
-    """Asks the models of one vendor.
+    """The models of one vendor.
 
-    It makes one attempt: the turn decides whether there is another.
+    A provider makes a single attempt: retries are the turn's decision.
     """
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Ask, and wait for the whole answer.
+        """Send the request and wait for the whole answer.
 
         Raises:
-            LLMError: The subclass says what a caller would do about it.
+            LLMError: The subclass determines how the turn reacts.
         """
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close all connections."""
 
 
 @runtime_checkable
 class CheckedProvider(Provider, Protocol):
-    """A provider that can tell before the first request whether it is set up."""
+    """A provider that can check its setup before the first request."""
 
     def check_setup(self) -> None:
-        """Look whether a key and what else it needs is there, without sending anything.
+        """Check for a key and other prerequisites, without sending a request.
 
         Raises:
-            ConfigurationError: Something is missing or cannot work.
+            ConfigurationError: Something is missing or unusable.
         """
 
 
 Heard = Callable[[str], None]
-"""What is called with each piece of an answer's text, on the event loop of the request."""
+"""A callback for each piece of an answer's text, called on the event loop of the request."""
 
 
 @runtime_checkable
 class StreamingProvider(Provider, Protocol):
-    """A provider that can tell what a model says while it speaks."""
+    """A provider that can stream the text of an answer."""
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """Ask, and give the text to `heard` piece by piece as it arrives, from its beginning.
+        """Send the request and pass the answer's text to `heard` in pieces, from its beginning.
 
-        The whole answer is returned, as `complete` does.
-
-        Pieces may be left out at the end, all of them if need be: the answer counts. Those of an
-        answer that fails were said in vain.
+        Returns the whole answer, like `complete`. Pieces at the end may be left out, even all of
+        them: the returned answer is authoritative. Those of an answer that fails are discarded.
 
         Raises:
-            LLMError: As `complete` does; also where a stream ends before the answer.
+            LLMError: As for `complete`; also if a stream ends before the answer.
         """
 
 
 async def listen(provider: Provider, request: ModelRequest, heard: Heard) -> ModelAnswer:
-    """Ask, and hear what is said as far as the provider can tell before its end.
+    """Send the request, streaming the answer if the provider supports it.
 
     Raises:
-        LLMError: As the provider does.
+        LLMError: As for the provider.
     """
     if isinstance(provider, StreamingProvider):
         return await provider.stream(request, heard)
@@ -105,12 +105,12 @@ async def listen(provider: Provider, request: ModelRequest, heard: Heard) -> Mod
 
 
 def refuse_many_calls(count: int, model: str) -> None:
-    """Refuse an answer with too many calls before anything is made of it.
+    """Reject an answer with too many calls before it is processed.
 
-    It is paid for, and the same model would say it again.
+    It has been paid for, and the same model would give it again.
 
     Raises:
-        LLMInvalidRequestError: It asks for more calls than one answer may.
+        LLMInvalidRequestError: The answer has more calls than allowed.
     """
     if count > limits.CALLS:
         raise errors.LLMInvalidRequestError(
@@ -122,7 +122,7 @@ def refuse_many_calls(count: int, model: str) -> None:
 
 
 class Models:
-    """Finds the provider of a model by the name before the colon, and resolves aliases."""
+    """Finds the provider of a model by its prefix (`provider:model`), and resolves aliases."""
 
     def __init__(
         self,
@@ -133,12 +133,12 @@ class Models:
         self._aliases = dict(aliases or {})
 
     def resolve(self, models: Sequence[str]) -> tuple[str, ...]:
-        """A chain of models and aliases as one of `provider:model`, each once.
+        """Resolve a chain of models and aliases to `provider:model` names, without duplicates.
 
         An alias may stand for a chain of its own.
 
         Raises:
-            ConfigurationError: An alias or a provider is not known, or the chain is too long.
+            ConfigurationError: An alias or a provider is unknown, or the chain is too long.
         """
         chain = tuple(dict.fromkeys(target for model in models for target in self._meant(model)))
         for target in chain:
@@ -155,16 +155,16 @@ class Models:
         if not target:
             known = ", ".join(sorted(self._aliases)) or "none"
             raise errors.ConfigurationError(
-                f"model {model!r} has no provider before a colon and is no alias of this worker"
+                f"model {model!r} has no provider before a colon and is not an alias of this worker"
                 f" (aliases: {known})"
             )
         return (target,) if isinstance(target, str) else target
 
     def find(self, target: str) -> tuple[Provider, str]:
-        """The provider of `provider:model`, and the model's name there.
+        """Return the provider of `provider:model`, and the model's name there.
 
         Raises:
-            ConfigurationError: The provider is not known, or not set up.
+            ConfigurationError: The provider is unknown or not set up.
         """
         vendor, _, name = target.partition(":")
         if vendor not in self._providers:

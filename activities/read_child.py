@@ -1,9 +1,8 @@
-"""Reads the history of a delegate's turn that left no summary.
+"""Reads the history of a delegate's turn that was terminated or did not end in time.
 
-One that was terminated, or that did not end in time.
-
-What its own delegates spent is read as well where it does not know that. They are asked to stop
-when it is terminated, so there is a short wait for their ends.
+Such a turn leaves no summary. If it does not know the spending of its own delegates, their
+histories are read too. They are asked to stop when it is terminated, so this waits briefly for them
+to end.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _WAIT_S, _PAUSE_S = 2.0, 0.2
 
 
 async def read_child(run: ChildRun) -> TurnRead:
-    """What its history says of a turn.
+    """Return the summary of a turn from its history.
 
     Raises:
         RPCError: The server does not have the history, or does not answer.
@@ -41,10 +40,7 @@ async def read_child(run: ChildRun) -> TurnRead:
 
 @dataclass(frozen=True)
 class _History:
-    """What a history holds.
-
-    Its fold, the runs of the children it started by their ids, and how long it took.
-    """
+    """A history: its fold, the run ids of the children it started by turn id, and its duration."""
 
     state: TurnState
     runs: dict[str, str]
@@ -80,7 +76,7 @@ async def _folded(client: Client, run: ChildRun) -> _History:
 
 
 async def _ended(client: Client, child: Child, run_id: str, until: float) -> ChildRead | None:
-    """What a child's history says when it is over, or when there is no more time to wait for that."""
+    """Read a child's history until it has ended, or until the time is up."""
     run = ChildRun(turn_id=child.turn_id, run_id=run_id)
     with contextlib.suppress(RPCError):
         while True:
@@ -92,7 +88,7 @@ async def _ended(client: Client, child: Child, run_id: str, until: float) -> Chi
 
 
 def _run_in(event: HistoryEvent) -> dict[str, str]:
-    """The run of a child that an event says has begun, by the child's id."""
+    """Return {id: run id} of the child that an event reports as started."""
     if event.event_type != EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
         return {}
     run = event.child_workflow_execution_started_event_attributes.workflow_execution

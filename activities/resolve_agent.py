@@ -1,7 +1,4 @@
-"""The agents of a worker, as its activities need them.
-
-Definitions for turns, and the functions behind their tools.
-"""
+"""Resolves agents for activities: the definitions of turns and the functions of their tools."""
 
 from __future__ import annotations
 
@@ -42,9 +39,10 @@ _KEPT = 1000
 
 
 class Agents:
-    """Looks agents up.
+    """Looks up agents.
 
-    What a factory made is kept for its run, so that a factory is called once a turn in a process.
+    An agent made by a factory is kept for its run, so that a factory is called once per turn in
+    each process.
     """
 
     def __init__(
@@ -73,12 +71,12 @@ class Agents:
         self._making = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
     async def resolve_agent(self, call: AgentCall) -> AgentDefinition:
-        """The definition that a turn is pinned to.
+        """Return the definition that a turn is pinned to.
 
         Raises:
-            UnknownAgentError: No agent of this name.
-            DuplicateToolError: Two of its tools have one name.
-            ToolResolverError: Its resolver failed.
+            UnknownAgentError: There is no agent of this name.
+            DuplicateToolError: Two of its tools have the same name.
+            ToolResolverError: Its tool resolver failed.
             ConfigurationError: Its model, a tool or a skill is not set up, or an MCP server is
                 down.
         """
@@ -112,23 +110,23 @@ class Agents:
         )
 
     async def of_this_activity(self, name: str) -> Agent:
-        """The agent of the turn that this activity belongs to."""
+        """Return the agent of the turn that this activity belongs to."""
         return await self._agent(activity.client(), activity.info(), name)
 
     async def prepare(self, client: Client, info: activity.Info, owner: str) -> None:
-        """Have the agent at hand before one of its tools runs.
+        """Make the agent available before one of its tools runs.
 
-        A factory that was called in another process is called here.
+        If its factory was called in another process, it is called here as well.
         """
         try:
             await self._agent(client, info, owner)
-        except PerdureError as error:  # the tool's own look-up says what is missing
+        except PerdureError as error:  # the lookup of the tool reports what is missing
             log_cause(error)
 
     def tool(self, run_id: str, owner: str, name: str, pinned: str) -> Tool | None:
-        """The deployed tool of an agent; None where there is none any more.
+        """Return the deployed tool of an agent; None if it no longer exists.
 
-        One of an MCP server is compared with the digest `pinned` by its call.
+        A tool of an MCP server compares itself with the digest `pinned` when it is called.
         """
         agent = self._kept(run_id, owner) or self._entry(owner)
         if name == LOAD_SKILL:
@@ -144,12 +142,12 @@ class Agents:
         )
 
     def approval(self, run_id: str, owner: str) -> Approval:
-        """Which calls of its tools wait for a person, as this worker has the agent."""
+        """Return which calls of its tools require approval, according to this worker's agent."""
         agent = self._kept(run_id, owner) or self._entry(owner)
         return agent.approval if isinstance(agent, Agent) else "marked"
 
     async def deployed(self, owner: str, name: str, pinned: str) -> Tool:
-        """A tool of an agent, as this worker has it.
+        """Return a tool of an agent as deployed on this worker.
 
         Raises:
             ConfigurationError: This worker does not have the tool.
@@ -168,7 +166,7 @@ class Agents:
     def _targets(
         self, chain: Sequence[str], extra: Mapping[str, object], queue: str
     ) -> list[Target]:
-        """The models of a chain with what is known of each."""
+        """Return the models of a chain with their price, window, media and queue."""
         return [self._target(model, extra, queue) for model in chain]
 
     def _target(self, model: str, extra: Mapping[str, object], queue: str) -> Target:
@@ -194,7 +192,7 @@ class Agents:
     async def _inherited(
         self, client: Client, info: activity.Info, item: InheritedTool
     ) -> Tool | None:
-        """A tool of a turn above; None where its owner does not have it any more."""
+        """Return a tool of an ancestor turn; None if its owner no longer has it."""
         with contextlib.suppress(errors.UnknownAgentError):
             agent = await self._skills.read(await self._agent(client, info, item.owner))
             return (
@@ -211,14 +209,14 @@ class Agents:
             return None
 
     async def _asked(self, client: Client, info: activity.Info, call: AgentCall) -> Agent:
-        """The agent as a turn asks for it: with another model, or the one behind `generate`."""
+        """Return the agent for a turn: with a different model, or the one behind `generate`."""
         if call.agent == GENERATE:
             return Agent(name="generate", model=call.model or "")
         agent = await self._agent(client, info, call.agent)
         return replace(agent, model=call.model) if call.model else agent
 
     async def _agent(self, client: Client, info: activity.Info, name: str) -> Agent:
-        """The agent; from a factory at most once for a run."""
+        """Return the agent; a factory is called at most once per run."""
         assert info.workflow_id is not None
         assert info.workflow_run_id is not None
         entry = self._registry.entry(name)
@@ -226,7 +224,7 @@ class Agents:
             return entry
         lock = self._making.setdefault(
             (info.workflow_run_id, name), asyncio.Lock()
-        )  # of its own, because a factory may block
+        )  # a lock of its own, because a factory may block
         async with lock:
             return self._kept(info.workflow_run_id, name) or await self._make(
                 client, info.workflow_id, info.workflow_run_id, name
@@ -237,7 +235,7 @@ class Agents:
             return self._made.get((run_id, name))
 
     async def _make(self, client: Client, turn_id: str, run_id: str, name: str) -> Agent:
-        """Have the factory make it; it may block."""
+        """Call the factory, which may block."""
         request = await first_request(client, turn_id, run_id)
         about = request.info(turn_id).model_copy(update={"agent": name})
         try:

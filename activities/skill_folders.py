@@ -1,9 +1,9 @@
-"""Folders as skills: each with a SKILL.md and, if it is read on demand, the text files beside it.
+"""Skill folders, each with a SKILL.md and, if it is read on demand, further text files.
 
-A folder is read as a whole when a turn looks its agent up, and reads of the model are answered from
-what was read then. So no path that a model invents ever reaches the disk. Links, hidden files,
-devices, and what is no text stay out, by the rules of `perdure.activities.toolboxes.folder`; the
-folder of a skill itself may be a link, because its operator chose it.
+A folder is read as a whole when a turn resolves its agent, and the model's reads are answered from
+that copy, so paths invented by a model never reach the disk. Links, hidden files, devices and files
+that are not text are ignored, by the rules of `perdure.activities.toolboxes.folder`. A skill's
+folder itself may be a link, because its operator chose it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FRONTMATTER_CHARACTERS, _FLOW_DEPTH = 16_000, 20
 
 
 def read(agent: Agent) -> tuple[Skill, ...]:
-    """The skills of an agent in their order, each folder as what it holds now.
+    """Return the skills of an agent in order, with the current content of its folders.
 
     Raises:
-        ConfigurationError: Two skills of one name, or a folder that cannot be read; the message
+        ConfigurationError: Two skills have the same name, or a folder cannot be read; the message
             names the file.
     """
     found: list[tuple[str, Skill]] = []
@@ -62,9 +62,9 @@ def _skill(path: Path) -> Skill:
     try:
         frontmatter, body = _split(_text(folder, FILE))
         fields = _fields(frontmatter)
-        description = _said(fields, "description")
+        description = _string_field(fields, "description")
         return Skill(
-            name=_said(fields, "name") or path.name or path.resolve().name,
+            name=_string_field(fields, "name") or path.name or path.resolve().name,
             instructions=body.strip("\n"),
             description=description,
             on_demand=bool(description),
@@ -75,10 +75,10 @@ def _skill(path: Path) -> Skill:
 
 
 def _content(path: Path) -> Path:
-    """Where the files of a skill are.
+    """Return the folder that holds the files of a skill.
 
-    Kubernetes mounts a ConfigMap as links through `..data` to a folder beside it, and a change
-    swaps that.
+    Kubernetes mounts a ConfigMap as links through `..data` to a sibling folder, and replaces that
+    link to change it.
     """
     real = Path(os.path.realpath(path / "..data"))
     return (
@@ -95,7 +95,7 @@ def _text(folder: Folder, path: str) -> str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Frontmatter and body. Frontmatter that is not closed is body."""
+    """Return frontmatter and body. Frontmatter without a closing fence is part of the body."""
     lines = text.split("\n")
     fences = [number for number, line in enumerate(lines) if line.rstrip() == _FENCE][:2]
     if len(fences) < 2 or fences[0] != 0:
@@ -113,7 +113,7 @@ def _fields(frontmatter: str) -> Mapping[object, object]:
         )
     try:
         found = _yaml(frontmatter)
-    except Exception as error:  # PyYAML raises more than its own errors, such as ValueError for the 30th of February
+    except Exception as error:  # PyYAML raises ValueError for the 30th of February, for example
         raise ValueError(
             f"the frontmatter is not valid YAML: {one_line(described(error), 300)}"
         ) from error
@@ -123,24 +123,21 @@ def _fields(frontmatter: str) -> Mapping[object, object]:
 
 
 def _yaml(text: str) -> object:
-    """YAML without aliases and merge keys: with them, 500 bytes can take all memory.
+    """Parse YAML without aliases and merge keys: with them, 500 bytes can exhaust the memory.
 
     Raises:
-        ValueError: There is one, or brackets are nested deeply.
-        yaml.YAMLError: It is no YAML.
+        ValueError: There is an alias or a merge key, or brackets are nested too deeply.
+        yaml.YAMLError: The text is not YAML.
     """
-    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own; only who has frontmatter waits for it
+    import yaml  # type: ignore[import-untyped]  # its stubs are a separate package; only imported for frontmatter
 
     depth = 0
-    for token in yaml.scan(
-        text, yaml.SafeLoader
-    ):  # takes quadratic time for brackets in brackets, but goes no further than it is asked
+    for token in yaml.scan(text, yaml.SafeLoader):  # quadratic for nested brackets, but lazy
         depth += isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken)
         depth -= isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken)
         if depth > _FLOW_DEPTH:
             raise ValueError(
-                f"line {token.start_mark.line + 2} has more than {_FLOW_DEPTH} brackets in one"
-                " another"
+                f"line {token.start_mark.line + 2} has more than {_FLOW_DEPTH} nested brackets"
             )
         if isinstance(token, yaml.AliasToken) or (
             isinstance(token, yaml.ScalarToken) and token.plain and token.value == "<<"
@@ -151,7 +148,7 @@ def _yaml(text: str) -> object:
     return yaml.safe_load(text)
 
 
-def _said(fields: Mapping[object, object], name: str) -> str:
+def _string_field(fields: Mapping[object, object], name: str) -> str:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
         raise ValueError(
@@ -162,7 +159,7 @@ def _said(fields: Mapping[object, object], name: str) -> str:
 
 
 def _files(folder: Folder) -> dict[str, str]:
-    """The texts beside SKILL.md. What is no text, or too large to be read, is left out."""
+    """Return the text files beside SKILL.md, without those that are too large or not text."""
     texts: dict[str, str] = {}
     size = 0
     for count, path in enumerate(folder.walk()):

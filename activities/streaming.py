@@ -1,7 +1,4 @@
-"""What a model says, told while it speaks.
-
-By the heartbeats of its activity, of which history keeps nothing.
-"""
+"""Streams the text of a live turn through the heartbeats of its activity, not through history."""
 
 from __future__ import annotations
 
@@ -18,21 +15,24 @@ from perdure.turn.wire import LiveText
 from perdure.values.answers import ModelAnswer
 
 EVERY_S = 0.25
-"""Words are gathered for so long, because each heartbeat holds all that fits of what was said before. The SDK sends half as many again."""
+"""The interval at which text is sent, as each heartbeat repeats as much earlier text as fits.
+
+The SDK sends up to half as many again.
+"""
 
 
 async def tell(provider: Provider, request: ModelRequest) -> ModelAnswer:
-    """Ask, and tell what is said in the activity that this runs in.
+    """Send the request and stream its text through the heartbeats of this activity.
 
     Raises:
-        LLMError: As the provider does.
+        LLMError: As for the provider.
     """
     with _Telling(heartbeats.beat_of_this_activity()) as telling:
         return await listen(provider, request, telling.hear)
 
 
 class _Telling:
-    """Gathers words, and has them told every now and then while its block runs."""
+    """Collects text and sends it at intervals while its block runs."""
 
     def __init__(self, beat: heartbeats.Beat) -> None:
         self._beat = beat
@@ -53,7 +53,7 @@ class _Telling:
             self._due.cancel()
 
     def hear(self, words: str) -> None:
-        """Some more words."""
+        """Add text."""
         self._said.append(clean(words))
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(EVERY_S, self._tell)

@@ -1,9 +1,7 @@
-"""The event loop where async tools and the lifespan live.
+"""The event loop of async tools and the lifespan.
 
-A thread of its own, so that a tool that blocks hurts no model call.
-
-What the lifespan yields is opened and closed in one task of this loop, as connection pools and
-cancel scopes need it.
+It runs in a thread of its own, so that a blocking tool does not delay model calls. The lifespan is
+entered and exited in one task of this loop, as connection pools and cancel scopes require.
 """
 
 from __future__ import annotations
@@ -35,14 +33,17 @@ T = TypeVar("T")
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
 CANCEL_GRACE_S = 15.0
-"""Longer than the turn waits for a cancelled activity, so that a tool that does not stop is still in flight, and named, when the turn ends."""
+"""Longer than a turn waits for a cancelled activity.
+
+A tool that does not stop is therefore still in flight, and named, when the turn ends.
+"""
 
 _THREAD_END_S = 5.0
 _NAP_S = 0.2
 
 
 class ToolLoop:
-    """Runs coroutines on its own thread. `deps` is what the lifespan yielded, once opened."""
+    """Runs coroutines on a thread of its own. `deps` is what the lifespan yielded, once opened."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class ToolLoop:
 
     @property
     def has_lifespan(self) -> bool:
-        """Whether there is one that gives `deps`."""
+        """Whether a lifespan provides `deps`."""
         return self._lifespan is not None
 
     async def open(self) -> None:
@@ -89,7 +90,7 @@ class ToolLoop:
             raise failed from error
 
     async def close(self) -> None:
-        """Leave the lifespan and end the thread."""
+        """Exit the lifespan and end the thread."""
         self._loop.call_soon_threadsafe(self._stop.set)
         try:
             await asyncio.wrap_future(self._keeper)
@@ -97,9 +98,10 @@ class ToolLoop:
             await asyncio.to_thread(self._end_thread)
 
     async def run(self, coroutine: Coroutine[Any, Any, T], what: str = "") -> T:
-        """Run `coroutine` there and wait.
+        """Run `coroutine` on the loop and wait for it.
 
-        A cancel reaches it, and is waited for, but not for ever. `what` names it in the log.
+        A cancellation is passed on and awaited for up to `CANCEL_GRACE_S`. `what` is its name in
+        the log.
 
         Raises:
             CancelledError: This call was cancelled, or the worker was stopped while the coroutine
@@ -120,9 +122,9 @@ class ToolLoop:
         return job.result()
 
     def run_blocking(self, coroutine: Coroutine[Any, Any, T], what: str = "") -> T:
-        """The same for a thread, in short naps.
+        """Run `coroutine` from a thread, waiting in short intervals.
 
-        One that sleeps in a long wait cannot be interrupted.
+        A thread in a long wait cannot be interrupted.
         """
         job = _Job(coroutine, what)
         over = asyncio.run_coroutine_threadsafe(job.supervise(), self._loop)
@@ -146,7 +148,7 @@ class ToolLoop:
         async with AsyncExitStack() as stack:
             try:
                 self.deps = await stack.enter_async_context(_managed(self._lifespan()))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the worker must hear of it
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it must reach the worker
                 opened.set_exception(
                     error if isinstance(error, Exception) else RuntimeError(described(error))
                 )
@@ -155,17 +157,15 @@ class ToolLoop:
             await self._stop.wait()
 
     def _serve(self) -> None:
-        """Run the loop until it is to end.
+        """Run the loop until the end.
 
-        A task of a tool that raises SystemExit stops a loop; it must not stop this one.
+        A task that raises SystemExit stops the loop; it is then restarted.
         """
         while not self._ended:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                logger.exception(
-                    "a task that a tool has started tried to end the process; it goes on"
-                )
+                logger.exception("a task started by a tool tried to end the process, which goes on")
         left = asyncio.all_tasks(self._loop)
         for task in left:
             task.cancel()
@@ -182,7 +182,7 @@ class ToolLoop:
 
 
 def _managed(opened: object) -> AbstractAsyncContextManager[Any]:
-    """What a lifespan returned.
+    """Return the context manager of a lifespan.
 
     Raises:
         ConfigurationError: It is not an async context manager.
@@ -192,7 +192,7 @@ def _managed(opened: object) -> AbstractAsyncContextManager[Any]:
     if inspect.iscoroutine(opened):
         opened.close()
     raise errors.ConfigurationError(
-        f"it returned a value of type {type(opened).__name__} and not an async context manager;"
+        f"it returned a value of type {type(opened).__name__}, not an async context manager;"
         " decorate it with @contextlib.asynccontextmanager"
     )
 
@@ -200,8 +200,8 @@ def _managed(opened: object) -> AbstractAsyncContextManager[Any]:
 class _Job(Generic[T]):
     """A coroutine on the tool loop.
 
-    It is stopped there, so a stop finds it before it began, while it runs, or over, and never in
-    between.
+    It is stopped on that loop, so a stop comes before its start, while it runs or after its end,
+    and never in between.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], what: str) -> None:
@@ -211,7 +211,7 @@ class _Job(Generic[T]):
         self._stopped = False
 
     async def supervise(self) -> None:
-        """Run the coroutine to its end, unless it is stopped before it began."""
+        """Run the coroutine to its end, unless it was stopped before it started."""
         if self._stopped:
             self._coroutine.close()
             return
@@ -219,13 +219,13 @@ class _Job(Generic[T]):
         await asyncio.wait({self._task})
 
     def stop(self) -> None:
-        """Cancel it; called on the tool loop."""
+        """Cancel it. Must be called on the tool loop."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
 
     def result(self) -> T:
-        """What it returned or raised."""
+        """Return its result, or raise its exception."""
         assert self._task is not None
         return self._task.result()
 

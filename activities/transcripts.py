@@ -1,10 +1,11 @@
-"""The transcript of a turn, by reference.
+"""Transcripts of turns by reference.
 
-A model call names its transcript by digest. Most often this process has it: the answer and the tool
-results of the step before were made here. Where it has not, it reads its own workflow's history:
-the tail since the last answer it knows, or all of it. What a process knows may be wrong: a worker
-that was frozen comes back with the answer of an attempt that counted as lost. The digest tells. One
-that does not match after all of history was read is an error, and nothing is sent.
+A model call refers to its transcript by digest. This process usually has it: the answer and the
+tool results of the previous step were made here. Otherwise it reads the workflow's history: the
+tail since the last answer that it knows, or all of it. A process's cache may be wrong: a worker
+that was frozen may hold the answer of an attempt that was given up as lost. The digest detects
+that. A digest that does not match even after reading the whole history is an error, and nothing is
+sent.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from perdure.turn.wire import ModelCall, ToolOutput
 from perdure.values.answers import ModelAnswer
 
 RUN_BYTES = 32 * 1024
-"""What a run weighs besides its messages: the agent's definition, steps, containers.
+"""The size of a run besides its messages: the agent's definition, steps, containers.
 
 Measured: 15 KB with three tools.
 """
@@ -38,19 +39,16 @@ Measured: 15 KB with three tools.
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What this process knows of a run.
-
-    The state after its last answer, and that with the tool results made here since.
-    """
+    """A run's cached states: after its last answer, and with the tool results made here since."""
 
     answered: TurnState
     state: TurnState
 
 
 class Transcripts:
-    """The transcripts that this process has seen last, up to `max_bytes` of messages.
+    """A cache of the most recently used transcripts, up to `max_bytes` of messages.
 
-    Safe to use from threads.
+    It is thread-safe.
     """
 
     def __init__(self, max_bytes: int = limits.TRANSCRIPT_CACHE_BYTES) -> None:
@@ -60,17 +58,14 @@ class Transcripts:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """How many runs it holds."""
+        """The number of cached runs."""
         with self._lock:
             return len(self._runs)
 
     def remember_answer(
         self, run_id: str, state: TurnState, key: ModelKey, answer: ModelAnswer
     ) -> None:
-        """Keep the state after an answer that was made here.
-
-        After the last answer of a turn nobody will ask for it.
-        """
+        """Cache the state after an answer that was made here, unless it is the turn's last one."""
         answered = apply(state, ModelAnswered(key, answer))
         with self._lock:
             if runs_tools(answer) or asks_again(answered):
@@ -79,7 +74,7 @@ class Transcripts:
                 self._runs.drop(run_id)
 
     def remember_result(self, run_id: str, key: ToolKey, call_id: str, output: ToolOutput) -> None:
-        """Keep the result of a tool that ran here."""
+        """Add the result of a tool that ran here."""
         with self._lock:
             known = self._runs.get(run_id)
             if known is None or not _waits_for(known.state, key, call_id):
@@ -89,10 +84,10 @@ class Transcripts:
             )
 
     async def load(self, client: Client, info: activity.Info, call: ModelCall) -> TurnState:
-        """The state whose transcript is the one that `call` names.
+        """Return the state with the transcript that `call` refers to.
 
         Raises:
-            TranscriptMismatchError: History does not hold it.
+            TranscriptMismatchError: History does not hold the transcript.
         """
         assert info.workflow_id
         assert info.workflow_run_id
@@ -121,7 +116,7 @@ class Transcripts:
         )
 
     async def read(self, client: Client, info: activity.Info) -> TurnState:
-        """The state of the turn that an activity belongs to, up to that activity."""
+        """Return the state of the activity's turn, up to that activity."""
         assert info.workflow_id
         assert info.workflow_run_id
         return await _fold_all(
@@ -149,7 +144,7 @@ async def _fold_all(client: Client, turn_id: str, run_id: str, own: Key | None) 
 async def _fold_tail(
     client: Client, turn_id: str, run_id: str, own: Key | None, state: TurnState
 ) -> TurnState:
-    """Fold what happened since the last answer in `state`, reading history from its end."""
+    """Fold what happened since the last answer in `state`, reading history backwards."""
     answered = len(state.steps) + bool(state.open_step.calls)
     tail: list[HistoryEvent] = []
     async for event in backwards(client, turn_id, run_id):
@@ -168,6 +163,6 @@ async def _fold_tail(
 
 
 def _is_news(fact: Fact, answered: int) -> bool:
-    """A tail may begin with the end of what is known already; only activities after it count."""
+    """Return whether a fact is new: a tail may begin with events that are folded already."""
     key: Key | None = getattr(fact, "key", None)
     return not isinstance(key, AgentKey | ModelKey) or key.step > answered

@@ -1,8 +1,8 @@
-"""Functions of the user's that are no tools: policies, checks, observers, factories.
+"""Calls user functions that are not tools: policies, checks, observers, factories.
 
-Those that are not async run in a thread of their own, because one that blocks the worker's loop
-would stop the heartbeats of all its activities, and every turn of the worker would lose its calls.
-The threads are daemons: one that never ends does not keep the process.
+Sync functions run in a thread of their own: blocking the worker's loop would stop the heartbeats of
+all its activities, and every turn of the worker would lose its calls. The threads are daemons, so
+one that never ends does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from perdure.text import described
 
 
 async def called(function: Callable[..., Any], *arguments: object, limit: timedelta) -> Any:
-    """What a function returns; it may be async.
+    """Call a sync or async function and return its result.
 
     Raises:
-        PerdureError: It takes longer than `limit`, or it raised what is no `Exception`, such as
-            `SystemExit`, or a cancel that nobody asked for.
-        Exception: What it raised.
+        PerdureError: It takes longer than `limit`, or raises something that is not an `Exception`,
+            such as `SystemExit`, or an unrequested cancellation.
+        Exception: Whatever the function raises.
     """
     deadline = asyncio.timeout(limit.total_seconds())
     try:
@@ -67,9 +67,9 @@ async def _in_thread(function: Callable[..., Any], *arguments: object) -> Any:
         raised: BaseException | None = None
         try:
             value = context.run(function, *arguments)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the function was called
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised in the caller
             raised = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, value, raised)
 
     threading.Thread(target=run, name="perdure-user-code", daemon=True).start()

@@ -1,6 +1,6 @@
-"""Bases for frozen values.
+"""Base classes of frozen values.
 
-A `Value` refuses fields that it does not know; `perdure.kinds.Given` is one that users build. Only
+A `Value` refuses fields that it does not know; `perdure.validation.Given` is one that users build. Only
 our own code makes a `Wire` value. All are read from Temporal with unknown fields ignored (see
 `perdure.temporal.payloads`), so old and new workers can share a queue during a deploy.
 """
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Value(BaseModel):
-    """A frozen value that refuses unknown fields."""
+    """A frozen value that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class Wire(BaseModel):
-    """A frozen value that crosses Temporal. Every field added after a release has a default."""
+    """A frozen value that crosses Temporal. Fields added after a release have a default."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     T = Defaulting("T", default=str)
     T_co = Defaulting("T_co", default=str, covariant=True)
     R = Defaulting("R", default=Any)
-else:  # with a default, pydantic takes an `AgentReport` without a parameter for one of text, whatever its output is
+else:  # with a default, pydantic would take an unparametrized `AgentReport` as one of text
     T = TypeVar("T")
     T_co = TypeVar("T_co", covariant=True)
-    R = TypeVar(
-        "R"
-    )  # what comes of a name alone is text or JSON values, and no type checker can know which
+    R = TypeVar("R")  # an agent given by name returns text or JSON values

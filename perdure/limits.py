@@ -1,8 +1,6 @@
-"""Limits that are on by default.
+"""Default limits, all of them enforced. `docs/limits.md` is checked against this file.
 
-Every one is enforced; `docs/limits.md` is checked against this file.
-
-Sizes are bytes of UTF-8. Temporal refuses payloads over 2 MB, so everything that becomes a payload
+Sizes are bytes of UTF-8. Temporal rejects payloads over 2 MB, so everything that becomes a payload
 stays below `PAYLOAD_BYTES`.
 """
 
@@ -10,138 +8,137 @@ from datetime import timedelta
 
 MAX_ITERATIONS = 10
 OUTPUT_TOKENS = 8_192
-"""The output limit of a call under a budget of money or tokens, where the options name none."""
+"""The output limit of a call with a budget of money or tokens, if the options set none."""
 LEAST_OUTPUT_TOKENS = 16
-"""A call that could write less is not worth its input."""
+"""A call is not made if less output than this is left."""
 LAST_OUTPUT_TOKENS = 1_024
-"""Kept for the last answer of an agent that finishes when its budget is spent."""
+"""Reserved for the final answer of an agent that finishes when its budget is spent."""
 LAST_CALL = timedelta(seconds=30)
-"""Kept for the same answer of a time budget, but not more than a tenth of it."""
+"""Reserved for that answer in a time budget, but not more than a tenth of it."""
 APPROVAL_EXPIRY = timedelta(hours=24)
-"""An approval that nobody gives in this time is denied."""
+"""An approval is denied if it is not given in this time."""
 OUTPUT_REASKS = 2
-"""How often in a row a model is told what is wrong with its answer and asked again."""
+"""How many times in a row a model is asked again because of an invalid answer."""
 SAME_CALLS = 3
-"""So many steps in a row with equal calls and equal results, or in which every tool failed, are a loop."""
+"""A loop is this number of consecutive steps with equal calls and results, or only failures."""
 
 CALLS = 64
-"""How many tools one answer of a model may ask for."""
+"""The number of tool calls in one answer of a model."""
 
 DEPTH = 3
-"""How deep a tree of agents may be, its root not counted."""
+"""The depth of a tree of agents, not counting its root."""
 CHILDREN = 20
-"""How many turns of delegates a turn may start."""
+"""The number of delegate turns that a turn may start."""
 CHILDREN_AT_ONCE = 5
-"""How many of them one call may start."""
+"""The number of delegate turns that one call may start."""
 DESCENDANTS = 100
-"""How many turns of delegates a tree of agents may have in all, its root not counted."""
+"""The number of delegate turns in a tree of agents, not counting its root."""
 
 MODEL_CALL = timedelta(minutes=5)
 TOOL_CALL = timedelta(seconds=60)
 USER_CODE = timedelta(seconds=45)
-"""So long a policy, a check or the observers of a turn may take, each time they are called."""
+"""The time limit of a policy, a check or the observers of a turn, for each call."""
 MCP_START = timedelta(seconds=20)
-"""So long an MCP server may take to start, and to tell its tools."""
+"""The time limit of an MCP server to start, and to list its tools."""
 MCP_LONGEST_START = timedelta(seconds=45)
-"""What `start_timeout` may be: below what looking an agent up may take."""
+"""The maximum of `start_timeout`: less than the time limit of resolving an agent."""
 RETRY_AFTER = timedelta(minutes=5)
-"""The longest pause that a provider is given where no `ModelRetryPolicy` says otherwise.
+"""The longest pause that a provider may request, unless a `ModelRetryPolicy` says otherwise.
 
-For a worker's
-memory of other turns, and in turns of an earlier release.
+It applies to a worker's memory of other turns, and to turns of earlier releases.
 """
 OUTAGE = timedelta(minutes=30)
-"""For so long a turn without a time budget goes on asking a provider that is away."""
+"""How long a turn without a time budget retries an unavailable provider."""
 
 TASK_BYTES = 1024 * 1024
 MEDIA_BYTES = 20 * 1024 * 1024
-"""The images and files of a task, in base64.
+"""The size of a task's images and files, in base64.
 
-More than `PAYLOAD_BYTES` of them need the external storage of Temporal's client.
+More than `PAYLOAD_BYTES` of them require external storage in Temporal's client.
 """
 LABELS_BYTES = 4 * 1024
 HEARTBEAT_BYTES = 4 * 1024
 LIVE_TEXT_BYTES = 16 * 1024
-"""The end of what a model has said so far, as its heartbeats carry it: most answers whole."""
+"""The end of a streamed answer that heartbeats carry; most answers fit entirely."""
 TOOL_RESULT_BYTES = 64 * 1024
 SUMMARY_BYTES = 64 * 1024
 CALL_BYTES = 4 * 1024
-"""What a tool call adds to history beside its arguments, labels and result."""
+"""What a tool call adds to history besides its arguments, labels and result."""
 MEMO_BYTES = 2 * 1024
 ERROR_TEXT_BYTES = 4 * 1024
 PROVIDER_BODY_BYTES = 20 * 1000 * 1000
-"""Of a reply after decompression; of a stream, all of its events together."""
+"""The size of a reply after decompression; for a stream, of all events together."""
 REPLY_VALUES = 2_000_000
-"""JSON values of a reply, counted by its commas and brackets, those in its strings included."""
+"""JSON values of a reply, counted by its commas and brackets, including those in strings."""
 STREAM_LINE_BYTES = 5 * 1000 * 1000
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
 SCHEMA_VALUES = 10_000
-"""JSON values of the schema of an answer, as it comes and as it is sent, or of a tool of an MCP server: about 2,500 fields."""
-SCHEMA_DEPTH = 64
-"""So deep may a schema be nested."""
-CHECK_STEPS = 1_000_000
-"""So much work may it be to hold an answer to the schema that a caller sent.
+"""JSON values of a schema, about 2,500 fields.
 
-Some seconds, which a megabyte of usual JSON does not need.
+It applies to the schema of an answer, as given and as sent, and to those of MCP tools.
+"""
+SCHEMA_DEPTH = 64
+"""The depth of a schema."""
+CHECK_STEPS = 1_000_000
+"""The work of checking an answer against a caller's schema.
+
+It takes some seconds; a megabyte of ordinary JSON needs less.
 """
 
 PAYLOAD_BYTES = 1_500_000
-"""What one value may weigh on its way into history.
-
-Below the server's 2 MB, with room for the envelope.
-"""
+"""The size of one value in history: less than the server's 2 MB, with room for the envelope."""
 
 STORED_BYTES = 25_000_000
-"""The same for what starts a turn, where the client has an external storage, which holds it instead of history."""
+"""The size of a turn's input if the client has external storage, which then holds it."""
 
 HISTORY_BYTES = 45_000_000
 HISTORY_EVENTS = 48_000
-"""The server terminates a workflow at 50 MB or 51,200 events, and no code of it runs then.
+"""The server terminates a workflow at 50 MB or 51,200 events, without running its code.
 
-A turn ends typed before that.
+A turn ends with an error before that.
 """
 COMMANDS_BYTES = 3_000_000
-"""What calls that are made at once may be given: the server takes no message of 4 MB."""
+"""The input of calls that start together: the server rejects messages of 4 MB."""
 SERVER_BYTES = 50_000_000
-"""Where the server terminates it. Nothing is measured while calls run that were made at once, so
-what they may bring is counted before."""
+"""Where the server terminates a turn. Sizes are not measured while parallel calls run, so their
+possible results are counted in advance."""
 TASK_TIMEOUT = timedelta(seconds=20)
-"""So long one workflow task of a turn may take.
+"""The time limit of one workflow task of a turn.
 
-A worker that takes a turn over replays its history in one.
+A worker that takes over a turn replays its history in one.
 """
 EVENTS_PER_TASK_SECOND = 330
 """A turn with more events per second of that timeout ends typed. At the 1,000 events a second that
 were measured, a replay then takes a third of the workflow task."""
 
 TRANSIENT_RETRIES = 1
-"""How often one step asks the same model again after an error that may pass."""
+"""How many times a step retries the same model after a transient error."""
 CHAIN = 8
-"""How many models an agent may name, one to ask when the one before fails."""
+"""The number of models in a fallback chain."""
 BENCH = timedelta(seconds=5)
-"""For so long a model that failed is left alone where there is another.
+"""How long a failed model is benched if there is another.
 
-Twice as long each time, ...
+The time doubles with each failure, ...
 """
 LONGEST_BENCH = timedelta(minutes=5)
-"""... and not longer than this. A success resets it."""
+"""... up to this. A success resets it."""
 
 LOST_ATTEMPTS = 5
-"""How many attempts of one activity may be lost with their worker before the turn stops trying."""
+"""How many attempts of one activity may be lost with their worker before the turn gives up."""
 
 TURN_ID_CHARACTERS = 100
 NAME_CHARACTERS = 64
-"""Names of agents and tools."""
+"""The length of the names of agents and tools."""
 BY_CHARACTERS = 200
-"""The name of the person or program that made a decision."""
+"""The length of the name of the person or program that made a decision."""
 
 WINDOW_SHARE = 0.8
-"""Of a model's window, the answer's part left out: a longer transcript is not sent whole.
+"""The share of a model's window, without the answer's part, that a complete transcript may take.
 
-The rest is for what the estimate does not see.
+The rest is a margin for the estimate.
 """
 WINDOW_TARGET = 0.5
-"""As much of it is left then, so that many steps pass until something has to go again."""
+"""The share that remains after shortening, so that many steps follow before the next one."""
 KEPT_STEPS = 4
-"""The last steps of a transcript, which are always sent as they are."""
+"""The number of final steps of a transcript that are never shortened."""

@@ -1,9 +1,7 @@
-"""Strings at the boundary.
+"""Strings at the boundary: measuring, clipping, and escaping for each place where they are shown.
 
-Measured, cut with a note of what was cut, and escaped for each place where they are shown.
-
-Foreign text is whatever a model, a tool, a server or a caller wrote. It leaves Perdure for a person
-through these functions and no others:
+Foreign text is anything written by a model, a tool, a server or a caller. It is shown to people
+only through these functions:
 
 | destination | function |
 |---|---|
@@ -11,11 +9,11 @@ through these functions and no others:
 | prose in several lines of a terminal | `harmless_lines` |
 | a name or an id, in a line with other things | `word` |
 | a line of a log, JSON on a terminal | `exact` |
-| the arguments of a call, for approval too | `arguments_exactly`, `arguments_indented`, `arguments_in_brief` |
+| the arguments of a call | `arguments_exactly`, `arguments_indented`, `arguments_in_brief` |
 | Markdown in Temporal's web UI | `markdown`, `markdown_of_arguments` |
 | the description of a tool, for a model | `stripped` |
 
-Secrets are cut out of errors and results by `perdure.temporal.secrets.without`.
+`perdure.temporal.secrets.without` removes secrets from errors and results.
 """
 
 import itertools
@@ -30,7 +28,7 @@ _IGNORABLE = (
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Unicode's `Default_Ignorable_Code_Point`, which `str.isprintable` does not know."""
+"""Unicode's `Default_Ignorable_Code_Point`, which `str.isprintable` does not cover."""
 _BLANK = "\u2800\U00016fe4\U0001d159"
 """Characters with an empty glyph that are not default-ignorable."""
 _UNSEEN = re.compile(f"[{_IGNORABLE}{_BLANK}]")
@@ -41,9 +39,9 @@ _NOT_JSON = " (cannot be read as JSON)"
 _UNREADABLE = (
     ValueError,
     RecursionError,
-)  # reading and writing reach Python's limit at different depths
+)  # parsing and writing reach Python's recursion limit at different depths
 CUT = "… ("
-"""After a value that `arguments_in_brief` has cut; its length follows."""
+"""Follows a value that `arguments_in_brief` has cut; its length comes next."""
 _BRIEF = 60
 _LONGEST_BRIEF = 2_000
 _MARKED = frozenset("\\`*_[]<>|#&~")
@@ -53,12 +51,12 @@ _SLICE = 100_000
 
 
 def clean(text: str) -> str:
-    """Replace lone surrogates, which no encoder on the way to history accepts."""
+    """Replace lone surrogates, which cannot be encoded into history."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def size(text: str) -> int:
-    """Bytes of UTF-8, counted in slices: a copy of a huge string would hold up all other threads."""
+    """Return the size in bytes of UTF-8, counted in slices so that other threads can run."""
     if text.isascii():
         return len(text)
     return sum(
@@ -68,24 +66,24 @@ def size(text: str) -> int:
 
 
 def in_units(bytes_: int) -> str:
-    """An amount of bytes as a person says it: 312 bytes, 5 KB, 1.2 MB."""
+    """Format a number of bytes for people: 312 bytes, 5 KB, 1.2 MB."""
     if bytes_ < 1_000:
         return f"{bytes_} byte{'' if bytes_ == 1 else 's'}"
     return f"{round(bytes_ / 1_000)} KB" if bytes_ < 999_500 else f"{bytes_ / 1_000_000:.1f} MB"
 
 
 def head(text: str, max_bytes: int) -> str:
-    """The longest beginning of `text` that fits, never half a character."""
+    """Return the longest beginning of `text` that fits, without splitting a character."""
     return text[:max_bytes].encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")
 
 
 def tail(text: str, max_bytes: int) -> str:
-    """The longest end of `text` that fits, never half a character."""
+    """Return the longest end of `text` that fits, without splitting a character."""
     return text[-max_bytes:].encode("utf-8", "replace")[-max_bytes:].decode("utf-8", "ignore")
 
 
 def clip(text: str, max_bytes: int) -> str:
-    """`text`, or its beginning with a note of both sizes, in at most `max_bytes` bytes of UTF-8."""
+    """Return `text`, or its beginning and a note of both sizes, in at most `max_bytes` bytes."""
     total = size(text)
     if total <= max_bytes:
         return text
@@ -95,11 +93,11 @@ def clip(text: str, max_bytes: int) -> str:
 
 
 def clip_recorded(text: str, max_bytes: int) -> str:
-    """The same for text that history holds as JSON, which is to be at most twice as long.
+    """Clip text that is recorded as JSON, which may be at most twice as long.
 
-    JSON writes most control characters as six, so a result of such characters would weigh six times
-    what it may. The text is cut before it is cleaned, because each step on a huge string holds up
-    all other threads.
+    JSON writes most control characters as six, so a result of such characters would take six times
+    its allowance. The text is clipped before it is cleaned, because each operation on a huge string
+    blocks all other threads.
     """
     clipped = clean(clip(text, max_bytes))
     if len(to_json(clipped)) - len('""') <= 2 * max_bytes:
@@ -119,22 +117,22 @@ def _note(kept: int, total: int) -> str:
 
 
 def described(error: BaseException) -> str:
-    """The class and the words of an exception, also of one that cannot say its words."""
+    """Return the class and the message of an exception, even if `str` fails for it."""
     return f"{type(error).__name__}: {words_of(error) or 'no message'}"
 
 
 def words_of(value: object) -> str:
-    """What `str` gives; nothing where it raises."""
+    """Return `str(value)`; empty if that raises."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - a __str__ of the user's is broken, or the value is too deep or too large
+    except Exception:  # noqa: BLE001 - a user's __str__ may fail, or the value is too deep or too large
         return ""
 
 
 def exact(text: str) -> str:
-    """`text` with an escape in place of every character that cannot be seen, moves the cursor or turns the direction of writing.
+    """Escape characters that are invisible, move the cursor or change the writing direction.
 
-    Inside JSON the escapes keep the value.
+    Inside JSON the escapes preserve the value.
     """
     if text.isprintable() and not _UNSEEN.search(text):
         return text
@@ -142,7 +140,7 @@ def exact(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """The same for prose, in which emoji and the scripts that need joiners stay readable.
+    """Escape prose like `exact`, but keep emoji and scripts with joiners readable.
 
     A single joiner between two visible characters outside ASCII is kept, and so is a single
     variation selector for emoji after one.
@@ -156,14 +154,14 @@ def harmless(text: str) -> str:
 
 
 def harmless_lines(text: str) -> str:
-    """The same for a text that keeps its line breaks and tabs."""
+    """Escape prose like `harmless`, but keep line breaks and tabs."""
     return "".join(
         piece if piece in "\n\t" else harmless(piece) for piece in re.split("([\n\t])", text)
     )
 
 
 def stripped(text: str) -> str:
-    """`text` without the characters that `harmless` escapes, except line breaks and tabs."""
+    """Return `text` without the characters that `harmless` escapes, except line breaks and tabs."""
     text = text.replace("\r\n", "\n")
     return "".join(
         letter
@@ -173,44 +171,41 @@ def stripped(text: str) -> str:
 
 
 def one_line(text: str, max_characters: int) -> str:
-    """`text` as one harmless line for a list or a summary."""
+    """Return `text` as one harmless line for a list or a summary."""
     line = harmless(" ".join(text.split()))
     return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
 def word(text: str) -> str:
-    """A name or an id as one word: quoted as JSON where it could pass for something else."""
+    """Return a name or an id as one word, quoted as JSON if it would be ambiguous."""
     is_plain = text.isprintable() and not any(letter.isspace() or letter in '"=' for letter in text)
     return text if text and is_plain and not _UNSEEN.search(text) else quoted(text)
 
 
 def quoted(text: str) -> str:
-    """`text` as a JSON string of which every character can be seen."""
+    """Return `text` as a JSON string with all characters visible."""
     return exact(json.dumps(text, ensure_ascii=False))
 
 
 def arguments_exactly(arguments: str) -> str:
-    """The JSON arguments of a call in one line, whole.
+    """Return the complete JSON arguments of a call in one line.
 
-    Strings and names are quoted, numbers are as they were written.
-
-    Spaces after a space are escaped, because browsers and MCP clients show a run of spaces as one.
+    Strings and names are quoted, numbers are kept as written. Consecutive spaces are escaped,
+    because browsers and MCP clients show a run of spaces as one.
     """
     return _in_one_line(_whole(arguments, ""))
 
 
 def arguments_indented(arguments: str) -> str:
-    """The same with a line for each value."""
+    """Return the complete JSON arguments of a call with a line for each value."""
     return _whole(arguments, "\n")
 
 
 def arguments_in_brief(arguments: str) -> str:
-    """The same in one line in which long values are cut, each with `CUT` and a note of its length.
+    """Return the arguments of a call in one line, with long values cut.
 
-    Every name is shown.
-
-    Arguments with so many names that they are no line any more are replaced by a note of how many
-    there are.
+    Each cut is marked by `CUT` and the value's length. Every name is shown, except if the names
+    alone are too long for a line: then the result is a note of their number.
     """
     try:
         values = _read(arguments)
@@ -227,9 +222,9 @@ def arguments_in_brief(arguments: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """A line that Markdown shows as it is.
+    """Escape a line for Markdown.
 
-    The web UI draws formulas between dollar signs, so those are spelled out.
+    The web UI renders formulas between dollar signs, so these are replaced.
     """
     marked = "".join(
         f"\\{letter}" if letter in _MARKED else letter for letter in text.replace("$", "USD ")
@@ -238,18 +233,18 @@ def markdown(text: str) -> str:
 
 
 def markdown_of_arguments(written: str) -> str:
-    """The same for JSON by `arguments_exactly` or `arguments_in_brief`, in which a dollar sign keeps its value as an escape."""
+    """Escape JSON of the `arguments_…` functions for Markdown; dollar signs become escapes."""
     return markdown(written.replace("$", "\\u0024"))
 
 
 class _Raw(str):
-    """A part of JSON that is shown as it is written: a number, or a value that was cut."""
+    """A part of JSON that is shown as written: a number, or a value that was cut."""
 
     __slots__ = ()
 
 
 def _read(arguments: str) -> Any:
-    """The arguments as values; numbers stay as they are written, so that no digit is lost."""
+    """Parse arguments, keeping numbers as written, so that no digit is lost."""
     return json.loads(arguments, parse_int=_Raw, parse_float=_Raw, parse_constant=_Raw)
 
 
@@ -265,9 +260,9 @@ def _in_one_line(written: str) -> str:
 
 
 def _written(value: Any, line: str = "") -> str:
-    """JSON of which every character can be seen.
+    """Return JSON with all characters visible.
 
-    `line` is the line break and indent before the value's end; without it all is one line.
+    `line` is the line break and indent before the value's end; without it the result is one line.
     """
     if isinstance(value, str):
         return str(value) if isinstance(value, _Raw) else quoted(value)
@@ -285,7 +280,7 @@ def _written(value: Any, line: str = "") -> str:
 
 
 def _cut(value: Any) -> Any:
-    """A value, or its beginning with a note of its length outside of any quotes."""
+    """Return a value, or its beginning with an unquoted note of its length."""
     if _left(value, _BRIEF) >= 0:
         return value
     if isinstance(value, str):
@@ -299,10 +294,7 @@ def _cut(value: Any) -> Any:
 
 
 def _left(value: Any, room: int) -> int:
-    """What is left of a room of so many characters when a value is in it.
-
-    Less than 0 where it has no room.
-    """
+    """Return the characters left of `room` after a value; negative if it does not fit."""
     if isinstance(value, str):
         return room - len(value)
     if not isinstance(value, dict | list):
@@ -319,7 +311,7 @@ def _is_seen(letter: str) -> bool:
 
 
 def _is_form(text: str, place: int) -> bool:
-    """Whether the character here only chooses how its neighbours are drawn, as in emoji, Persian and Hindi."""
+    """Return whether the character only affects its neighbours, as in emoji, Persian and Hindi."""
     letter, before, after = text[place], text[place - 1 : place], text[place + 1 : place + 2]
     if letter in _FORMS:
         return _is_drawn(before) or after == _KEYCAP

@@ -1,4 +1,4 @@
-"""The composition root: agents in, a registered worker out."""
+"""The composition root: builds a worker from agents."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""A worker for agents: what it runs, and how it is run and stopped."""
+"""A worker for agents: its configuration, and how it runs and stops."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("perdure")
 _CUT_SHORT_S = 5.0
 
 _BUILD = version("perdure")
-"""Stands six times in the history of every step, and the SDK's own is a digest of all loaded modules."""
+"""It is in the history of every step six times, and the SDK's default would digest all modules."""
 
 
 def _by_name(words: str, fits: Callable[[Any], bool]) -> Any:
@@ -80,30 +80,30 @@ def _as_registry(given: Registry | Agent[Any] | Iterable[Entry]) -> Registry:
 
 @dataclass(frozen=True)
 class AgentWorker:
-    """Agents with what they need to run.
+    """Agents with everything that they need to run.
 
     Attributes:
-        agents: A registry, an agent, or several.
-        lifespan: Opened once a process before the first turn and closed at shutdown; what it yields
-            reaches tools as `ctx.deps`.
-        task_queue: Where clients find this worker.
-        models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents say `model="main"`. An alias
-            may stand for a chain, as a list.
-        providers: Providers by the name before the colon, besides `openai`, `openai-responses`,
-            `anthropic`, `ollama` and `offline`.
-        prices: What models cost that Perdure does not know, or otherwise than it knows:
-            `{"vllm:qwen3": Price(input="0.5", output="2")}` in US dollars for a million tokens;
-            `"vllm:*"` for all of a provider, `Price.free()` for what costs nothing.
-        profiles: What models can take that Perdure does not know:
-            `{"vllm:qwen3": ModelProfile(window=32_768, media={})}`, keys as in `prices`.
-        model_retry: How long turns go on asking a provider that is away; that of an agent overrides
-            it.
-        queues: Task queues of their own for the model calls of some providers, with a rate:
+        agents: A registry, an agent, or several agents.
+        lifespan: An async context manager that is entered once per process before the first turn
+            and exited at shutdown; tools get what it yields as `ctx.deps`.
+        task_queue: The task queue of this worker.
+        models: Aliases: `{"main": "openai:gpt-5-mini"}` lets agents use `model="main"`. An alias
+            may stand for a fallback chain, given as a list.
+        providers: Providers by the prefix of a model name, in addition to `openai`,
+            `openai-responses`, `anthropic`, `ollama` and `offline`.
+        prices: Prices of models that Perdure does not know, or that differ from the known ones:
+            `{"vllm:qwen3": Price(input="0.5", output="2")}` in US dollars per million tokens;
+            `"vllm:*"` for all models of a provider, `Price.free()` for free ones.
+        profiles: Capabilities of models that Perdure does not know:
+            `{"vllm:qwen3": ModelProfile(window=32_768, media={})}`, with keys as in `prices`.
+        model_retry: How long turns keep retrying an unavailable provider; an agent's own policy
+            overrides it.
+        queues: Separate task queues for the model calls of some providers, with a rate limit:
             `{"openai": ModelQueue(per_second=5)}`.
-        telemetry: Where spans and metrics go; without it, `run` does as the environment says, or
-            there are none.
-        data_converter: Temporal's, for the client that `run` makes; without it, the one that
-            `PERDURE_DATA_CONVERTER` names.
+        telemetry: The destination of spans and metrics; without it, `run` uses the environment's
+            configuration, if there is one.
+        data_converter: Temporal's data converter for the client that `run` creates; without it, the
+            one that `PERDURE_DATA_CONVERTER` names.
     """
 
     agents: Registry | Agent[Any] | Iterable[Entry]
@@ -129,11 +129,11 @@ class AgentWorker:
 
     @property
     def polled_queue(self) -> str:
-        """The task queue that the operator or the code names."""
+        """The task queue from the environment, else the one in the code."""
         return WorkerSettings.from_environment().task_queue or self.task_queue
 
     def all_providers(self) -> dict[str, Provider]:
-        """The built-in providers and one's own; one's own win."""
+        """Return the built-in providers merged with the worker's own, which take precedence."""
         return {**providers.defaults(), **self.providers}
 
     def build(
@@ -143,11 +143,11 @@ class AgentWorker:
         settings: WorkerSettings | None = None,
         plugins: Sequence[Plugin] = (),
     ) -> Worker:
-        """A Temporal worker, not yet running.
+        """Return a Temporal worker that is not running yet.
 
         Raises:
-            ConfigurationError: An agent, a model or a name cannot work.
-            DuplicateToolError: Two tools of one agent have one name.
+            ConfigurationError: An agent, a model or a name is not valid.
+            DuplicateToolError: Two tools of one agent have the same name.
         """
         settings = settings or WorkerSettings.from_environment()
         return Worker(
@@ -163,7 +163,7 @@ class AgentWorker:
     async def running(
         self, client: Client, *, settings: WorkerSettings | None = None
     ) -> AsyncIterator[Worker]:
-        """A worker that runs while the block does."""
+        """Run a worker while the block runs."""
         async with self.build(client, settings=settings) as worker:
             yield worker
 
@@ -176,19 +176,20 @@ class AgentWorker:
     ) -> None:
         """Run until SIGTERM or SIGINT, then drain.
 
-        No new work, and what is in flight gets its grace. A second signal cuts that short.
+        While draining, the worker takes no new work, and running work may finish within the grace
+        period. A second signal stops immediately.
 
         Args:
-            address: Where Temporal is; without it, Temporal's environment profiles say, or
+            address: The address of Temporal; by default from Temporal's environment profiles, or
                 localhost.
-            health_port: Answer probes on this port: `/healthz` and `/readyz`; without it,
-                `PERDURE_HEALTH_PORT` says, or there is none.
-            on_start: Called when a signal drains the worker from then on, before it takes work.
+            health_port: The port for probes of `/healthz` and `/readyz`; by default from
+                `PERDURE_HEALTH_PORT`, or none.
+            on_start: Called before the worker takes work, once signals drain it.
 
         Raises:
-            ServerUnreachableError: Temporal does not answer.
+            ServerUnreachableError: Temporal does not respond.
             ConfigurationError: An agent, a model, a name, the lifespan, the port or the data
-                converter cannot work.
+                converter is not valid.
         """
         settings = WorkerSettings.from_environment()
         client = await connect(address, converter=self.data_converter)
@@ -201,7 +202,7 @@ class AgentWorker:
 
 
 def _begin(app: AgentWorker, on_start: Callable[[], None] | None) -> None:
-    """Say that the worker starts, and what is wrong with its set-up."""
+    """Report that the worker starts, and log problems with its setup."""
     if on_start is not None:
         on_start()
     for finding in findings.found(app):
@@ -211,7 +212,7 @@ def _begin(app: AgentWorker, on_start: Callable[[], None] | None) -> None:
 
 @contextlib.asynccontextmanager
 async def _telemetry(app: AgentWorker, settings: WorkerSettings) -> AsyncIterator[Telemetry | None]:
-    """That of the code, or what the environment asks for."""
+    """Yield the telemetry of the code, or the one configured by the environment."""
     if app.telemetry is not None or not settings.otlp:
         yield app.telemetry
         return
@@ -228,7 +229,7 @@ async def _run(
     health_port: int | None,
     on_start: Callable[[], None],
 ) -> None:
-    """Run until a signal comes, then drain."""
+    """Run until a signal arrives, then drain."""
     stopped, cut_short = asyncio.Event(), asyncio.Event()
     readiness = health.Readiness(client, worker, stopped)
     async with (
@@ -242,8 +243,8 @@ async def _run(
         waiting.cancel()
         if not running.done():
             logger.warning(
-                "draining, for up to %g s: no new work, what is in flight may end; another signal"
-                " stops now",
+                "draining for up to %g s: no new work is taken, running work may finish; send"
+                " another signal to stop now",
                 settings.grace.total_seconds(),
             )
             await _drain(worker, running, cut_short)
@@ -251,7 +252,7 @@ async def _run(
 
 
 async def _drain(worker: Worker, running: asyncio.Task[None], cut_short: asyncio.Event) -> None:
-    """Shut down, lifespan included, or stop at once when a second signal comes."""
+    """Shut down including the lifespan, or stop at once if a second signal arrives."""
     draining = asyncio.create_task(worker.shutdown())
     cut = asyncio.create_task(cut_short.wait())
     await asyncio.wait({running, cut}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""`perdure worker --check`: try what the first turn would need, and run none."""
+"""Implements `perdure worker --check`: tests what a turn needs, without running one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from perdure.worker.loading import load
 
 
 async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:
-    """Everything that was tried, in the order in which it was.
+    """Yield the findings of all checks, in order.
 
     Args:
-        target: `module:name` of a worker, as `load` takes it.
-        address: Where Temporal is; without it, its environment says.
+        target: `module:name` of a worker, as for `load`.
+        address: The address of Temporal; by default from its environment.
     """
     try:
         app = load(target)
@@ -48,7 +48,7 @@ async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:
 
 
 def _prices(app: AgentWorker) -> Iterator[Finding]:
-    """Whether the models of agents with a budget in US dollars have prices."""
+    """Check that the models of agents with a budget in US dollars have prices."""
     models, prices = Models(app.all_providers(), app.models), Prices(app.prices)
     for agent in app.registry.agents():
         if agent.budget is None or agent.budget.usd is None:
@@ -56,13 +56,13 @@ def _prices(app: AgentWorker) -> Iterator[Finding]:
         try:
             chain = models.resolve(agent.models)
         except PerdureError:
-            return  # said of the agent
+            return  # reported for the agent
         for model in chain:
             if prices.price(model, agent.options.extra) is None:
                 yield Finding(
                     f"price {model}",
                     "failed",
-                    f"unknown, and agent {agent.name} has a budget in US dollars; give it with"
+                    f"unknown, and agent {agent.name} has a budget in US dollars; set it with"
                     " prices=",
                 )
             else:
@@ -89,7 +89,7 @@ async def _skills(app: AgentWorker, failed: set[str]) -> list[Finding]:
 
 
 async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
-    """Start or reach each MCP server, and have it list its tools within its own time limit."""
+    """Connect to each MCP server and list its tools within its own time limit."""
     wanted = {
         server.connection: server for agent in app.registry.agents() for server in agent.servers
     }

@@ -1,4 +1,4 @@
-"""The commands that run things: `perdure worker` and `perdure dev`."""
+"""The commands `perdure worker` and `perdure dev`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GRACE_S = "10"
 
 
 def register(group: click.Group) -> None:
-    """Add the commands to the command line."""
+    """Add the commands to the command line parser."""
     group.add_command(worker)
     group.add_command(dev)
 
@@ -102,7 +102,7 @@ async def worker(
 
 
 async def _check(app: str, address: str | None) -> int:
-    """`perdure worker --check`."""
+    """Run `perdure worker --check`."""
     from perdure.worker.check import findings
 
     tried = [finding async for finding in findings(app, address)]
@@ -115,7 +115,7 @@ async def _check(app: str, address: str | None) -> int:
 
 
 def _loaded(target: str) -> AgentWorker:
-    """The worker that `module:name` names. What the module raises is logged with its traceback."""
+    """Load the worker named by `module:name`, logging the traceback of a failure."""
     from perdure.activities.error_log import log_cause
     from perdure.errors import PerdureError
     from perdure.worker.loading import load
@@ -172,7 +172,7 @@ async def dev(
     as_json: bool,
     attached: bool,
 ) -> int:
-    """Run a Temporal server for development, and with MODULE:NAME a worker, until Ctrl-C."""
+    """Run `perdure dev`."""
     from perdure.errors import ConfigurationError
     from perdure.worker import logs, reload
     from perdure.worker.dev_lock import only_worker
@@ -184,7 +184,7 @@ async def dev(
     if reloads and not app:
         raise ConfigurationError("--reload starts a worker again, so it needs MODULE:NAME")
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
-        del os.environ[name]  # they speak of another server
+        del os.environ[name]  # they are about another server
     os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
     if attached:
         _end_with_input()
@@ -278,7 +278,7 @@ def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
         )
         return
     if not is_new:
-        _say("a server runs already on this folder")
+        _say("a server is already running on this folder")
     elif where.moved_from:
         _say(
             f"port {where.moved_from} is taken; this is the next free one. For other terminals:"
@@ -294,7 +294,7 @@ def _introduce(where: ServerAddress, *, is_new: bool, as_json: bool) -> None:
 
 
 def _end_with_input() -> None:
-    """Stop, as at SIGTERM, when standard input ends: the process that started this one is gone."""
+    """Stop as on SIGTERM when standard input ends, because the parent process has ended."""
 
     def wait() -> None:
         sys.stdin.buffer.read()

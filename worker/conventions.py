@@ -1,9 +1,8 @@
-"""What spans and metrics of turns are called and hold.
+"""The names and attributes of turns' spans and metrics.
 
-OpenTelemetry's semantic conventions for GenAI, version 1.41.0, the last published one.
-
-They are not stable yet, and a successor renames some metrics. What they have no name for begins
-with `perdure.`.
+They follow OpenTelemetry's semantic conventions for GenAI, version 1.41.0, the latest published
+one. The conventions are not stable yet, and a successor renames some metrics. Anything without a
+name there begins with `perdure.`.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ class Instruments:
 
 
 def of_call(key: ModelKey | ToolKey, turn_id: str, run_id: str) -> Attributes:
-    """Which call of which turn. The event is that of the record in the log."""
+    """Return the attributes of a call and its turn. The event is that of the log record."""
     event = "llm_call" if isinstance(key, ModelKey) else "tool_call"
     return {
         CONVERSATION: turn_id,
@@ -134,22 +133,22 @@ def of_call(key: ModelKey | ToolKey, turn_id: str, run_id: str) -> Attributes:
 
 
 def of_chat(agent: str) -> Attributes:
-    """What a model call is counted by, before its model is known."""
+    """Return the labels of a model call before its model is known."""
     return {OPERATION: CHAT, AGENT: agent}
 
 
 def of_tool(agent: str, tool: str) -> Attributes:
-    """What a tool call is counted by."""
+    """Return the labels of a tool call."""
     return {OPERATION: EXECUTE_TOOL, AGENT: agent, TOOL: tool, TOOL_TYPE: "function"}
 
 
 def of_agent(agent: AgentDefinition) -> Attributes:
-    """What a turn is counted by: its agent and that one's model."""
+    """Return the labels of a turn: its agent and the agent's model."""
     return {AGENT: agent.name, PROVIDER: agent.model.partition(":")[0], MODEL: agent.chain[0].name}
 
 
 def of_turn(turn_id: str, run_id: str, request: TurnRequest | None) -> Attributes:
-    """Which turn."""
+    """Return the attributes that identify a turn."""
     labels = request.labels if request else {}
     return {
         OPERATION: INVOKE_AGENT,
@@ -161,7 +160,7 @@ def of_turn(turn_id: str, run_id: str, request: TurnRequest | None) -> Attribute
 
 
 def of_request(provider: str, request: ModelRequest) -> Attributes:
-    """A request to a model, without what is said in it."""
+    """Return the attributes of a model request, without its content."""
     options = request.options
     given: dict[str, AttributeValue | None] = {
         PROVIDER: provider,
@@ -174,7 +173,7 @@ def of_request(provider: str, request: ModelRequest) -> Attributes:
 
 
 def of_answer(answer: ModelAnswer) -> Attributes:
-    """An answer, without what is said in it."""
+    """Return the attributes of an answer, without its content."""
     given: Attributes = {
         **of_usage(answer.usage),
         "gen_ai.response.finish_reasons": (_FINISH.get(answer.stop, answer.stop.value),),
@@ -183,7 +182,7 @@ def of_answer(answer: ModelAnswer) -> Attributes:
 
 
 def of_usage(usage: Usage) -> Attributes:
-    """Tokens. Input tokens include those of the cache, by the conventions as by ours."""
+    """Return the token counts. Input includes cached tokens, as in the conventions."""
     return {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
@@ -193,7 +192,7 @@ def of_usage(usage: Usage) -> Attributes:
 
 
 def of_summary(summary: Summary) -> Attributes:
-    """How a turn went."""
+    """Return the attributes of a turn's result."""
     given: Attributes = {
         **of_usage(summary.usage),
         OUTCOME: summary.outcome.value,
@@ -205,7 +204,7 @@ def of_summary(summary: Summary) -> Attributes:
 
 
 def content_of_request(request: ModelRequest) -> Attributes:
-    """What is said to a model, as JSON."""
+    """Return the content of a request as JSON."""
     system = [{"type": "text", "content": request.system}] if request.system else []
     return {
         "gen_ai.system_instructions": _json(system),
@@ -214,7 +213,7 @@ def content_of_request(request: ModelRequest) -> Attributes:
 
 
 def content_of_answer(answer: ModelAnswer) -> Attributes:
-    """What a model said, as JSON."""
+    """Return the content of an answer as JSON."""
     said = {
         **_message(answer.message),
         "finish_reason": _FINISH.get(answer.stop, answer.stop.value),
@@ -250,7 +249,7 @@ def _parts(parts: Sequence[Text | Media | Thinking | ToolCall]) -> Iterator[dict
                 yield {
                     "type": "media",
                     "mime_type": part.media_type,
-                }  # its bytes would be most of the span
+                }  # without its bytes, which would dominate the span
 
 
 def _json(value: object) -> str:

@@ -1,21 +1,21 @@
-"""The Temporal server for development: the real binary, as a process of ours.
+"""The Temporal server for development: the real binary as a child process.
 
-Facts that shaped it, found out by running it:
+Facts behind the design, found by running it:
 
-- The stock dev server holds one run near 10 steps a second and writes a rollback journal; `_FAST`
-  and `_FAST_FILE` bring a step on a database file from 108-160 ms to 34-44 ms.
-- The binary tests a port, frees it and binds it a moment later. Of two servers that start together
-  both pass the test, and the loser's port is answered by the winner. So a server is up when its own
-  banner is in its own log *and* the port answers.
+- The stock dev server limits a single run to about 10 steps a second and writes a rollback journal;
+  `_FAST` and `_FAST_FILE` reduce a step on a database file from 108-160 ms to 34-44 ms.
+- The binary tests a port, releases it and binds it a moment later. Two servers that start together
+  may both pass the test, and the winner answers on the loser's port. A server therefore counts as
+  up if its own banner is in its own log *and* the port responds.
 - The parent-death signal is set by a few lines of Python that then become the server (13 ms). A
-  `preexec_fn` would run every library's at-fork hooks in a process full of threads. The signal
-  follows the thread that called `start`, so that thread should live on.
-- `--search-attribute` only counts when the database is made: a new attribute is missing on an old
-  file, and every start that uses it fails. The operator service adds it at any time, and does not
-  mind one that is there.
-- The web UI and the HTTP API answer whatever `Host` says, so a page that is rebound to this address
-  by DNS could approve calls. The API has a setting for it, the UI is behind `ui_guard`. The port of
-  gRPC takes HTTP/2 without TLS alone, and a browser does not speak that.
+  `preexec_fn` would run every library's at-fork hooks in a process with many threads. The signal is
+  tied to the thread that called `start`, so that thread should live on.
+- `--search-attribute` takes effect only when the database is created: on an old file a new
+  attribute is missing, and every start that uses it fails. The operator service adds attributes at
+  any time, and ignores existing ones.
+- The web UI and the HTTP API respond to any `Host`, so a page that is rebound to this address by
+  DNS could approve calls. The API has a setting against that, the UI is behind `ui_guard`. The gRPC
+  port accepts only HTTP/2 without TLS, which browsers do not support.
 """
 
 import asyncio
@@ -59,7 +59,10 @@ _FAST = (
     "--dynamic-config-value=history.transferProcessorMaxPollHostRPS=20000",
     "--dynamic-config-value=history.timerProcessorMaxPollRPS=2000",
 )
-_OF_THIS_MACHINE = '--dynamic-config-value=frontend.httpAllowedHosts=["localhost","localhost:*","127.0.0.1","127.0.0.1:*"]'
+_OF_THIS_MACHINE = (
+    '--dynamic-config-value=frontend.httpAllowedHosts=["localhost","localhost:*",'
+    '"127.0.0.1","127.0.0.1:*"]'
+)
 _FAST_FILE = ("--sqlite-pragma=journal_mode=WAL", "--sqlite-pragma=synchronous=NORMAL")
 
 _KINDS = {
@@ -82,23 +85,23 @@ if os.getppid() == int(sys.argv[1]):
 
 
 class DevServer:
-    """A Temporal server for development, with the web UI, that lives and dies with this process.
+    """A Temporal server for development, with the web UI, that ends with this process.
 
-    On Linux it dies even if this process is killed. It has a session of its own, so that Ctrl-C in
+    On Linux it ends even if this process is killed. It has a session of its own, so that Ctrl-C in
     the terminal reaches the workers first.
 
     Args:
-        folder: the state folder: `temporal.db`, `server.log` (of the last start), `server.json`
+        folder: The state folder: `temporal.db`, `server.log` (of the last start), `server.json`
             (while it is up) and `server.lock`. None keeps everything in memory.
-        port: of gRPC. If it is taken, the next free one is used and `ServerAddress.moved_from` says
-            so. 0 takes any free port.
-        ui: whether to serve the web UI.
-        ui_port: `port` + 1000 by default, or the next free one.
-        extra_args: more arguments of `temporal server start-dev`.
-        search_attributes: type by name, such as `{"Customer": "Keyword"}`, registered before
-            `start` returns; Perdure's own by default.
-        binary: the `temporal` binary; by default the one that `server_binary.find` finds.
-        start_timeout: how long `start` waits for the server to answer.
+        port: The port of gRPC. If it is taken, the next free one is used and
+            `ServerAddress.moved_from` is set. 0 takes any free port.
+        ui: Whether to serve the web UI.
+        ui_port: The port of the web UI; by default `port` + 1000, or the next free one.
+        extra_args: Additional arguments of `temporal server start-dev`.
+        search_attributes: Types by name, such as `{"Customer": "Keyword"}`, registered before
+            `start` returns; by default Perdure's own.
+        binary: The `temporal` binary; by default the result of `server_binary.find`.
+        start_timeout: How long `start` waits for the server to respond.
     """
 
     def __init__(
@@ -135,28 +138,28 @@ class DevServer:
 
     @property
     def address(self) -> ServerAddress:
-        """Where the server answers.
+        """The address of the server.
 
         Raises:
-            ConfigurationError: it is not started.
+            ConfigurationError: The server is not started.
         """
         if self._address is None:
             raise errors.ConfigurationError("This server is not started.")
         return self._address
 
     async def start(self) -> ServerAddress:
-        """Start the server and wait until it serves.
+        """Start the server and wait until it is ready.
 
         After `stop` or `kill` it can be started again, on the same database.
 
         Raises:
-            ConfigurationError: no binary, no free port, another server on the same folder, or the
-                server gave up; with the end of its log.
-            ServerUnreachableError: it did not answer in time; with the end of its log.
+            ConfigurationError: There is no binary or no free port, another server uses the same
+                folder, or the server exited; with the end of its log.
+            ServerUnreachableError: It did not respond in time; with the end of its log.
         """
         if self._address is not None:
             raise errors.ConfigurationError(
-                f"This server is started already, at {self._address.address}; stop it first."
+                f"This server is already started, at {self._address.address}; stop it first."
             )
         binary = (
             server_binary.ServerBinary(self._binary, "given")
@@ -183,7 +186,7 @@ class DevServer:
         return address
 
     async def stop(self) -> None:
-        """End the server, by force after a few seconds, and remove what it left behind except database and log."""
+        """Stop the server, if need be by force, and remove everything but its database and log."""
         self._address = None
         self._unguarded()
         if self._folder is None:
@@ -199,7 +202,7 @@ class DevServer:
             self._folder = None
 
     def kill(self) -> None:
-        """End the server as a crash would, without a chance to react; `stop` or `start` cleans up."""
+        """Kill the server as a crash would; `stop` or `start` cleans up."""
         self._address = None
         self._unguarded()
         if self._process is not None:
@@ -209,7 +212,7 @@ class DevServer:
     async def _launch(
         self, binary: server_binary.ServerBinary, state: StateFolder, lock: int
     ) -> ServerAddress:
-        """Start the server, on other ports if somebody is faster, and wait until it serves."""
+        """Start the server, retrying with other ports after a race, and wait until it is ready."""
         busy: set[int] = set()
         try:
             async with asyncio.timeout(self._start_timeout.total_seconds()):
@@ -232,7 +235,7 @@ class DevServer:
                         )
                     if not (taken := state.ports_in_use()):
                         raise errors.ConfigurationError(
-                            f"The Temporal server gave up. Its log, {state.log},"
+                            f"The Temporal server exited. Its log, {state.log},"
                             f" ends:\n{state.log_tail()}"
                         )
                     busy |= taken
@@ -243,7 +246,7 @@ class DevServer:
             ) from None
 
     async def _guarded(self, hidden: tuple[str, int], port: int) -> str:
-        """Open the door of the web UI; where it is."""
+        """Start the guard of the web UI and return its URL."""
         wanted = self._ui_port if self._ui_port is not None else port + 1000 if self._port else 0
         self._guard = UIGuard(_IP, hidden)
         return f"http://{_IP}:{await self._guard.start(_ports_from(wanted))}"
@@ -283,7 +286,7 @@ class DevServer:
         )
 
     async def _ended(self) -> None:
-        """Wait for the process to end, and see to it after a few seconds."""
+        """Wait for the process to end, and kill it after a few seconds."""
         if self._process is None:
             return
         try:
@@ -318,7 +321,7 @@ async def _spawn(
 async def _comes_up(
     process: asyncio.subprocess.Process, state: StateFolder, address: ServerAddress
 ) -> bool:
-    """Wait until this very process serves; False if it ended instead."""
+    """Wait until this very process is ready; return False if it exits instead."""
     while process.returncode is None:
         if _BANNER in state.log_text() and await answers(address):
             return True
@@ -341,21 +344,21 @@ async def _register(address: ServerAddress, search_attributes: Mapping[str, str]
 
 
 def _unguessable_ip() -> str:
-    """An address of this machine that no page can guess.
+    """Return a loopback address that no page can guess.
 
-    Only Linux answers to all of 127.0.0.0/8; elsewhere the port alone is hidden.
+    Only Linux serves all of 127.0.0.0/8; elsewhere only the port is hidden.
     """
     ip = f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(256)}.{secrets.randbelow(254) + 1}"
     return ip if sys.platform == "linux" and _bind(0, ip) else _IP
 
 
 def _ports_from(wanted: int) -> range:
-    """`wanted` and the ports that are tried after it; 0, for any free one, alone."""
+    """Return `wanted` and the ports to try after it; 0 stands for any free port."""
     return range(wanted, min(wanted + _PORTS_TRIED, 65_535) + 1) if wanted else range(1)
 
 
 def _free_port(wanted: int, busy: Collection[int], ip: str = _IP) -> int:
-    """`wanted`, or the next port that is free; any free one for 0."""
+    """Return `wanted` or the next free port; any free port for 0."""
     ports = _ports_from(wanted)
     for port in ports:
         if port not in busy and (bound := _bind(port, ip)):
@@ -364,9 +367,9 @@ def _free_port(wanted: int, busy: Collection[int], ip: str = _IP) -> int:
 
 
 def _bind(port: int, ip: str) -> int | None:
-    """The port if a server could have it now.
+    """Return the port if a server could bind it now.
 
-    With SO_REUSEADDR, since a port whose server was killed a moment ago is free.
+    SO_REUSEADDR is set because the port of a server that was just killed is free.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,11 +1,11 @@
-"""What turns write into logs, spans and metrics is written when the server has taken the workflow task that says so.
+"""Delays logs, spans and metrics of turns until the server has accepted their workflow task.
 
-The server refuses a task that closes a workflow if something came in meanwhile: the turn goes on,
-and may end otherwise. In both cases the SDK drops its copy of the workflow, and the reason tells
-them apart. So what a closing task writes is kept until then, and is dropped with a task that was
-refused. Where the server's answer is lost, the server says of the repeated completion that it knows
-no such task, as it does where another worker has taken over. Nothing is written then: a record that
-is missing is better than one that another worker's record contradicts.
+The server rejects a task that closes a workflow if an event arrived meanwhile: the turn then
+continues, and may end differently. In both cases the SDK evicts the workflow, and the eviction
+reason distinguishes them. Records of a closing task are therefore kept until then, and discarded if
+the task was rejected. If the server's response is lost, the server reports for the repeated
+completion that there is no such task, just as if another worker had taken over. Nothing is written
+then: a missing record is better than one that another worker's record contradicts.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _CLOSING = (
 
 
 class TakenTasks(WorkflowRunner):
-    """Runs workflows as another runner does; the records of turns wait for the server."""
+    """A workflow runner that wraps another one and delays the records of turns."""
 
     def __init__(self, inner: WorkflowRunner) -> None:
         self._inner = inner
 
     def prepare_workflow(self, defn: Any) -> None:
-        """As the other runner does."""
+        """Delegate to the wrapped runner."""
         self._inner.prepare_workflow(defn)
 
     def set_worker_level_failure_exception_types(self, types: Any) -> None:
-        """As the other runner does."""
+        """Delegate to the wrapped runner."""
         self._inner.set_worker_level_failure_exception_types(types)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """The workflow of one run."""
+        """Return the workflow instance of one run."""
         return (
             _Turn(self._inner, det)
             if det.info.workflow_type == TURN
@@ -51,7 +51,7 @@ class TakenTasks(WorkflowRunner):
 
 
 class _Turn(WorkflowInstance):
-    """The workflow of a turn. What it writes is in `_kept` until the server has taken its task."""
+    """The workflow of a turn. `_kept` holds its records until the server has accepted its task."""
 
     def __init__(self, runner: WorkflowRunner, det: WorkflowInstanceDetails) -> None:
         self._kept: list[Callable[[], None]] = []
@@ -66,7 +66,7 @@ class _Turn(WorkflowInstance):
         )
         if (
             dropped is not None
-        ):  # of a task that the server refused, that is the reason, also where the cache is full
+        ):  # the reason of a task that the server rejected, even if the cache is full
             self._settle(dropped.reason in (dropped.WORKFLOW_EXECUTION_ENDING, dropped.CACHE_FULL))
         elif completion.HasField("failed"):
             self._settle(False)
@@ -100,8 +100,8 @@ def _closes(completion: Any) -> bool:
 
 
 def _answers_queries(act: Any) -> bool:
-    """Whether an activation only asks.
+    """Return whether an activation only contains queries.
 
-    Its answers go to the server with the commands that came before them, so nothing is taken yet.
+    Its results are sent with the commands that came before them, so nothing is accepted yet.
     """
     return bool(act.jobs) and all(job.HasField("query_workflow") for job in act.jobs)

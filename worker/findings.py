@@ -1,7 +1,7 @@
-"""What is wrong with a worker's set-up, found without starting or sending anything.
+"""Checks of a worker's setup that neither start nor send anything.
 
-A worker logs these findings as warnings when it starts, because a turn that needs the part may
-never come. `perdure worker --check` shows them too.
+A worker logs these findings as warnings when it starts, because a turn that needs the faulty part
+may come much later. `perdure worker --check` shows them too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ State = Literal["ok", "skipped", "warning", "failed"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of the set-up: what it is, whether it works, and why not, or what is known of it."""
+    """The result of checking one part of the setup: subject, state, and details in `words`."""
 
     subject: str
     state: State
@@ -41,12 +41,12 @@ class Finding:
 
     @property
     def is_problem(self) -> bool:
-        """Whether something is to be done."""
+        """Whether it needs attention."""
         return self.state in ("warning", "failed")
 
 
 def found(app: AgentWorker) -> Iterator[Finding]:
-    """The findings of a worker, each once."""
+    """Yield the distinct findings of a worker."""
     yield from dict.fromkeys(_found(app))
 
 
@@ -55,7 +55,7 @@ def _found(app: AgentWorker) -> Iterator[Finding]:
     for name in app.registry.list():
         entry = app.registry.entry(name)
         if callable(entry):
-            yield Finding(f"agent {name}", "skipped", "a factory makes it for each turn")
+            yield Finding(f"agent {name}", "skipped", "created by a factory for each turn")
     for agent in app.registry.agents():
         agents = list(_agent(agent, models))
         yield from agents
@@ -92,7 +92,7 @@ def _agent(agent: Agent[Any], models: Models) -> Iterator[Finding]:
 
 
 def _models(agent: Agent[Any], models: Models) -> Iterator[Finding]:
-    """Whether the providers of an agent's models have what they need, such as a key."""
+    """Check that the providers of an agent's models have what they need, such as a key."""
     for model in models.resolve(agent.models):
         provider, _ = models.find(model)
         try:
@@ -109,15 +109,13 @@ def _models(agent: Agent[Any], models: Models) -> Iterator[Finding]:
 
 
 def _tool(item: Tool, *, has_lifespan: bool) -> Iterator[Finding]:
-    """What a tool does not tell the model, and what its context lacks."""
+    """Check for missing descriptions of a tool, and for a missing lifespan."""
     function = inspect.unwrap(getattr(item.function, "__func__", item.function))
     if str(getattr(function, "__module__", "")).partition(".")[0] == "perdure":
         return
     subject = f"tool {item.name}"
     if not item.description:
-        yield Finding(
-            subject, "warning", "it has no docstring, so a model knows no more of it than its name"
-        )
+        yield Finding(subject, "warning", "it has no docstring, so a model knows only its name")
     if not isinstance(item.arguments, StatedArguments):
         hidden = ("self", item.context_parameter)
         for name, parameter in inspect.signature(item.function).parameters.items():
@@ -137,7 +135,7 @@ def _tool(item: Tool, *, has_lifespan: bool) -> Iterator[Finding]:
 
 
 def _server(server: MCPServer) -> Iterator[Finding]:
-    """Whether the program of an MCP server is there, and the variables that it is given."""
+    """Check the program and the environment variables of an MCP server."""
     subject = f"MCP server {server.name}"
     for variable in (*server.variables.values(), *server.headers_env.values()):
         if variable not in os.environ:

@@ -1,12 +1,12 @@
-"""A port for probes: `/healthz` says that the process lives, `/readyz` that it takes up work.
+"""HTTP probes: `/healthz` reports that the process is alive, `/readyz` that it takes work.
 
-It speaks just enough HTTP/1.1 for kubelet, Docker and curl: one request a connection, no body,
-bounded in bytes, time and connections. The answers come from the event loop that also polls
-Temporal, so an answer proves that the loop turns. Nothing secret is said.
+The server supports just enough HTTP/1.1 for kubelet, Docker and curl: one request per connection,
+no body, with limits on bytes, time and connections. It runs on the event loop that also polls
+Temporal, so a response proves that the loop is running. Responses contain no secrets.
 
-The port is open to whoever reaches the machine. Where there are too many connections, the one that
-has been silent for longest is closed, not the new one: a probe sends its request at once, so
-connections that say nothing never keep it from its answer.
+The port is open to anyone who can reach the machine. With too many connections, the one that has
+been silent for the longest time is closed, not the new one: a probe sends its request at once, so
+silent connections never keep it from a response.
 """
 
 from __future__ import annotations
@@ -28,30 +28,27 @@ from perdure import errors
 
 REQUEST_BYTES = 8192
 HEAD_S = 1.0
-"""How long the head of a request may take."""
+"""The time limit for the head of a request."""
 ANSWER_S = 5.0
 CONNECTIONS = 256
 PER_ADDRESS = 128
-"""How many silent ones an address may have.
+"""The number of silent connections of one address.
 
-The loop accepts up to 100 at once before it reads of any, and a probe may be the first of them.
+The loop accepts up to 100 connections at once before it reads any, and a probe may be the first.
 """
 
 _TEMPORAL_S = 2.0
-"""How long Temporal has to answer one question of ours."""
+"""The time limit of a request to Temporal."""
 
 _FRESH_S = 1.0
-"""An answer of Temporal counts for so long, however often somebody asks."""
+"""How long a response of Temporal is reused."""
 
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[^ ?#]*+)[^ ]*+ HTTP/1\.[01]\r?\n")
 _READY, _STARTING, _DRAINING = "ready", "starting", "draining"
 
 
 class Readiness:
-    """Whether this worker takes up work.
-
-    It was started, was not told to stop, and Temporal answers it.
-    """
+    """Whether this worker takes work: it has started, is not stopping, and Temporal responds."""
 
     def __init__(self, client: Client, worker: Worker, stopped: asyncio.Event) -> None:
         self._client = client
@@ -62,7 +59,7 @@ class Readiness:
         self._asked_at = -_FRESH_S
 
     async def state(self) -> str:
-        """`ready`, or in a few words why not."""
+        """Return `ready`, or a few words about why not."""
         if self._stopped.is_set():
             return _DRAINING
         if not self._worker.is_running:
@@ -94,12 +91,10 @@ class Readiness:
 
 @contextlib.asynccontextmanager
 async def served(port: int | None, readiness: Readiness) -> AsyncIterator[None]:
-    """Answer probes on this port of every interface while the block runs.
-
-    Without a port, do nothing.
+    """Serve probes on this port of all interfaces while the block runs; nothing if it is None.
 
     Raises:
-        ConfigurationError: The port cannot be had.
+        ConfigurationError: The port is not available.
     """
     if port is None:
         yield
@@ -109,7 +104,9 @@ async def served(port: int | None, readiness: Readiness) -> AsyncIterator[None]:
             _Responder(readiness).answer, port=port, limit=REQUEST_BYTES
         )
     except (OSError, OverflowError) as error:
-        raise errors.ConfigurationError(f"the health port {port} cannot be had: {error}") from error
+        raise errors.ConfigurationError(
+            f"the health port {port} is not available: {error}"
+        ) from error
     try:
         yield
     finally:
@@ -117,7 +114,7 @@ async def served(port: int | None, readiness: Readiness) -> AsyncIterator[None]:
 
 
 class _Responder:
-    """Reads one request of a connection, answers it, and closes."""
+    """Reads one request of a connection, responds, and closes it."""
 
     def __init__(self, readiness: Readiness) -> None:
         self._readiness = readiness
@@ -125,19 +122,19 @@ class _Responder:
         self._answering = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection. Whatever the other side does, nothing is raised."""
+        """Serve one connection. It never raises, whatever the peer does."""
         try:
             self._make_room(writer)
             head = await self._head(reader, writer)
             if head is not None and self._answering < CONNECTIONS:
                 await self._exchange(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # gone, or too slow: nobody waits for an answer
+            pass  # the peer has gone, or is too slow
         finally:
             writer.close()
 
     def _make_room(self, writer: asyncio.StreamWriter) -> None:
-        """Close the longest silent connection of this address, or of all, where there are as many as there may be."""
+        """Close the longest silent connection of this address, or of all, if a limit is reached."""
         address = str((writer.get_extra_info("peername") or ("",))[0])
         own = [other for other, of in self._silent.items() if of == address]
         oldest = (
@@ -153,7 +150,7 @@ class _Responder:
     async def _head(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bytes | None:
-        """The head of its request; None if the connection was closed for another."""
+        """Return the head of the request; None if the connection was closed to make room."""
         try:
             async with asyncio.timeout(HEAD_S):
                 head = await _head(reader)
@@ -190,7 +187,7 @@ class _Responder:
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """What stands before the empty line; what is too long is no request."""
+    """Return everything before the empty line; empty if that is too long."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:

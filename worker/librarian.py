@@ -1,9 +1,8 @@
-"""The agent behind `perdure ask` and the demo: it answers from the documents of one folder.
+"""The agent of `perdure ask` and the demo, which answers from the documents of a folder.
 
-It is told by the environment what to do, because it runs in a process of its own:
-`PERDURE_ASK_FOLDER`, `PERDURE_ASK_MODEL`, `PERDURE_ASK_BASE_URL`, and for the demo
-`PERDURE_ASK_JOURNAL`, a file where every model call and tool call leaves its activity's id before
-it begins.
+As it runs in a process of its own, it is configured by the environment: `PERDURE_ASK_FOLDER`,
+`PERDURE_ASK_MODEL`, `PERDURE_ASK_BASE_URL`, and for the demo `PERDURE_ASK_JOURNAL`, a file to which
+every model call and tool call writes its activity's id before it begins.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ INSTRUCTIONS = (
 
 
 def make() -> AgentWorker:
-    """A worker for the folder and the model that the environment names."""
+    """Return a worker for the folder and the model in the environment."""
     folder = Path(os.environ.get("PERDURE_ASK_FOLDER", "docs"))
     if not folder.is_dir():
         raise errors.ConfigurationError(
@@ -54,9 +53,9 @@ def make() -> AgentWorker:
 
 
 def _providers(model: str) -> dict[str, Provider]:
-    """The provider at the address that was named.
+    """Return the provider at the configured address.
 
-    Another provider would send the documents to its vendor instead.
+    Any other provider would send the documents to its own vendor.
     """
     base_url, name = os.environ.get("PERDURE_ASK_BASE_URL"), model.partition(":")[0]
     if not base_url:
@@ -74,13 +73,13 @@ def _providers(model: str) -> dict[str, Provider]:
 
 
 class Journal:
-    """A file outside of Temporal that says what was really done, one line each."""
+    """A file outside of Temporal that records what was really done, one line each."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, line: str) -> None:
-        """Append a line and have it on disk before anything else happens."""
+        """Append a line and flush it to disk."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()
@@ -88,7 +87,7 @@ class Journal:
 
 
 class _JournaledModel:
-    """Writes a line, waits a moment so that there is a middle to be killed in, and asks the model."""
+    """A provider that writes a line and waits before each call, so that it can be killed."""
 
     def __init__(self, inner: Provider, journal: Journal) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""`module:name` to a worker."""
+"""Loads a worker by `module:name`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from perdure.worker.agent_worker import AgentWorker
 
 
 def load(target: str) -> AgentWorker:
-    """The worker that `module:name` names.
+    """Return the worker for `module:name`.
 
-    An Agent, a Registry, an AgentWorker, or a function without arguments that returns one.
+    The name must refer to an Agent, a Registry, an AgentWorker, or a function without arguments
+    that returns one.
 
     Raises:
-        ConfigurationError: The module does not import, or holds no such thing; the message says
-            which.
+        ConfigurationError: The module cannot be imported, or has no such object.
     """
     module, colon, name = target.partition(":")
     if not (module and colon and name):

@@ -1,4 +1,4 @@
-"""The worker's log: lines for people, or JSON for machines."""
+"""The worker's log, as text lines or JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LEVEL = len("WARNING")
 
 
 class JsonLines(logging.Formatter):
-    """A record as a line of JSON: time, level, logger, message, and the fields of a turn's record."""
+    """Formats a record as JSON: time, level, logger, message, and the fields of a turn's record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line: dict[str, object] = {
             "time": (
                 datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
@@ -36,14 +36,14 @@ class JsonLines(logging.Formatter):
 
 
 class Lines(logging.Formatter):
-    """A record as lines for people.
+    """Formats a record as text.
 
-    Time, level and message, and below it, indented, what else it says. Only the first can pass for
-    a record.
+    The first line has time, level and message; further lines are indented, so that only the first
+    can be taken for a record.
 
     Args:
-        dated: Whether the first line begins with time and level, as in a worker's log. A command
-            that a person follows leaves them out.
+        dated: Whether the first line begins with time and level, as in a worker's log. Interactive
+            commands leave them out.
     """
 
     def __init__(self, *, dated: bool = True) -> None:
@@ -51,14 +51,14 @@ class Lines(logging.Formatter):
         self._dated = dated
 
     def format(self, record: logging.LogRecord) -> str:
-        """The lines."""
+        """Return the lines."""
         first, *more = super().format(record).splitlines() or [""]
         begin = f"{_time(record)} {record.levelname:<{_LEVEL}} " if self._dated else ""
         return "\n".join([begin + exact(first), *(f"{_BELOW}{exact(line)}" for line in more)])
 
 
 def _time(record: logging.LogRecord) -> str:
-    """In UTC, by ISO 8601, to the millisecond."""
+    """Return the time in UTC, in ISO 8601 with milliseconds."""
     return (
         datetime.fromtimestamp(record.created, tz=UTC)
         .isoformat(timespec="milliseconds")
@@ -67,7 +67,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def configure(style: str, out: TextIO = sys.stderr) -> None:
-    """Show the records of turns, and whatever warns, in the `style` `lines` or `json`."""
+    """Log the records of turns, and all warnings, in the `style` `lines` or `json`."""
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonLines() if style == "json" else Lines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

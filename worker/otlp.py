@@ -1,8 +1,8 @@
-"""Telemetry for workers that run with the environment that OpenTelemetry's SDKs read, without a line of code.
+"""Telemetry configured by OpenTelemetry's standard environment variables.
 
-The packages with an exporter are an extra, `perdure[otlp]`, and a worker without them says so and
-runs. Sampling, resource, headers, timeouts and intervals are read from the environment by the SDK
-itself.
+The packages with an exporter are an extra, `perdure[otlp]`; a worker without them logs a warning
+and runs. The SDK itself reads sampling, resource, headers, timeouts and intervals from the
+environment.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ _FLUSH_S = 5.0
 
 @contextlib.asynccontextmanager
 async def from_environment() -> AsyncIterator[Telemetry | None]:
-    """Telemetry that exports while the block lasts, and then what is left, for five seconds at most. None where nothing can be exported."""
+    """Yield telemetry that exports during the block; None if nothing can be exported.
+
+    At the end, remaining data is flushed for at most five seconds.
+    """
     try:
         tracer_provider, meter_provider = _tracer_provider(), _meter_provider()
     except (ImportError, LookupError, ValueError) as error:
-        logger.warning(
-            "no spans and metrics: the environment asks for OTLP, but %s", _reason(error)
-        )
+        logger.warning("no spans and metrics: the environment enables OTLP, but %s", _reason(error))
         yield None
         return
     try:
@@ -77,11 +78,11 @@ def _meter_provider() -> MeterProvider | None:
 
 
 def _exporter(signal: str, module: str) -> Any:
-    """The module of a signal's exporter; None where the environment wants none.
+    """Return the module of a signal's exporter; None if the environment does not enable it.
 
     Raises:
         ImportError: Its package is not installed.
-        LookupError: No package speaks this protocol.
+        LookupError: No package supports this protocol.
     """
     endpoint = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") or os.environ.get(
         "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -99,7 +100,7 @@ def _exporter(signal: str, module: str) -> Any:
 
 
 def _resource() -> Resource:
-    """What the environment says of this service; a service without a name is called perdure."""
+    """Return the resource from the environment; an unnamed service is called perdure."""
     resource = Resource.create()
     is_named = not str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith(
         "unknown_service"

@@ -1,4 +1,4 @@
-"""Perdure as a plugin of a Temporal worker: one's own, or the one that `AgentWorker` builds."""
+"""Perdure as a plugin of a Temporal worker: the user's own, or one built by `AgentWorker`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 _SDK_STICKY_TIMEOUT = timedelta(seconds=10)
 _THREADS = 100
 _DYNAMIC = ""
-"""What `_name` says of a dynamic activity."""
+"""The result of `_name` for a dynamic activity."""
 
 _NO_TOOLS = (RESOLVE_AGENT, ASK_POLICY, CALL_MODEL, RUN_MIDDLEWARE, TELL_OBSERVERS, READ_CHILD)
 
@@ -79,9 +79,7 @@ Handler = Callable[[RawValue], Any]
 class PerdurePlugin(Plugin):
     """Adds the turn and the tools of `app` to a Temporal worker.
 
-    Its other workflows and activities stay as they are.
-
-    One plugin belongs to one worker.
+    The worker's other workflows and activities are not affected. A plugin belongs to one worker.
     """
 
     def __init__(self, app: AgentWorker) -> None:
@@ -96,7 +94,7 @@ class PerdurePlugin(Plugin):
         unknown = [name for name in self._queues if name not in providers]
         if unknown:
             raise errors.ConfigurationError(
-                f"a queue is named for the provider {unknown[0]!r}, and this worker has"
+                f"there is a queue for the provider {unknown[0]!r}, but this worker only has"
                 f" {', '.join(sorted(providers))}"
             )
         self._models = Models(
@@ -146,12 +144,12 @@ class PerdurePlugin(Plugin):
         return "perdure"
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Add workflows, activities and interceptors; tune what still has the SDK's default.
+        """Add workflows, activities and interceptors; tune settings that have the SDK's defaults.
 
         Raises:
-            ConfigurationError: A name, or the place of the dynamic activity, is taken by another
-                activity or workflow of the worker, or the client's data converter cannot carry
-                Perdure's payloads.
+            ConfigurationError: A name, or the dynamic activity, is already used by another activity
+                or workflow of the worker, or the client's data converter cannot carry Perdure's
+                payloads.
         """
         self._refuse_taken(config)
         data_converter.check(config["client"].data_converter)
@@ -162,7 +160,7 @@ class PerdurePlugin(Plugin):
             HeartbeatInterceptor(_Ours(self._names(), self._tools), self._prepare),
             OneInput(),
         ]
-        if self._telemetry is not None:  # inside the heartbeats, because it may read history first
+        if self._telemetry is not None:  # inside the heartbeats, as it may read history first
             ours.append(
                 self._telemetry.interceptor(self._client, _Ours(self._names(), self._tools))
             )
@@ -179,14 +177,14 @@ class PerdurePlugin(Plugin):
         config["workflow_failure_exception_types"] = [
             *config.get("workflow_failure_exception_types", []),
             PerdureError,
-        ]  # what `run_turn` raises
+        ]  # raised by `run_turn`
         runner = config.get("workflow_runner")
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules("perdure")
             config["workflow_runner"] = replace(runner, restrictions=passed)
         if not config.get(
             "disable_safe_workflow_eviction"
-        ):  # which is how the records of a turn learn what became of its task
+        ):  # evictions are how the records of a turn learn about the fate of its task
             config["unsandboxed_workflow_runner"] = TakenTasks(
                 config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
             )
@@ -224,7 +222,7 @@ class PerdurePlugin(Plugin):
                 self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _asking(self, provider: str, queue: ModelQueue) -> Worker:
-        """A worker for the model calls of one provider."""
+        """Return a worker for the model calls of one provider."""
         config = self._config
         return Worker(
             self._client,
@@ -247,7 +245,7 @@ class PerdurePlugin(Plugin):
             AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
         ],
     ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
-        """A replay runs no activity, so nothing is opened."""
+        """Open nothing, as a replay runs no activities."""
         return next(replayer, histories)
 
     def _names(self) -> list[str]:
@@ -259,8 +257,8 @@ class PerdurePlugin(Plugin):
         }
         if _DYNAMIC in theirs and self._tools.has_servers:
             raise errors.ConfigurationError(
-                "the tools of MCP servers need the worker's one dynamic activity, and the worker's"
-                f" activity {theirs[_DYNAMIC].__qualname__!r} is that already; run the agents with"
+                "the tools of MCP servers need the worker's only dynamic activity, which is already"
+                f" {theirs[_DYNAMIC].__qualname__!r}; run the agents with"
                 " MCP servers in a worker of their own"
             )
         self._tools.taken = frozenset(theirs)
@@ -272,8 +270,8 @@ class PerdurePlugin(Plugin):
                     else f"Perdure's activity {name!r}"
                 )
                 raise errors.ConfigurationError(
-                    f"{what} and the worker's activity {theirs[name].__qualname__!r} have one name;"
-                    " rename one of them"
+                    f"{what} and the worker's activity {theirs[name].__qualname__!r} have the same"
+                    " name; rename one of them"
                 )
         for other in config.get("workflows", []):
             if internals.workflow_name(other) == TURN:
@@ -283,7 +281,7 @@ class PerdurePlugin(Plugin):
                 )
 
     async def _prepare(self, input: ExecuteActivityInput) -> None:  # noqa: A002 - the SDK's name
-        """Have an agent that a factory makes at hand before its tool runs."""
+        """Make an agent of a factory available before its tool runs."""
         info = activity.info()
         if info.activity_type not in _NO_TOOLS and self._registry.has_factories:
             await self._agents.prepare(
@@ -292,7 +290,7 @@ class PerdurePlugin(Plugin):
 
 
 class _Ours(Container[str]):
-    """The names of our activities, those of the tools of MCP servers included, which nobody knows before."""
+    """The names of Perdure's activities, including tools of MCP servers, which are dynamic."""
 
     def __init__(self, names: Iterable[str], tools: ToolNames) -> None:
         self._names = frozenset(names)
@@ -303,7 +301,7 @@ class _Ours(Container[str]):
 
 
 def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -> Handler:
-    """A typed method as an activity that takes and returns raw payloads, with our errors as failures."""
+    """Wrap a typed method as an activity with raw payloads and typed failures."""
 
     async def run(raw: RawValue) -> RawValue:
         with failures.typed(), logged():

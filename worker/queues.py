@@ -1,6 +1,6 @@
-"""Task queues of their own for the model calls of a provider.
+"""Separate task queues for the model calls of a provider.
 
-A place for a rate that Temporal keeps over all workers.
+Temporal enforces their rate limit across all workers.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from perdure.worker import internals
 
 @dataclass(frozen=True, kw_only=True)
 class ModelQueue:
-    """How the model calls of one provider are handed out.
+    """The task queue for the model calls of one provider.
 
     Its name is that of the worker's task queue, a dot, and that of the provider.
 
     Attributes:
-        per_second: At most so many model calls begin in a second, over all workers of the queue;
-            None for no limit. Temporal keeps it.
-        at_once: At most so many run at once in this process; None for as many as the worker runs of
-            anything.
+        per_second: The maximum number of model calls that start per second, across all workers of
+            the queue; None for no limit. Temporal enforces it.
+        at_once: The maximum number of concurrent calls in this process; None for the worker's limit
+            of concurrent activities.
 
     Raises:
-        ConfigurationError: A number that cannot work.
+        ConfigurationError: A number is out of range.
     """
 
     per_second: float | None = None
@@ -46,12 +46,12 @@ class ModelQueue:
 
 @contextlib.asynccontextmanager
 async def beside(worker: Worker, others: Sequence[Worker]) -> AsyncIterator[None]:
-    """Run `others` while the block does.
+    """Run `others` while the block runs.
 
-    They stop when `worker` is told to stop, and it stops when one of them fails.
+    They stop when `worker` is stopped, and it stops when one of them fails.
 
     Raises:
-        Exception: What one of them failed with.
+        Exception: The failure of one of them.
     """
     if not others:
         yield

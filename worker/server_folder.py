@@ -1,13 +1,13 @@
-"""The state folder of a development server: what lies where, and whose it is.
+"""The state folder of a development server.
 
 The server process inherits the lock on `server.lock`, so the lock is held exactly as long as a
-server has the database open, also when the process that started it is gone. That, not a pid, says
-whether a server lives on a folder, and it keeps two servers off one database file.
+server has the database open, even after the process that started it has ended. The lock, not a pid,
+decides whether a server uses a folder, and it prevents two servers from using one database file.
 
 The folder is usually `.perdure` in the current folder, which may be a clone of another person's
-repository. So nothing in it is opened or written before it is known to belong to this user and to
-hold no links, and files are created anew. Histories hold whole transcripts: only the owner may read
-them.
+repository. Nothing in it is therefore opened or written before it is known to belong to this user
+and to contain no links, and files are created anew. As histories contain whole transcripts, only
+the owner may read them.
 """
 
 import asyncio
@@ -46,16 +46,15 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where a development server answers.
+    """The address of a development server.
 
     Attributes:
-        address: host and port of gRPC, such as "127.0.0.1:7233".
-        ui: the web UI, such as "http://127.0.0.1:8233"; None without one.
-        pid: the server's process.
-        namespace: the namespace that is there from the start.
-        moved_from: the port that was asked for, if it was taken and the next free one is used
-            instead.
-        binary: the server's program: version, path and origin.
+        address: The host and port of gRPC, such as "127.0.0.1:7233".
+        ui: The URL of the web UI, such as "http://127.0.0.1:8233"; None without one.
+        pid: The server's process.
+        namespace: The namespace that exists from the start.
+        moved_from: The requested port, if it was taken and the next free one is used instead.
+        binary: The server's program: version, path and origin.
     """
 
     address: str
@@ -70,12 +69,12 @@ _ADDRESS = TypeAdapter(ServerAddress)
 
 
 async def running(folder: Path) -> ServerAddress | None:
-    """The server that some process runs on this state folder, if one is up.
+    """Return the address of the server that runs on this state folder, if there is one.
 
-    The note of a server that is gone is removed.
+    The note of a server that has ended is removed.
 
     Raises:
-        ConfigurationError: the folder or a file in it is a link, or belongs to another user.
+        ConfigurationError: The folder or a file in it is a link, or belongs to another user.
     """
     state = StateFolder(folder)
     state.make_private()
@@ -86,7 +85,7 @@ async def running(folder: Path) -> ServerAddress | None:
 
 
 class StateFolder:
-    """The state folder of one server: what lies where, and whose it is."""
+    """The state folder of one server."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -95,20 +94,20 @@ class StateFolder:
         self.database = path / _DATABASE
 
     def make_private(self) -> None:
-        """Take group and other users' rights from the folder and the files of the server in it.
+        """Remove the access of other users to the folder and the server's files in it.
 
         Raises:
-            ConfigurationError: the folder or a file in it is a link, or belongs to another user.
+            ConfigurationError: The folder or a file in it is a link, or belongs to another user.
         """
         _make_private(self.path, stat.S_ISDIR, _PRIVATE_FOLDER)
         for name in _FILES:
             _make_private(self.path / name, stat.S_ISREG, _PRIVATE_FILE)
 
     async def lock(self) -> int:
-        """The lock of this folder as an open file, waiting while the server before us is still on its way out.
+        """Return the folder's lock as an open file, waiting for a previous server that is stopping.
 
         Raises:
-            ConfigurationError: the folder is not this user's own, or another server has it.
+            ConfigurationError: The folder does not belong to this user, or another server uses it.
         """
         with contextlib.suppress(FileExistsError):
             self.path.mkdir(_PRIVATE_FOLDER, parents=True)
@@ -117,7 +116,7 @@ class StateFolder:
         while (lock := self._try_lock()) is None:
             if other := await running(self.path):
                 raise errors.ConfigurationError(
-                    f"A server runs on {self.path} already, at {other.address} (process"
+                    f"A server is already running on {self.path}, at {other.address} (process"
                     f" {other.pid})."
                 )
             if time.monotonic() > deadline:
@@ -130,7 +129,7 @@ class StateFolder:
         return lock
 
     def abandoned(self) -> bool:
-        """Whether no server lives on this folder; the note of one that did is removed then."""
+        """Return whether no server uses this folder; if so, remove the note of a previous one."""
         if not self.path.exists():
             return True
         lock = self._try_lock()
@@ -141,33 +140,33 @@ class StateFolder:
         return True
 
     def noted(self) -> ServerAddress | None:
-        """What the note says, if there is a readable one."""
+        """Return the content of the note, if there is a readable one."""
         try:
             return _ADDRESS.validate_json(self.note.read_bytes())
         except (OSError, ValueError):
             return None
 
     def write(self, address: ServerAddress) -> None:
-        """Leave the note that `running` reads."""
+        """Write the note that `running` reads."""
         part = self.path / "server.json.part"
         with _new_file(part) as file:
             file.write(_ADDRESS.dump_json(address, indent=2, exclude={"moved_from"}))
         part.replace(self.note)
 
     def new_log(self) -> BinaryIO:
-        """An empty log in place of the last one, open for writing."""
+        """Replace the log by an empty one, open for writing."""
         return _new_file(self.log)
 
     def log_text(self) -> str:
-        """What the server wrote since its last start."""
+        """Return the server's output since its last start."""
         return self.log.read_text(errors="replace")
 
     def log_tail(self) -> str:
-        """The end of the log, without the stacks of a panic."""
+        """Return the end of the log, without the stacks of a panic."""
         return self.log_text().partition("\ngoroutine ")[0][-_LOG_TAIL_CHARACTERS:].strip()
 
     def ports_in_use(self) -> set[int]:
-        """The ports that the server could not have, by its log."""
+        """Return the ports that the server failed to bind, according to its log."""
         return {int(port) for port in _PORT_IN_USE.findall(self.log_text())}
 
     def _try_lock(self) -> int | None:
@@ -211,7 +210,7 @@ def _make_private(path: Path, is_kind: Callable[[int], bool], mode: int) -> None
 
 
 async def answers(address: ServerAddress) -> bool:
-    """Whether the namespace can be described at once."""
+    """Return whether the server can describe the namespace."""
     log_core()
     try:
         async with asyncio.timeout(_ANSWER.total_seconds()):

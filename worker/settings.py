@@ -1,6 +1,6 @@
-"""What an operator may set in the environment of a worker.
+"""The settings of a worker that an operator can make in the environment.
 
-Where Temporal is comes from Temporal's own environment profiles.
+Temporal's address comes from Temporal's own environment profiles.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from datetime import timedelta
 from perdure import errors, limits
 
 STICKY_TIMEOUT = timedelta(seconds=1)
-"""A turn whose worker was killed is picked up by another after this; the SDK waits 10 s."""
+"""How long a turn waits for a killed worker before another takes over; the SDK waits 10 s."""
 
 HEARTBEAT_THROTTLE = timedelta(seconds=0.5)
-"""Heartbeats go out so often at most.
+"""The minimum interval between heartbeats.
 
-A cancel reaches an activity with one, and so does live text whoever listens.
+They deliver cancellations to an activity, and live text to its readers.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """What may be set.
+    """The settings.
 
     Attributes:
-        task_queue: `PERDURE_TASK_QUEUE`: used instead of the one in the code.
-        grace: `PERDURE_GRACE_S`: at SIGTERM, work in flight may go on for so long before it is
+        task_queue: `PERDURE_TASK_QUEUE`: overrides the one in the code.
+        grace: `PERDURE_GRACE_S`: how long running work may continue after SIGTERM before it is
             cancelled.
-        max_activities: `PERDURE_MAX_ACTIVITIES`: model and tool calls at once.
-        health_port: `PERDURE_HEALTH_PORT`: answer probes there; none by default.
-        log_format: `PERDURE_LOG_FORMAT`: `lines` for people, or `json`.
-        otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the same of one signal, unless `OTEL_SDK_DISABLED`
-            is true: send spans and metrics there.
+        max_activities: `PERDURE_MAX_ACTIVITIES`: the number of concurrent model and tool calls.
+        health_port: `PERDURE_HEALTH_PORT`: the port for probes; none by default.
+        log_format: `PERDURE_LOG_FORMAT`: `lines` for text, or `json`.
+        otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the variable of one signal, unless
+            `OTEL_SDK_DISABLED` is true: whether to export spans and metrics there.
     """
 
     task_queue: str | None = None
@@ -48,7 +48,7 @@ class WorkerSettings:
         """Read the environment.
 
         Raises:
-            ConfigurationError: A variable is not a number above zero, or no format of logs.
+            ConfigurationError: A variable is not a number above zero, or not a log format.
         """
         return cls(
             task_queue=os.environ.get("PERDURE_TASK_QUEUE"),

@@ -1,14 +1,14 @@
 """Spans and metrics of turns, for OpenTelemetry.
 
 `chat` and `execute_tool` are spans around activities, current while the provider or the tool runs.
-`invoke_agent`, their parent, is made when the turn ends, by the worker that runs its last workflow
-task, with ids that everybody can derive (`perdure.temporal.trace_ids`) and with the times of the
-turn. A replay makes none. It is made when the server has taken that task, and so once; a crash at
-that moment may lose it.
+Their parent, `invoke_agent`, is created when the turn ends, by the worker that runs its last
+workflow task, with deterministic ids (`perdure.temporal.trace_ids`) and with the times of the turn.
+Replays do not create spans. The span is created once the server has accepted that task, and
+therefore exactly once; a crash at that moment may lose it.
 
-Whatever goes wrong here is logged and changes nothing of a turn. Spans end on the worker's loop and
-on the threads of workflows, where nothing may wait for a collector: providers need a
-`BatchSpanProcessor`. Only a worker that has telemetry imports this module, and so OpenTelemetry.
+Failures of telemetry are logged and do not affect turns. Spans end on the worker's loop and on
+workflow threads, where nothing may wait for a collector: providers need a `BatchSpanProcessor`.
+Only a worker with telemetry imports this module, and thereby OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ _FAILED = "telemetry failed; the turn goes on"
 
 @dataclass(frozen=True, kw_only=True)
 class Telemetry:
-    """Where the spans and metrics of a worker's turns go.
+    """The destination of the spans and metrics of a worker's turns.
 
     Attributes:
-        tracer_provider: Of `opentelemetry-sdk`; without it there are no spans.
+        tracer_provider: A provider of `opentelemetry-sdk`; without it there are no spans.
         meter_provider: Without it there are no metrics.
-        content: Put prompts, answers, tool arguments and tool results into the spans, too.
+        content: Whether spans include prompts, answers, tool arguments and tool results.
 
     Raises:
-        ConfigurationError: The tracer provider is not the SDK's, so it cannot make spans with given
-            ids.
+        ConfigurationError: The tracer provider is not the SDK's, so that it cannot create spans
+            with given ids.
     """
 
     tracer_provider: trace.TracerProvider | None = None
@@ -94,15 +94,15 @@ class Telemetry:
             kind = type(self.tracer_provider).__name__
             raise errors.ConfigurationError(
                 f"telemetry needs a TracerProvider of opentelemetry-sdk, not {kind}; set the global"
-                " one before you take it"
+                " provider before you pass it"
             )
 
     def watching(self, providers: Mapping[str, Provider]) -> dict[str, Provider]:
-        """The same providers; what they are asked is told to the span of the call."""
-        return {name: _Watched(name, provider) for name, provider in providers.items()}
+        """Wrap providers so that requests are recorded in the span of the call."""
+        return {name: _RecordedProvider(name, provider) for name, provider in providers.items()}
 
     def interceptor(self, client: Client, ours: Container[str]) -> Interceptor:
-        """For a worker whose activities `ours` are to be recorded."""
+        """Return an interceptor that records the activities in `ours`."""
         return _Interceptor(_Recorder(self), Origins(client), ours)
 
 
@@ -116,9 +116,9 @@ class _Interceptor(Interceptor):
         return _Activities(next, self._recorder, self._origins, self._ours)
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - the SDK's name
-        """Intercepts nothing.
+        """Provide the functions that workflows call; nothing is intercepted.
 
-        `workflows/log_events.py` tells of the end of a turn by a function that is given here.
+        `workflows/log_events.py` uses them to report the end of a turn.
         """
         input.unsafe_extern_functions[trace_ids.TURN_ENDED] = self._recorder.turn_ended
         input.unsafe_extern_functions[trace_ids.WAIT_BEGAN] = self._recorder.wait_began
@@ -150,7 +150,7 @@ class _Activities(ActivityInboundInterceptor):
         )
         if (
             call is None
-        ):  # factories, policies and hooks have no span, but spans of theirs belong to the turn
+        ):  # factories, policies and hooks have no span, but their own spans belong to the turn
             with trace.use_span(
                 self._recorder.turn(origin), record_exception=False, set_status_on_exception=False
             ):
@@ -168,7 +168,7 @@ class _Activities(ActivityInboundInterceptor):
 
 @dataclass
 class _Call:
-    """A model call or a tool call while it runs. `labels` are what it is counted by."""
+    """A model call or a tool call in progress. `labels` are those of its metrics."""
 
     key: ModelKey | ToolKey
     span: Span
@@ -177,7 +177,7 @@ class _Call:
     began: float = field(default_factory=time.monotonic)
 
     def asked(self, provider: str, request: ModelRequest) -> None:
-        """Whom the call asks, and what."""
+        """Record the provider and the request."""
         with _harmless():
             self.labels |= {by.PROVIDER: provider, by.MODEL: request.model}
             self.span.update_name(f"{by.CHAT} {request.model}")
@@ -187,39 +187,39 @@ class _Call:
             )
 
     def add(self, attributes: Attributes) -> None:
-        """Attributes for the span."""
+        """Add attributes to the span."""
         self.span.set_attributes(attributes)
 
 
 _current: ContextVar[_Call | None] = ContextVar("perdure_call", default=None)
 
 
-class _Watched:
-    """A provider that tells the current call what it is asked."""
+class _RecordedProvider:
+    """A provider that records its requests in the current call."""
 
     def __init__(self, name: str, provider: Provider) -> None:
         self._name = name
         self._provider = provider
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        self._tell(request)
+        self._record(request)
         return await self._provider.complete(request)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        self._tell(request)
+        self._record(request)
         return await listen(self._provider, request, heard)
 
     async def close(self) -> None:
         await self._provider.close()
 
-    def _tell(self, request: ModelRequest) -> None:
+    def _record(self, request: ModelRequest) -> None:
         call = _current.get()
         if call is not None:
             call.asked(self._name, request)
 
 
 class _Recorder:
-    """Makes the spans of one worker, and counts."""
+    """Creates the spans and metrics of one worker."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         provider = telemetry.tracer_provider
@@ -235,7 +235,7 @@ class _Recorder:
     def begin(
         self, key: ModelKey | ToolKey, info: activity.Info, origin: Origin, args: Sequence[Any]
     ) -> _Call | None:
-        """Start the span of an activity; None where that is not possible."""
+        """Start the span of an activity; return None on failure."""
         try:
             return self._begin(key, info, origin, args)
         except Exception:
@@ -243,7 +243,7 @@ class _Recorder:
             return None
 
     def turn(self, origin: Origin) -> Span:
-        """The span of a turn, as it is seen from within."""
+        """Return the span of a turn for use as a parent."""
         try:
             return trace.get_current_span(
                 self._remote(origin.span, origin.span.span_id, origin.agent)
@@ -253,9 +253,9 @@ class _Recorder:
             return trace.INVALID_SPAN
 
     def returned(self, call: _Call, result: Any) -> None:
-        """An activity returned.
+        """Record the result of an activity.
 
-        An error that the model may read is an error of the tool all the same.
+        An error result is an error of the tool, even though the model may read it.
         """
         with _harmless():
             if isinstance(call.key, ModelKey):
@@ -266,25 +266,26 @@ class _Recorder:
             self._end(call, by.TOOL_ERROR if output.is_error else "")
 
     def failed(self, call: _Call, error: BaseException) -> None:
-        """An activity raised."""
+        """Record the exception of an activity."""
         with _harmless():
             self._end(call, _error_type(error))
 
     def turn_ended(
         self, state: TurnState, summary: Summary, error: PerdureError | None
     ) -> Callable[[], None]:
-        """A turn ends.
+        """Prepare the record of a turn's end.
 
-        Its workflow calls this, and not in a replay; what is returned writes the span and counts.
+        It is called by the workflow, but not in a replay. The returned function writes the span and
+        the metrics.
         """
         try:
             return self._end_of_turn(state, summary, error)
-        except Exception:  # telemetry changes nothing of a turn
+        except Exception:  # telemetry does not affect turns
             logger.warning(_FAILED, exc_info=True)
             return _nothing
 
     def wait_began(self, state: TurnState, kind: str) -> Callable[[], None]:
-        """A turn waits. What is returned counts it."""
+        """Prepare the record of a wait. The returned function counts it."""
         labels = by.of_agent(state.agent) if state.agent else {}
 
         def write() -> None:
@@ -359,9 +360,9 @@ class _Recorder:
         call.span.end()
 
     def _turn(self, place: TurnSpan, agent: str, attributes: Attributes, began_ns: int) -> Span:
-        """The span of a turn.
+        """Start the span of a turn.
 
-        A copy of the tracer gives it the ids of `place`; those of other spans stay random.
+        A copy of the tracer gives it the ids of `place`; those of other spans remain random.
         """
         tracer = copy.copy(self._tracer)
         if isinstance(tracer, Tracer):
@@ -376,7 +377,7 @@ class _Recorder:
         )
 
     def _remote(self, place: TurnSpan, span_id: int, agent: str) -> Context:
-        """A context whose current span is one of the turn's trace that was or will be made elsewhere."""
+        """Return a context with a span of the turn's trace that is created elsewhere."""
         flags = TraceFlags(
             TraceFlags.SAMPLED if self._is_sampled(place, agent) else TraceFlags.DEFAULT
         )
@@ -388,10 +389,9 @@ class _Recorder:
         )
 
     def _is_sampled(self, place: TurnSpan, agent: str) -> bool:
-        """What the caller decided.
+        """Return the caller's sampling decision, else that of the sampler for the turn.
 
-        Else what the sampler decides for the turn, which is the same wherever it looks at the trace
-        id alone.
+        The sampler's decision is the same everywhere if it only depends on the trace id.
         """
         if place.sampled is not None or self._sampler is None:
             return bool(place.sampled)
@@ -403,7 +403,7 @@ class _Recorder:
 
 
 class _Ids(IdGenerator):
-    """Gives the ids that were derived."""
+    """Generates the given ids."""
 
     def __init__(self, place: TurnSpan) -> None:
         self._place = place
@@ -416,7 +416,10 @@ class _Ids(IdGenerator):
 
 
 def _alone(state: TurnState, summary: Summary) -> Summary:
-    """What a turn spent itself, and what was spent by terminated delegates, because no code of those runs to count it."""
+    """Return a turn's own spending, including that of terminated delegates.
+
+    No code of those runs to count it.
+    """
     counted = sum(map(_counted, state.children), NOTHING)
     return summary.model_copy(
         update={"spent": summary.spent - counted, "is_priced": state.is_priced_itself}
@@ -424,7 +427,7 @@ def _alone(state: TurnState, summary: Summary) -> Summary:
 
 
 def _counted(child: Child) -> Spending:
-    """What the turn of a delegate, and those below it, count themselves."""
+    """Return what the turn of a delegate, and those below it, count themselves."""
     if (
         child.summary
         or not child.ended
@@ -435,27 +438,24 @@ def _counted(child: Child) -> Spending:
 
 
 def _counted_below(report: ChildReport) -> Spending:
-    """The same of a turn further below."""
+    """Return what a turn further below counts itself."""
     if report.outcome is Outcome.TERMINATED:
         return sum(map(_counted_below, report.children), NOTHING)
     return report.spent
 
 
 def _nothing() -> None:
-    """Nothing is to be written."""
+    """Write nothing."""
 
 
 def _mark_failed(span: Span, error_type: str) -> None:
-    """The status of a span.
-
-    The message of an error may quote what was said, so its class alone is given.
-    """
+    """Set the status of a span to the class of an error; its message may quote content."""
     if error_type:
         span.set_status(StatusCode.ERROR, error_type)
 
 
 def _error_type(error: BaseException) -> str:
-    """The class of an error: our codes, and a few words for what ends an attempt from outside."""
+    """Return the class of an error: an error code, or a word for what ended an attempt."""
     if isinstance(error, exceptions.ApplicationError) and error.type:
         return error.type
     if isinstance(error, asyncio.CancelledError | exceptions.CancelledError):
@@ -468,8 +468,8 @@ def _error_type(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _harmless() -> Iterator[None]:
-    """Log what goes wrong, and go on."""
+    """Log exceptions and continue."""
     try:
         yield
-    except Exception:  # telemetry changes nothing of a turn
+    except Exception:  # telemetry does not affect turns
         logger.warning(_FAILED, exc_info=True)

@@ -1,15 +1,12 @@
-"""The door of the embedded server's web UI.
+"""A proxy that protects the embedded server's web UI against DNS rebinding.
 
-Requests for another host name than this machine's are refused.
+Temporal's UI responds to any `Host`. A page on the internet whose name resolves to 127.0.0.1 after
+it was loaded has the UI's origin then, and could approve calls. It cannot forge the host name: its
+requests have `Host: evil.example`. The UI therefore listens on an address that no page knows, and
+this proxy, which rejects host names of other machines, on the published one.
 
-Temporal's UI answers whatever `Host` says. A page on the internet whose name is resolved to
-127.0.0.1 a moment after it was loaded (DNS rebinding) has the UI's origin then, and could approve
-calls. It cannot forge the name itself: its requests say `Host: evil.example`. So the UI listens on
-an address that no page knows, and this proxy, which checks the name, on the one that is told to
-people.
-
-A connection carries one request: the UI is told to close it after its answer, so what follows on it
-is never read as another request.
+A connection carries one request: the UI is asked to close it after its response, so that nothing
+that follows is read as another request.
 """
 
 from __future__ import annotations
@@ -30,15 +27,15 @@ _HEAD_BYTES = 64 * 1024
 _HEAD_S = 10.0
 _CHUNK = 64 * 1024
 _BETWEEN_TWO = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"upgrade"})
-"""Headers that are about a connection, not about the request."""
+"""Headers about the connection rather than the request."""
 
 
 class UIGuard:
-    """Serves a web UI on loopback, for those who ask for it by a name of this machine.
+    """Serves a web UI on loopback for requests with a host name of this machine.
 
     Args:
         ip: The address to listen on.
-        upstream: Address and port of the UI itself.
+        upstream: The address and port of the UI itself.
     """
 
     def __init__(self, ip: str, upstream: tuple[str, int]) -> None:
@@ -47,10 +44,10 @@ class UIGuard:
         self._server: asyncio.Server | None = None
 
     async def start(self, ports: Iterable[int]) -> int:
-        """Listen on the first of these ports that is free. Returns the port.
+        """Listen on the first free port of `ports` and return it.
 
         Raises:
-            ConfigurationError: None of them is.
+            ConfigurationError: No port is free.
         """
         for port in ports:
             try:
@@ -64,18 +61,18 @@ class UIGuard:
                 bound: int = self._server.sockets[0].getsockname()[1]
                 return bound
         raise errors.ConfigurationError(
-            "No port is free for the web UI; give another with --port, or leave it out with"
+            "No port is free for the web UI; choose another with --port, or disable it with"
             " --no-ui."
         )
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection. Whatever the other side does, nothing is raised."""
+        """Serve one connection. It never raises, whatever the peer does."""
         with contextlib.suppress(OSError, TimeoutError):
             head, rest = await _read(reader)
             if head is None:
@@ -116,15 +113,15 @@ class UIGuard:
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether the value of a `Host` header names this machine, with any port or none.
+    """Return whether a `Host` header names this machine, with any port or none.
 
-    A tunnel may have another one.
+    A tunnel may use a different port.
     """
     return _OF_THIS_MACHINE.fullmatch(host) is not None
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[h11.Request | None, bytes]:
-    """The head of a request, None for none that is valid, and what was read behind it."""
+    """Return the head of a request, None if it is invalid, and the data after it."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
     async with asyncio.timeout(_HEAD_S):
         while True:
@@ -140,7 +137,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[h11.Request | None, bytes
 
 
 def _host(head: h11.Request) -> str:
-    """The host of a request; h11 lets none pass that has several, or none in HTTP/1.1."""
+    """Return the host of a request; h11 rejects several hosts, or none in HTTP/1.1."""
     if not head.target.startswith(b"/"):
         return head.target.decode("latin-1")
     return next((value.decode("latin-1") for name, value in head.headers if name == b"host"), "")

@@ -1,7 +1,4 @@
-"""What is durable and deterministic.
-
-The turn, and `run_turn`, which runs one from a workflow of yours.
-"""
+"""The durable, deterministic part: the turn, and `run_turn`, which starts one from a workflow."""
 
 from perdure.workflows.agent_turn import AgentTurn
 from perdure.workflows.child_turn import run_turn

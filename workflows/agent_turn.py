@@ -1,7 +1,7 @@
-"""One agent turn: ask the model, run its tools, repeat until it answers.
+"""One agent turn: call the model, run its tools, repeat until it answers.
 
-The workflow holds the fold of its facts and nothing else. What it does next is `decide.next_move`;
-every fact it meets goes through `fold.apply`, as it does in whoever reads the history.
+The workflow's state is only the fold of its facts. `decide.next_move` decides what it does next.
+Every fact goes through `fold.apply`, just as for readers of the history.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ _OUTCOMES = {
 
 @workflow.defn(name=TURN, sandboxed=False, failure_exception_types=[PerdureError])
 class AgentTurn:
-    """A turn.
+    """The workflow of a turn.
 
-    Unsandboxed: it holds no code of users, and replay tests guard it (docs/decisions/0002).
+    It is not sandboxed: it contains no user code, and replay tests guard it (docs/decisions/0002).
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class AgentTurn:
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
-        """Run the turn. The input is raw and validated here, so that any start ends typed."""
+        """Run the turn. The input is validated here, so an invalid one causes a typed error."""
         try:
             agent = await self._resolve(unpack(start, TurnRequest))
             done = await self._pipeline.through(agent, lambda: self._loop(agent))
@@ -122,19 +122,17 @@ class AgentTurn:
             summary = await self._cancelled(workflow.cancellation_reason() or "")
             if workflow.info().parent is None:
                 raise
-            return pack(summary)  # a parent hears nothing else of a cancelled child
+            return pack(summary)  # the only thing that a parent receives of a cancelled child
         except PerdureError as error:
             raise await self._failure(error) from error
-        except (
-            Exception
-        ) as error:  # a bug of ours must not leave the workflow task failing for ever
+        except Exception as error:  # a bug must not make the workflow task fail for ever
             workflow.logger.exception("the turn failed unexpectedly")
             raise await self._failure(PerdureError(described(error))) from error
         self._close(summary)
         return pack(summary)
 
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
-        """Look the agent up once; a later deploy changes nothing of this turn."""
+        """Resolve the agent once; a later deploy does not affect this turn."""
         board = self._board
         board.note(TurnStarted(request))
         request.check()
@@ -155,7 +153,7 @@ class AgentTurn:
                 key, RESOLVE_AGENT, call, limits.TOOL_CALL, f"agent {request.agent}"
             )
         visibility.begin(board.state)
-        self._say_that_it_began()
+        self._log_start()
         return board.state.agent
 
     async def _loop(self, agent: AgentDefinition) -> Done:
@@ -206,7 +204,7 @@ class AgentTurn:
                 await waits.for_budget(self._board, reason)
 
     def _check_batch(self, moves: Sequence[Act | Delegate]) -> None:
-        """Refuse calls that do not fit. A turn of an earlier release that made them goes on."""
+        """Reject calls that do not fit, except in turns of earlier releases that made them."""
         try:
             check_batch(self._board.state, moves, workflow.info().get_current_history_size())
         except errors.TooLargeError:
@@ -214,7 +212,7 @@ class AgentTurn:
                 raise
 
     async def _ask(self, move: Ask, agent: AgentDefinition) -> None:
-        """Call a model with the transcript by reference."""
+        """Call a model; the transcript is passed by reference."""
         choice, target, reservation = move.choice, move.choice.target, move.reservation
         if choice.delay and not await self._pause(move, agent):
             return
@@ -237,7 +235,7 @@ class AgentTurn:
         summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
         timeout = (
             limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
-        )  # for a factory before it, and for validators behind it
+        )  # for a factory before it, and for validators after it
         fact = await self._calls.perform(
             key, CALL_MODEL, call, timeout, summary, queue=target.queue
         )
@@ -251,7 +249,7 @@ class AgentTurn:
             self._health.failed(target.model, workflow.time(), asked_pause_s(error, most))
 
     async def _pause(self, move: Ask, agent: AgentDefinition) -> bool:
-        """Wait before a model is asked again; whether it still has to be."""
+        """Wait before a model is retried; return whether that is still necessary."""
         choice, waiting = move.choice, self._board.state.waiting
         if agent.model_retry is None:
             return await self._sleep(choice.delay, f"before {choice.target.model} is asked again")
@@ -266,7 +264,7 @@ class AgentTurn:
         return await waits.for_provider(self._board, choice, move.key)
 
     def _outage(self, agent: AgentDefinition) -> Outage:
-        """The failed calls of the open step, by the workflow's clock."""
+        """Return the failed calls of the open step, by the workflow's clock."""
         now = workflow.time()
         asked = {
             target.model: left
@@ -276,9 +274,9 @@ class AgentTurn:
         return Outage(self._board.failing_for, None, asked, workflow.info().workflow_id)
 
     def _benched(self, agent: AgentDefinition) -> list[str]:
-        """The models that this turn leaves alone for now.
+        """Return the models that this turn skips for now.
 
-        A memory that survives restarts, for a replay makes it anew.
+        This memory survives restarts, because a replay rebuilds it.
         """
         return (
             [
@@ -291,7 +289,7 @@ class AgentTurn:
         )
 
     async def _run(self, move: Act | Delegate, agent: AgentDefinition) -> None:
-        """Run one call: a tool, or turns of delegates."""
+        """Run one call: a tool, or the turns of delegates."""
         if isinstance(move, Delegate):
             await self._children.run(move, agent)
         else:
@@ -324,12 +322,12 @@ class AgentTurn:
         )
         summary = (
             f"{_label(move.key)}: {run.tool}"
-            f" {arguments_in_brief(move.call.arguments)}{self._said_of(move)}"
+            f" {arguments_in_brief(move.call.arguments)}{self._approver_of(move)}"
         )
         await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
 
-    def _said_of(self, move: Act) -> str:
-        """Who approved a call, where that is known."""
+    def _approver_of(self, move: Act) -> str:
+        """Return who approved a call, if known."""
         found = approvals.decision_about(move.call.id, self._board.state.open_step.decisions)
         return f", {found.in_words}" if found and found.by else ""
 
@@ -355,16 +353,16 @@ class AgentTurn:
         await self._calls.perform(move.key, ASK_POLICY, proposed, limits.TOOL_CALL, summary)
 
     async def _sleep(self, delay: timedelta, summary: str) -> bool:
-        """Sleep, but not beyond the deadline; whether there is time left."""
+        """Sleep, but not past the deadline; return whether time is left."""
         left = self._board.time_for_calls
         await workflow.sleep(delay if left is None else min(delay, left), summary=summary)
         return left is None or left > delay
 
     @workflow.update(name=ADD_BUDGET, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def add_budget(self, given: RawValue = NOTHING) -> RawValue:
-        """Raise the limits; a turn that waits for that goes on.
+        """Raise the budget; a turn that waits for that continues.
 
-        One that does not know its limits yet answers when it does.
+        If the turn does not know its limits yet, the update returns once it does.
         """
         added, is_root = outcomes.added(given), workflow.info().parent is None
         if is_root:
@@ -382,7 +380,7 @@ class AgentTurn:
 
     @add_budget.validator
     def check_added(self, given: RawValue = NOTHING) -> None:
-        """Refuse what cannot be added, before history knows of it."""
+        """Reject an invalid addition before it is recorded in history."""
         with failures.typed():
             added = outcomes.added(given)
             validation.check(
@@ -396,12 +394,12 @@ class AgentTurn:
 
     @workflow.update(name=RESUME)
     async def resume(self, given: RawValue = NOTHING) -> None:
-        """Ask the model again at once."""
+        """Retry the model now."""
         self._board.note(Resumed())
 
     @resume.validator
     def check_resumed(self, given: RawValue = NOTHING) -> None:
-        """Refuse it where the turn waits for something else, or for nothing."""
+        """Reject the update if the turn does not wait for a provider or for `resume`."""
         waiting = self._board.state.waiting
         if waiting is None or waiting.kind not in (PROVIDER, "resume"):
             doing = (
@@ -414,14 +412,14 @@ class AgentTurn:
 
     @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def child_news(self, given: RawValue = NOTHING) -> None:
-        """The turn of a delegate says that it waits, goes on, or was given budget."""
+        """Handle the news of a delegate's turn: it waits, continues, or was given budget."""
         fact = outcomes.news_in([given])
         if fact is not None:
             await self._children.told(fact)
 
     @workflow.update(name=DECIDE)
     async def decide(self, given: RawValue = NOTHING) -> None:
-        """Approve or deny a call that waits."""
+        """Approve or deny a waiting call."""
         before = self._board.state
         self._board.note(Decided(unpack(given, Decision)))
         log_events.answered_without_a_run(before, self._board.state)
@@ -429,7 +427,7 @@ class AgentTurn:
 
     @decide.validator
     def check_decision(self, given: RawValue = NOTHING) -> None:
-        """Refuse an answer that comes too late, twice, or for other arguments."""
+        """Reject a decision that is late, repeated, or about other arguments."""
         with failures.typed():
             waiting = self._board.state.waiting
             open_ids = {call.id for call, _ in self._board.state.asked.calls}
@@ -456,22 +454,22 @@ class AgentTurn:
         return summary
 
     def _close(self, summary: Summary, error: PerdureError | None = None, reason: str = "") -> None:
-        """Leave what people see of a turn that is over."""
-        self._say_that_it_began()
+        """Record the end of a turn in the memo, search attributes, details and log."""
+        self._log_start()
         visibility.end(self._board.state, summary, reason)
         self._board.show_end(summary.outcome)
         log_events.turn_ended(self._board.state, summary, self._board.took_ms, error)
 
-    def _say_that_it_began(self) -> None:
-        """Once: when its agent is known, or when it ends before that."""
+    def _log_start(self) -> None:
+        """Log the start once: when the agent is known, or when the turn ends before that."""
         if not self._has_begun:
             self._has_begun = True
             log_events.turn_started(self._board.state)
 
     async def _observe_end(self, outcome: Outcome) -> None:
-        """Observers see the end of a turn that did not end well, too.
+        """Notify observers of an unsuccessful end as well.
 
-        Nothing that happens then keeps it from ending.
+        A failure to do so does not keep the turn from ending.
         """
         agent = self._board.state.agent
         if agent is not None and agent.observes:
@@ -483,7 +481,7 @@ def _check_size(steps: int) -> None:
     """End a turn typed before the server terminates it, and while its history can be replayed.
 
     Raises:
-        TooLargeError: Its history is too large, or too long.
+        TooLargeError: The history is too large or too long.
     """
     info = workflow.info()
     events = info.get_current_history_length()
@@ -495,9 +493,9 @@ def _check_size(steps: int) -> None:
 
 
 async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
-    """Run all of them to their end.
+    """Run all coroutines to their end.
 
-    A cancel reaches each; what one raises is raised when all are over.
+    A cancellation is passed on to each; exceptions are raised when all have ended.
     """
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
@@ -512,5 +510,5 @@ async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
 
 
 def _label(key: ModelKey | ToolKey | PolicyKey) -> str:
-    """How a row in Temporal's web UI begins; the activity's type stands before it."""
+    """Return the beginning of a row in Temporal's web UI, after the activity's type."""
     return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")

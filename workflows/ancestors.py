@@ -1,4 +1,4 @@
-"""The turns above a turn: what it tells them, and the trace that they share."""
+"""The ancestors of a turn: the news that they receive, and the trace that they share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perdure.values.budgets import Budget
 
 
 def span_of_this_turn() -> trace_ids.TurnSpan:
-    """The span of the turn that runs."""
+    """Return the span of the current turn."""
     info = workflow.info()
     root = (info.root.workflow_id, info.root.run_id) if info.root else None
     traceparent = workflow.memo_value(trace_ids.MEMO_TRACE, "")
@@ -26,7 +26,7 @@ def span_of_this_turn() -> trace_ids.TurnSpan:
 
 
 def check(lineage: Lineage | None) -> None:
-    """Refuse a lineage that does not come from the turn above: it says which tools of others run.
+    """Reject a lineage that is not from the parent: it determines which inherited tools may run.
 
     Raises:
         InvalidRequestError: The workflow was not started by the last of the ancestors.
@@ -41,28 +41,28 @@ def check(lineage: Lineage | None) -> None:
 
 
 async def tell_waits(state: TurnState, waits_for: str, reason: str) -> None:
-    """The parent counts no time while all it does is wait for a turn that waits for people."""
+    """Tell the parent about a wait for people, so that it can stop its clock."""
     if state.lineage:
         parent = state.lineage.ancestors[-1]
         await _tell(parent, ChildNews(key=parent.key, waits_for=waits_for, reason=reason))
 
 
 async def tell_goes_on(state: TurnState) -> None:
-    """The wait is over."""
+    """Tell the parent that the wait is over."""
     await tell_waits(state, "", "")
 
 
 async def tell_added(state: TurnState, more: Budget) -> None:
-    """Money that somebody adds here is new to the whole tree.
+    """Tell the ancestors about an addition to this turn's budget, which is new to the whole tree.
 
-    The root hears of it first, so at no moment is more leased than there is.
+    The root is told first, so that leases never exceed the budget.
     """
     for ancestor in state.lineage.ancestors if state.lineage else ():
         await _tell(ancestor, ChildNews(key=ancestor.key, added=more))
 
 
 async def _tell(ancestor: Ancestor, news: ChildNews) -> None:
-    """Returns when it stands in the other's history; one that is over need not know."""
+    """Signal an ancestor and wait until its history has it; one that has ended is skipped."""
     try:
         await workflow.get_external_workflow_handle(ancestor.turn_id).signal(CHILD_NEWS, pack(news))
     except ApplicationError as error:

@@ -1,7 +1,4 @@
-"""The activities of a turn.
-
-Each has a key, a single attempt, a deadline, and an end that becomes a fact.
-"""
+"""The activities of a turn, each with a key, one attempt, a deadline, and an end that is a fact."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ CANCEL_GRACE = timedelta(seconds=10)
 DEADLINE_GRACE = timedelta(seconds=1)
 
 _TASKS_TO_A_RESULT = 8
-"""So often other tasks may run between a result and the end of the task that waits for it.
+"""The number of other asyncio tasks that may run before the task that waits for a result ends.
 
 The SDK needs three.
 """
@@ -38,10 +35,10 @@ Handle = workflow.ActivityHandle[RawValue]
 
 
 async def has_ended(handle: asyncio.Task[Any]) -> bool:
-    """Whether an activity or a child is over, its result of this very moment included.
+    """Return whether an activity or a child has ended, including in this very moment.
 
-    To cancel one whose result came in the same workflow task, before its own task has seen it,
-    would lose what history has.
+    Cancelling one whose result arrived in the same workflow task, before its own asyncio task has
+    processed it, would lose a result that is in history.
     """
     for _ in range(_TASKS_TO_A_RESULT):
         if handle.done():
@@ -68,12 +65,11 @@ class Calls:
         has_deadline: bool = True,
         queue: str = "",
     ) -> Fact | None:
-        """Run one activity, fold what became of it, and return that.
+        """Run one activity, fold its result and return it.
 
-        None for one that was left behind, or came too late to be started.
-
-        A cancel is passed on, and what it leaves behind is still folded. Looking the agent up and
-        telling of the end have no deadline.
+        Returns None for one that was abandoned, or came too late to be started. A cancellation is
+        passed on, and an abandoned activity's end is still folded. Resolving the agent and
+        notifying about the end have no deadline.
         """
         has_deadline = has_deadline and self._board.state.agent is not None
         is_last = isinstance(key, ModelKey) and key.is_last
@@ -119,7 +115,7 @@ class Calls:
     async def _until(self, key: ActivityKey, handle: Handle, has_deadline: bool) -> None:
         """Wait for an activity, and stop it at the deadline.
 
-        One that does not stop is left behind, unless the turn goes on with its call.
+        If it does not stop, it is abandoned, unless the turn continues with its call.
         """
         board, is_stopping = self._board, False
         while not handle.done():
@@ -133,7 +129,7 @@ class Calls:
                     else ended_within([handle], DEADLINE_GRACE, f"{key} may end after the deadline")
                 )
                 if handle.done() or board.time_for_calls != timedelta():
-                    continue  # somebody added time: the turn goes on with this call's end
+                    continue  # time was added: the turn continues with this call's end
                 self._left.append(asyncio.create_task(self._fold_later(key, handle)))
                 return
             board.clock.wake_after(left, "the deadline of the turn")
@@ -141,7 +137,7 @@ class Calls:
             await workflow.wait([handle, *alarm], return_when=asyncio.FIRST_COMPLETED)
 
     async def _fold_later(self, key: ActivityKey, handle: Handle) -> None:
-        """A reader sees the end of what was left behind too."""
+        """Fold the end of an abandoned activity, which readers of the history see too."""
         await workflow.wait([handle])
         self._fold_end(key, handle)
 

@@ -1,4 +1,4 @@
-"""A turn as the child of somebody else's workflow."""
+"""A turn as a child of a user's workflow."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ async def run_turn(
     task_queue: str | None = None,
     **given: Unpack[TurnOptions],
 ) -> AgentReport[R]:
-    """Run a turn from a workflow of yours, as its child, and wait for its end.
+    """Run a turn as a child of your workflow, and wait for its end.
 
-    A cancel of your workflow reaches the turn, with its reason. The report has no messages and no
-    steps: they stand in the turn's own history.
+    A cancellation of your workflow is passed on to the turn, with its reason. The report has no
+    messages and no steps: they are in the turn's own history.
 
     Args:
-        agent: Its name, or the agent itself.
-        task: What is asked.
-        output: The type of the answer; it goes before the agent's own.
-        id: The turn's id; without it, that of your workflow with `/<agent>-<12 characters>`.
-        context: Named blocks that stand before the task.
-        history: Messages of an earlier turn, to go on from.
-        labels: Words of yours that tools see, and that turns are listed by.
-        budget: What the turn may spend, delegates included.
-        max_iterations: How many steps it may make, from 1; it overrides that of the agent.
-        options: Temperature, output limit and the like.
-        allowed_tools: Only these are offered, and calling another ends the turn.
-        task_queue: Where the workers of the agent poll; without it, where your workflow runs.
+        agent: The agent, or its name.
+        task: The task.
+        output: The type of the answer; overrides the agent's own.
+        id: The turn's id; by default your workflow's id followed by `/<agent>-<12 characters>`.
+        context: Named blocks that precede the task.
+        history: Messages of an earlier turn, to continue from.
+        labels: Key-value pairs that are visible to tools and usable for listing turns.
+        budget: What the turn may spend, including delegates.
+        max_iterations: The number of steps it may make, from 1; overrides the agent's own.
+        options: Temperature, output limit and so on.
+        allowed_tools: The only tools that are offered; a call of any other ends the turn.
+        task_queue: The task queue of the agent's workers; by default that of your workflow.
 
     Raises:
-        PerdureError: As at the client; `.report` holds what was done. Uncaught, it fails your
-            workflow (`PerdurePlugin` sees to that).
+        PerdureError: As for the client; `.report` holds what was done. If not caught, it fails your
+            workflow (because of `PerdurePlugin`).
     """
     request = start_request.turn_request(agent, task, output=output, **given)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
@@ -70,7 +70,7 @@ async def run_turn(
 async def _ended(turn_id: str, request: TurnRequest, task_queue: str | None) -> ChildEnded:
     """Run the turn to its end.
 
-    A cancel of whoever waits is passed on, and raised when the turn is over.
+    A cancellation of the caller is passed on, and raised when the turn has ended.
     """
     try:
         handle: workflow.ChildWorkflowHandle[Any, RawValue] = await workflow.start_child_workflow(
@@ -98,7 +98,7 @@ async def _ended(turn_id: str, request: TurnRequest, task_queue: str | None) -> 
 
 
 def _read(turn_id: str, request: TurnRequest, ended: ChildEnded, wanted: Any) -> AgentReport[Any]:
-    """The report of a turn, or the error that its end means."""
+    """Return the report of a turn, or raise the error of its end."""
     summary = ended.summary or Summary(agent=request.agent, outcome=Outcome.TERMINATED)
     report = ending.report_of(turn_id, summary)
     error = ending.error_of(

@@ -1,6 +1,6 @@
-"""The turns of delegates: child workflows, each with its lease.
+"""The turns of delegates: child workflows, each with a lease on the budget.
 
-Their ends become facts, and with the last of them the call has its result.
+Their ends become facts; the last one completes the call.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from perdure.workflows.clock import ended_within
 from perdure.workflows.turn_context import Board
 
 GRACE = timedelta(seconds=30)
-"""How long a turn that stops waits for its children.
+"""How long a stopping turn waits for its children.
 
-Each of them stops its own call within 10 s, and its own children besides.
+Each of them stops its own call within 10 s, as well as its own children.
 """
 
 READ_WITHIN = timedelta(seconds=5)
-"""How long the reading of a child's history may take, the wait for a worker included."""
+"""The time limit of reading a child's history, including the wait for a worker."""
 
 READS = "read-child"
-"""The patch of turns that read the history of a child that left no summary."""
+"""The patch id of turns that read the history of a child without a summary."""
 
 _TIME_IS_UP = "the time of the turn that delegated this is up"
 
@@ -65,9 +65,9 @@ class Children:
         self._is_telling = False
 
     async def run(self, move: Delegate, agent: AgentDefinition) -> None:
-        """Start the turns of a call, all at once, and wait until they are over.
+        """Start the turns of a call concurrently, and wait until they have ended.
 
-        A cancel is passed on, with its reason.
+        A cancellation is passed on, with its reason.
         """
         keys = [
             ChildKey(move.key.step, move.key.call, place)
@@ -88,17 +88,14 @@ class Children:
             raise
 
     async def told(self, fact: ChildTold) -> None:
-        """A child waits for somebody, goes on, or was given budget."""
+        """Handle a child's news: it waits, continues, or was given budget."""
         self._board.note(fact)
         self._board.show()
         self._heard += 1
         await self.count_time()
 
     async def count_time(self) -> None:
-        """Time stands still while everything that runs waits for people.
-
-        The turn above hears of it.
-        """
+        """Stop the clock while everything that runs waits for people, and tell the parent."""
         board = self._board
         waiting = [child for child in board.state.children if child.waits_for and not child.ended]
         waits = bool(waiting) and len(waiting) == len(board.state.in_flight)
@@ -114,10 +111,7 @@ class Children:
         await self._tell()
 
     async def _tell(self) -> None:
-        """Tell the turn above the news, one after the other.
-
-        Of two signals on their way, the later may come first.
-        """
+        """Send the news to the parent, one signal at a time to keep them in order."""
         if self._is_telling:
             return
         self._is_telling, told = True, None
@@ -127,7 +121,7 @@ class Children:
         self._is_telling = False
 
     async def _one(self, key: ChildKey, errand: Errand, agent: AgentDefinition) -> None:
-        """One turn, from its start to its end."""
+        """Run one turn from its start to its end."""
         info = workflow.info()
         turn_id = f"{info.workflow_id}/{errand.agent}-{len(self._board.state.children) + 1}"
         for again in (turn_id, f"{turn_id}-{info.run_id[-4:]}"):
@@ -164,7 +158,7 @@ class Children:
         return fact
 
     async def _read(self, key: ChildKey) -> None:
-        """Read what a child spent that left no summary. Older turns go on as they began."""
+        """Read the spending of a child without a summary, except in turns of earlier releases."""
         if key not in self._reads:
             if not self._runs.get(key) or not workflow.patched(READS):
                 return
@@ -173,7 +167,7 @@ class Children:
         await workflow.wait([self._reads[key]])
 
     async def _read_history(self, key: ChildKey) -> None:
-        """Whatever goes wrong leaves the child charged with its lease."""
+        """Read a child's history; if that fails, the child remains charged with its lease."""
         board, place = self._board, key.read
         child = board.state.child(key)
         assert child is not None
@@ -204,7 +198,7 @@ class Children:
         log_events.delegation_ended(before, self._board.state, fact.key)
 
     def _request(self, key: ChildKey, errand: Errand, agent: AgentDefinition) -> TurnRequest:
-        """What a child is started with: its task, and what the turns above let it do."""
+        """Return the request of a child: its task, and what its ancestors permit."""
         state = self._board.state
         assert state.request is not None
         delegate = delegate_of(agent, errand.agent)
@@ -234,7 +228,7 @@ class Children:
     async def _until_over(
         self, keys: list[ChildKey], tasks: list[asyncio.Task[None]], agent: AgentDefinition
     ) -> None:
-        """Wait for them. The first that fails, or the deadline, stops the others."""
+        """Wait for the tasks. The first failure, or the deadline, stops the others."""
         board = self._board
         while not all(task.done() for task in tasks):
             left = None if self._waits else board.time_for_calls
@@ -304,7 +298,7 @@ async def _start(
 
 
 def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
-    """The tools that a delegate inherits, with what is asked before each of them runs here."""
+    """Return the tools that a delegate inherits, with the approvals and policies of this turn."""
     return tuple(
         InheritedTool(
             owner=tool.owner or agent.name,
@@ -323,7 +317,7 @@ def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
 def _with_time(
     budget: Budget | None, named: Budget | None, left: timedelta | None
 ) -> Budget | None:
-    """The budget with the time that is left of the parent's, or less where the delegate is named less."""
+    """Return the budget with the parent's remaining time or the delegate's limit, if lower."""
     times = [time for time in (left, named.time if named else None) if time is not None]
     if not times:
         return budget

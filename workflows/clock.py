@@ -1,6 +1,6 @@
-"""The time of a turn: wall clock by the workflow's own clock, without the waits for people.
+"""The time of a turn: by the workflow's clock, without the waits for people.
 
-One durable timer wakes it at its deadline.
+One durable timer wakes the turn at its deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from temporalio import workflow
 
 
 class Clock:
-    """Counts the time of one turn, and has one timer at most."""
+    """Measures the time of one turn, with at most one timer."""
 
     def __init__(self) -> None:
         self._waited = timedelta()
@@ -25,29 +25,29 @@ class Clock:
 
     @property
     def elapsed(self) -> timedelta:
-        """Since the start of the turn, waits excluded, that of this moment as well."""
+        """The time since the start of the turn, without waits, including the current one."""
         now = workflow.now()
         return (self._waits_since or now) - workflow.info().workflow_start_time - self._waited
 
     def left(self, limit: timedelta | None) -> timedelta | None:
-        """What is left of `limit`; None where there is none."""
+        """Return what is left of `limit`; None if there is no limit."""
         return None if limit is None else limit - self.elapsed
 
     def begin_wait(self) -> None:
-        """A wait for somebody does not count, and needs no timer."""
+        """Stop the clock for a wait, and cancel the timer."""
         self.stop()
         self._waits_since = workflow.now()
 
     def end_wait(self) -> None:
-        """Time counts again."""
+        """Resume the clock."""
         assert self._waits_since is not None
         self._waited += workflow.now() - self._waits_since
         self._waits_since = None
 
     def wake_after(self, left: timedelta | None, summary: str) -> None:
-        """Have the timer end when `left` is over; none where there is no limit.
+        """Set the timer to fire after `left`; without a limit there is no timer.
 
-        A timer that is right already stays.
+        A timer that is already correct is kept.
         """
         deadline = None if left is None else workflow.now() + left
         if deadline == self._deadline and self.alarm is not None:
@@ -60,7 +60,7 @@ class Clock:
             )
 
     def stop(self) -> None:
-        """Need no timer any more."""
+        """Cancel the timer."""
         if self.alarm is not None:
             self.alarm.cancel()
         self.alarm = self._deadline = None
@@ -69,9 +69,9 @@ class Clock:
 async def ended_within(
     tasks: Sequence[asyncio.Future[Any]], limit: timedelta, summary: str
 ) -> None:
-    """Wait until all are over, but no longer than `limit`.
+    """Wait until all tasks have ended, but no longer than `limit`.
 
-    Its timer says in the web UI what it is for.
+    `summary` describes the timer in the web UI.
     """
     with contextlib.suppress(TimeoutError):
         await workflow.wait_condition(

@@ -1,11 +1,11 @@
-"""The record of a turn in the worker's log: five events, one line each, easy to grep.
+"""The events of a turn in the worker's log, one line each, easy to grep.
 
-`turn_started`, `llm_call`, `tool_call`, `turn_failed` and `turn_completed`, of the logger
-`perdure.turns` at level INFO (a failed turn at the level of its error). The line is
-`event name=value …`; the same values are in the record's `perdure` attribute for a formatter of
-your own. What a model or a caller named is quoted, as in JSON, where it could pass for more than
-one word, or for a command to the terminal. A replay writes nothing. What closes a turn is written
-when the server has taken it, so it is told once. A crash may lose that, and repeat other lines,
+The events are `turn_started`, `llm_call`, `tool_call`, `turn_failed` and `turn_completed`, of the
+logger `perdure.turns` at level INFO (a failed turn at the level of its error). The line is
+`event name=value …`; the record's `perdure` attribute has the same values for a custom formatter.
+Names chosen by a model or a caller are quoted as in JSON if they could be taken for more than one
+word, or for a terminal command. A replay writes nothing. The records of a turn's end are written
+once the server has accepted it, and so at most once. A crash may lose them, and repeat other lines
 with the same `event_id`.
 """
 
@@ -40,7 +40,7 @@ from perdure.values.messages import ToolResult
 logger = logging.getLogger("perdure.turns")
 logger.addHandler(
     logging.NullHandler()
-)  # a program that configures no logging is told by its errors
+)  # without a logging configuration, Python would print warnings to standard error
 
 _LEVELS = {
     Severity.FATAL: logging.CRITICAL,
@@ -56,7 +56,7 @@ _Ended = ModelAnswered | CallFailed | ToolReturned | ToolLost
 
 
 def turn_started(state: TurnState) -> None:
-    """The agent is known, or cannot be."""
+    """Record that the agent is known, or cannot be resolved."""
     task_type = state.request.task.type if state.request else ""
     _write(
         state,
@@ -68,9 +68,9 @@ def turn_started(state: TurnState) -> None:
 
 
 def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) -> None:
-    """A model call, a tool call or the question to a policy is over.
+    """Record the end of a model call, a tool call or a policy request.
 
-    What was known of it before, and after.
+    `before` and `after` are the states around the fact.
     """
     if isinstance(fact, PolicyAnswered):
         answered_without_a_run(before, after)
@@ -133,9 +133,10 @@ def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) ->
 
 
 def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:
-    """Calls have a result although nothing ran.
+    """Record calls that have a result although nothing ran.
 
-    A policy or a person said no, nobody spoke, the budget is spent, or the fold knows the answer.
+    A policy or a person denied them, an approval expired, the budget is spent, or the fold itself
+    knows the answer.
     """
     given = _given(after) if after.open_step.calls or len(after.steps) > len(before.steps) else ()
     for place, result in enumerate(given, 1):
@@ -170,14 +171,14 @@ def _given(state: TurnState) -> Sequence[ToolResult | None]:
 
 
 def _decided_by(state: TurnState, call_id: str) -> dict[str, Any]:
-    """Who decided about a call of the open step, or of the one that was closed last, where that is known."""
+    """Return who decided about a call of the open step or the last one, if known."""
     decisions = state.open_step.decisions or (state.steps[-1].decisions if state.steps else ())
     found = approvals.decision_about(call_id, decisions)
     return {"decided_by": found.by} if found and found.by is not None else {}
 
 
 def _cut_off(state: TurnState, step: int) -> None:
-    """Calls of an answer that was cut off, declined or objected to do not run."""
+    """Record the calls of an answer that was cut off, declined or rejected, which do not run."""
     if state.open_step.answer is None or state.open_step.calls or state.steps[-1].results:
         return
     for place, call in enumerate(state.open_step.answer.message.calls, 1):
@@ -192,7 +193,7 @@ def _cut_off(state: TurnState, step: int) -> None:
 
 
 def _left_open(state: TurnState, took_ms: Callable[[ToolKey], int]) -> None:
-    """Calls without a result when the turn is over."""
+    """Record the calls without a result at the end of a turn."""
     for place, one in state.open_step.unfinished:
         key = ToolKey(len(state.steps) + 1, place)
         _write(
@@ -206,7 +207,7 @@ def _left_open(state: TurnState, took_ms: Callable[[ToolKey], int]) -> None:
 
 
 def _unfinished(state: TurnState, key: ToolKey) -> str:
-    """Whether a call without a result of its own was never run, or could not be stopped."""
+    """Return whether a call without a result was never run, or could not be stopped."""
     runs = any(
         isinstance(one, ToolKey | ChildKey | ReadKey)
         and (one.step, one.call) == (key.step, key.call)
@@ -216,7 +217,7 @@ def _unfinished(state: TurnState, key: ToolKey) -> str:
 
 
 def delegation_ended(before: TurnState, after: TurnState, key: ChildKey) -> None:
-    """A delegate's turn is over, and maybe with it the call that started it."""
+    """Record the end of a delegate's turn if it completes the call."""
     found, results = before.open_step.find(key.call), _given(after)
     if found is None or found.result is not None:
         return
@@ -231,7 +232,7 @@ def delegation_ended(before: TurnState, after: TurnState, key: ChildKey) -> None
 
 
 def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
-    """A turn comes in or goes out where its agent has a `Logger`."""
+    """Record that a turn enters or leaves a `Logger` middleware."""
     _write(state, event, event, level=level, words="", steps=len(state.steps), **fields)
 
 
@@ -241,7 +242,7 @@ def turn_ended(
     took_ms: Callable[[ToolKey], int],
     error: PerdureError | None = None,
 ) -> None:
-    """The turn is over; a failed one is said first. `took_ms` says how long a call has run."""
+    """Record the end of a turn, after its error if it failed. `took_ms` measures running calls."""
     _left_open(state, took_ms)
     counts = {
         "duration_ms": summary.duration_ms,
@@ -284,7 +285,7 @@ def turn_ended(
 
 
 def wait_began(state: TurnState, kind: str) -> None:
-    """The turn waits for something of this kind: counted, not logged."""
+    """Count a wait of this kind, without logging it."""
     telemetry = workflow.extern_functions().get(WAIT_BEGAN)
     if telemetry is not None and not workflow.unsafe.is_replaying():
         _when_taken(telemetry(state, kind))
@@ -314,7 +315,7 @@ def _write(
     words: str = "",
     **fields: Value,
 ) -> None:
-    """Write a record. `words` are those of an error, of which the beginning is recorded."""
+    """Write a record. `words` is an error message, of which the beginning is recorded."""
     if workflow.unsafe.is_replaying() or not logger.isEnabledFor(level):
         return
     info = workflow.info()
@@ -338,7 +339,7 @@ def _write(
 
 
 def _when_taken(write: Callable[[], None]) -> None:
-    """Write, when the server has taken the workflow task; now, where the worker is not ours."""
+    """Write once the server has accepted the task, or now if the worker is not Perdure's."""
     later = workflow.extern_functions().get(WRITE)
     if later is None:
         write()
@@ -347,8 +348,5 @@ def _when_taken(write: Callable[[], None]) -> None:
 
 
 def _shown(value: Value) -> str:
-    """A name or a value as it stands in a line.
-
-    Quoted where it could be taken for more than one, and without escapes a terminal would obey.
-    """
+    """Return a name or a value for a line, quoted if ambiguous, and without terminal escapes."""
     return word(f"{value:f}" if isinstance(value, Decimal) else str(value))

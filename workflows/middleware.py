@@ -1,4 +1,4 @@
-"""Middleware around a turn, and observers beside it: when the agent's own code is called."""
+"""Runs middleware around a turn and observers beside it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Pipeline:
         self._told = 0
 
     async def through(self, agent: AgentDefinition, turn: Turn, place: int = 0) -> Done:
-        """Run `turn` inside the middleware from `place` on.
+        """Run `turn` inside the middleware from `place` onwards.
 
         Raises:
-            GuardrailError: One of them refused.
-            TurnTimeoutError: It took longer than one of them lets it.
-            PerdureError: One of them failed, or the turn did.
+            GuardrailError: A middleware rejected the turn.
+            TurnTimeoutError: The turn exceeded the limit of a `Timeout`.
+            PerdureError: A middleware or the turn failed.
         """
         if place == len(agent.middleware):
             return await turn()
@@ -65,7 +65,7 @@ class Pipeline:
         outcome: Outcome | None = None,
         risk: str | None = None,
     ) -> None:
-        """Tell the agent's observers what they have not seen."""
+        """Notify the agent's observers of what they have not seen."""
         steps = len(self._board.state.steps)
         if not agent.observes or (steps == self._seen and not waits_for and outcome is None):
             return
@@ -114,7 +114,7 @@ class Pipeline:
     async def _run(self, key: HookKey, name: str, call: BaseModel, summary: str) -> HookEnded:
         """Run a hook, again where its worker was lost.
 
-        The time of the turn does not cut it short: what was not checked has not passed.
+        The turn's deadline does not interrupt it, because an unfinished check has not passed.
         """
         attempt = 1
         while True:
@@ -145,7 +145,7 @@ class Pipeline:
 
 
 async def _within(limit: timedelta, inner: Turn) -> Done:
-    """Cancel what takes too long; what it has done stays."""
+    """Run `inner` with a time limit; what it has done remains."""
     task = asyncio.create_task(inner())
     try:
         await ended_within([task], limit, f"the turn may take {limit}")

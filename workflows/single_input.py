@@ -1,6 +1,6 @@
-"""A turn and its updates take one input.
+"""Ensures that a turn and its updates get exactly one input.
 
-The SDK would call them with as many as were sent, and a wrong number would not end typed.
+The SDK would pass any number, and a wrong one would not cause a typed error.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from perdure.values.reports import Outcome
 
 
 class OneInput(Interceptor):
-    """Ends a turn that was started with several inputs, and refuses an update with several, typed."""
+    """Rejects turns and updates with several inputs with a typed error."""
 
     def workflow_interceptor_class(
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
-        """Applies to every workflow of the worker, and minds only turns."""
+        """Return the interceptor of all workflows; it only affects turns."""
         return _OneInput
 
 
@@ -47,7 +47,7 @@ class _OneInput(WorkflowInboundInterceptor):
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
-        """A signal that no turn sent is nothing to this one; history shows it."""
+        """Ignore a signal that was not sent by a turn; it remains visible in history."""
         if workflow.info().workflow_type != TURN or len(input.args) <= 1:
             await super().handle_signal(input)
 

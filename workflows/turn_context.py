@@ -1,4 +1,4 @@
-"""What a turn knows: the fold of its facts, its clock, and what it shows of both."""
+"""The context of a turn: the fold of its facts, its clock, and how both are displayed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from perdure.workflows.ui_details import card
 
 
 class Board:
-    """The state of a turn, and the only way to change it: a fact."""
+    """The state of a turn, which only facts can change."""
 
     def __init__(self) -> None:
         self.state = TurnState()
@@ -35,7 +35,7 @@ class Board:
         self._began: dict[tuple[int, int], datetime] = {}
 
     def note(self, fact: Fact) -> None:
-        """Something happened."""
+        """Add a fact."""
         if (
             isinstance(fact, CallFailed)
             and isinstance(fact.key, ModelKey)
@@ -53,34 +53,31 @@ class Board:
         self.state = apply(self.state, fact)
 
     def took_ms(self, key: ModelKey | ToolKey | PolicyKey) -> int:
-        """How long the last attempt of a call has run; zero for one that was not started."""
+        """Return how long the last attempt of a call has run; zero if it was not started."""
         began = self._began.get((key.step, key.call))
         return 0 if began is None else int((workflow.now() - began).total_seconds() * 1000)
 
     def is_new(self, fact: Fact) -> bool:
-        """Whether a fact was noted in this very workflow task, so that history has no word of it yet."""
+        """Return whether a fact was noted in this workflow task, and is not in history yet."""
         return self._length == workflow.info().get_current_history_length() and any(
             one is fact for one in self._news
         )
 
     def withdraw(self, fact: Scheduled) -> None:
-        """A call never left the workflow: things are as if it had not been noted.
-
-        It has to be new.
-        """
+        """Remove a new fact about a call that never left the workflow."""
         self._news = [one for one in self._news if one is not fact]
         self.state = fold(self._news, self._before)
 
     @property
     def time_left(self) -> timedelta | None:
-        """Of the turn; None where it has no limit."""
+        """The turn's remaining time; None without a limit."""
         return self.clock.left(self.state.time_limit)
 
     @property
     def time_for_calls(self) -> timedelta | None:
-        """Until the next deadline.
+        """The time until the next deadline; None without one.
 
-        The turn's, or that of an agent that keeps time for its last answer.
+        It is the turn's, or that of an agent that reserves time for its last answer.
         """
         left = self.time_left
         kept = time_kept(self.state, self.state.agent) if self.state.agent else timedelta()
@@ -88,7 +85,7 @@ class Board:
 
     @property
     def remaining(self) -> Remaining:
-        """What is left of the budget."""
+        """The remaining budget."""
         left = {
             dimension: self.state.accounts.ledger.remaining(dimension) for dimension in DIMENSIONS
         }
@@ -96,13 +93,13 @@ class Board:
 
     @property
     def failing_for(self) -> timedelta:
-        """The time since the first of the model's failures that count; zero where there is none."""
+        """The time since the first of the model's failures that count; zero without failures."""
         return (
             workflow.now() - self.failing_since if self.state.attempts.unpardoned else timedelta()
         )
 
     def show(self, now: str = "") -> None:
-        """Say in the web UI what the turn does now; without it, what it did last is still true."""
+        """Update the details in the web UI; `now` is the current action, if it has changed."""
         self._now = now or self._now
         left = self.time_left
         at = workflow.now()
@@ -116,10 +113,7 @@ class Board:
         )
 
     def show_end(self, outcome: Outcome) -> None:
-        """Say in the web UI how the turn ended.
-
-        It waits for nothing any more, and its time does not run out.
-        """
+        """Show the end of the turn in the web UI, without waits and deadline."""
         over = replace(self.state, waiting=None)
         workflow.set_current_details(card(over, f"ended: {outcome.value}", workflow.now(), None))
 
@@ -130,6 +124,6 @@ class Board:
         risk: str | None = None,
         error: PerdureError | None = None,
     ) -> Summary:
-        """How the turn went."""
+        """Return the summary of the turn."""
         took = workflow.now() - workflow.info().workflow_start_time
         return ending.summary(self.state, outcome, took, output=output, risk=risk, error=error)

@@ -1,6 +1,6 @@
-"""The card of a turn in Temporal's web UI: what it does, what it spent, what it waits for.
+"""The details of a turn in Temporal's web UI: its current action, its spending, its waits.
 
-Markdown, shown while a worker has the turn.
+They are Markdown, available while a worker has the turn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perdure.values.budgets import DIMENSIONS
 from perdure.values.tasks import headline
 
 _GAP = "\u00a0\u00a0\u00a0"
-"""The web UI draws tables without space between the columns, and formulas between dollar signs."""
+"""Separates columns, as the web UI renders tables without space between them."""
 
 _MOST_CHILDREN = 20
 _MOST_CALLS = 20
@@ -30,7 +30,7 @@ _NAMES = {
 
 
 def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) -> str:
-    """The card of a turn that does `now`, as of `at`. `deadline` is when its time is up."""
+    """Return the card of a turn that does `now`, as of `at`. `deadline` is the end of its time."""
     agent = state.request.agent if state.request else ""
     limit = state.max_iterations
     lines = [
@@ -57,7 +57,7 @@ def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) ->
 
 
 def _spending(state: TurnState) -> list[str]:
-    """A row for each thing that is counted: spent, reserved, limit."""
+    """Return a row for each dimension of the budget: spent, reserved, limit."""
     rows = ["| | spent | reserved | limit |", "|---|---|---|---|"]
     ledger = state.accounts.ledger
     reserved = ledger.reserved
@@ -75,7 +75,7 @@ def _spending(state: TurnState) -> list[str]:
 
 
 def _children(state: TurnState) -> list[str]:
-    """A row for each turn of a delegate, the last ones where there are many."""
+    """Return a row for each turn of a delegate, limited to the last ones."""
     rows = [f"| delegated to{_GAP} | state{_GAP} | spent{_GAP} | task |", "|---|---|---|---|"]
     for child in state.children[-_MOST_CHILDREN:]:
         report = child.report
@@ -90,7 +90,7 @@ def _children(state: TurnState) -> list[str]:
 
 
 def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
-    """Why nothing happens; of approvals, each call that may still be decided."""
+    """Return the reason for a wait; for approvals, each call that can still be decided."""
     if waiting.kind == PROVIDER and waiting.since is not None and waiting.until is not None:
         again = (
             f"Asked again at {_moment(waiting.until)}, attempt {waiting.attempt}; failing since"
@@ -115,9 +115,9 @@ def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
 
 
 def _asked(pending: PendingApproval, arguments: str) -> str:
-    """A call with its arguments as a person approves them.
+    """Return a call with its arguments for approval.
 
-    No field can pass for another, and none is left out without a note.
+    Fields are unambiguous, and omissions are noted.
     """
     tool, call = markdown(word(pending.tool)), markdown(word(pending.call_id))
     return (
@@ -127,7 +127,7 @@ def _asked(pending: PendingApproval, arguments: str) -> str:
 
 
 def _decided(decision: Decision, state: TurnState) -> str:
-    """What a person decided about a call of this step."""
+    """Return a person's decision about a call of this step."""
     place = state.open_step.place_of(decision.call_id)
     tool = "a call" if place is None else state.open_step.at(place).call.name
     edited = ", with other arguments" if decision.arguments is not None else ""
@@ -144,5 +144,5 @@ def _short(limit: timedelta | None) -> str:
 
 
 def _plain(text: str, most: int) -> str:
-    """Words that markdown takes as they are."""
+    """Escape text for Markdown."""
     return markdown(one_line(text, most))

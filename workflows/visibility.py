@@ -1,7 +1,4 @@
-"""What a turn leaves where people look.
-
-The memo and the search attributes, when it begins, begins to wait, goes on, and ends.
-"""
+"""The memo and the search attributes of a turn, set when it begins, waits, continues and ends."""
 
 from __future__ import annotations
 
@@ -25,10 +22,9 @@ _FOUND_EARLY = "search-attributes-without-an-agent"
 
 
 def begin(state: TurnState) -> None:
-    """The agent is known.
+    """Set the search attributes of a turn that was started without them, once its agent is known.
 
-    A turn that was started without search attributes, such as by Temporal's own command line, sets
-    them itself.
+    An example is a turn started by Temporal's own command line.
     """
     if state.agent is None or not state.agent.indexed or state.request is None:
         return
@@ -40,10 +36,10 @@ def begin(state: TurnState) -> None:
 
 
 def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
-    """The turn waits for somebody.
+    """Record a wait in the memo and the search attributes.
 
-    What is told stands in history so: long arguments are clipped, an approval is bound to their
-    digest.
+    The memo is in history, so long arguments are clipped; an approval is bound to their digest.
+    Returns the wait as recorded.
     """
     told = replace(
         waits,
@@ -73,7 +69,7 @@ def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
 
 
 def end_wait(state: TurnState, ended: WaitEnded) -> None:
-    """The turn goes on."""
+    """Record the end of a wait."""
     workflow.upsert_memo({MEMO_WAIT: {"expired": list(ended.expired)} if ended.expired else None})
     if state.agent is not None and state.agent.indexed:
         workflow.upsert_search_attributes(
@@ -94,7 +90,7 @@ def _left_out(pending: PendingApproval) -> set[str]:
 
 
 def end(state: TurnState, summary: Summary, reason: str = "") -> None:
-    """What a list shows of an ended turn, in under 2 KB."""
+    """Record the end of a turn for listings, in under 2 KB."""
     memo = {
         "outcome": summary.outcome.value,
         "agent": summary.agent,
@@ -117,9 +113,9 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
 
 
 def _is_indexed(state: TurnState) -> bool:
-    """Whether the namespace has the search attributes.
+    """Return whether the namespace has the search attributes.
 
-    Before the agent is known, those of the start are the proof.
+    Before the agent is known, attributes set at the start prove it.
     """
     if state.agent is not None:
         return state.agent.indexed

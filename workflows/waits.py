@@ -1,8 +1,7 @@
 """The waits of a turn for people and for providers.
 
-They are durable, and seen by everybody who looks.
-
-Those for people do not count as time of the turn.
+They are durable, and visible to readers of the turn. Waits for people do not count towards its
+time.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _REASON_CHARACTERS = 200
 
 
 async def for_budget(board: Board, reason: str) -> None:
-    """Wait until somebody adds to the budget."""
+    """Wait for an addition to the budget."""
     budget = board.state.accounts.ledger.budget
     async with _waiting(board, WaitBegan("budget", reason), []):
         await workflow.wait_condition(lambda: board.state.accounts.ledger.budget != budget)
@@ -42,7 +41,7 @@ async def for_iterations(board: Board, reason: str) -> None:
 
 
 async def for_resume(board: Board, reason: str) -> None:
-    """Wait until a person has the model asked again, or adds to the budget."""
+    """Wait until a person resumes the turn or adds to the budget."""
     pardoned, budget = board.state.attempts.pardoned, board.state.accounts.ledger.budget
     async with _waiting(board, WaitBegan("resume", reason), []):
         await workflow.wait_condition(
@@ -56,7 +55,7 @@ async def for_resume(board: Board, reason: str) -> None:
 async def for_provider(board: Board, choice: Choice, key: ModelKey) -> bool:
     """Wait before a provider is asked again; whether it still has to be.
 
-    The time of the turn counts.
+    The wait counts towards the turn's time.
     """
     pardoned = board.state.attempts.pardoned
     if outages.is_told(choice.number, choice.delay):
@@ -83,7 +82,7 @@ async def for_provider(board: Board, choice: Choice, key: ModelKey) -> bool:
 
 
 def provider_is_back(board: Board) -> None:
-    """A model answered, after a wait or without one."""
+    """End the wait for a provider, if there is one, after a model has answered."""
     if board.state.waiting is not None and board.state.waiting.kind == PROVIDER:
         ended = WaitEnded()
         visibility.end_wait(board.state, ended)
@@ -91,14 +90,14 @@ def provider_is_back(board: Board) -> None:
 
 
 async def for_approval(board: Board, asked: Asked) -> None:
-    """Wait until each of these calls is approved or denied, or nobody has said anything for too long."""
+    """Wait until each of these calls is approved or denied, or its approval has expired."""
     pending = asked.pending(workflow.now(), limits.APPROVAL_EXPIRY)
     names = ", ".join(f"{one.tool} ({one.call_id})" for one in pending)
     late: set[str] = set()
     expired: list[str] = []
 
     def all_answered() -> bool:
-        """What is late is answered: with no."""
+        """Return whether no call is open; expired ones count as denied."""
         return {call.id for call, _ in board.state.asked.calls} <= late
 
     why = "".join(

@@ -1,5 +1,5 @@
-"""MCP servers at work.
+"""MCP servers at run time.
 
-Only `toolboxes` may be imported without the extra `mcp`; it imports the rest when the first server
-is asked.
+Only `toolboxes` can be imported without the extra `mcp`; it imports the rest when a server is first
+used.
 """

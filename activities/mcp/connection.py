@@ -1,7 +1,7 @@
-"""One connection to a server.
+"""A connection to a server.
 
-Opened and closed in one task of its own, as the cancel scopes of an MCP client need it; used from
-any of its loop.
+It is opened and closed in one task of its own, as the cancel scopes of an MCP client require, and
+can be used from any task of its loop.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ if TYPE_CHECKING:
     from mcp.server import Server
 
 IDLE_S = 300.0
-"""A connection that nobody used for so long is closed."""
+"""A connection is closed after being unused for this long."""
 
 _PASSED_ON = ("PATH", "HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR")
 _PAGES = 50
 _CHARACTERS = 2_000
 _SECRET_CHARACTERS = 4
 _CLOSED = ("Connection closed", "SSE stream ")
-"""How the library's own errors of the code `CONNECTION_CLOSED` begin."""
+"""How messages of the library's own `CONNECTION_CLOSED` errors begin."""
 _CANCEL_S = 1.0
 _CLOSE_S = 12.0
-"""Longer than a process takes that does not want to end."""
+"""Longer than the end of an unresponsive process takes."""
 
 
 class ServerDownError(Exception):
-    """A server could not be started, asked or reached.
+    """A server could not be started, queried or reached.
 
-    The message says which and why, without secrets. `is_slow`: it was waited for in vain.
+    The message names the server and the reason, without secrets. `is_slow` means that a timeout
+    expired.
     """
 
     def __init__(self, message: str, *, is_slow: bool = False) -> None:
@@ -58,14 +59,11 @@ class ServerDownError(Exception):
 
 
 class ServerRefusedError(Exception):
-    """A server answered a call with an error of its own.
-
-    The message is what it said, without secrets.
-    """
+    """A server answered a call with an error, whose message is given without secrets."""
 
 
 class Connection:
-    """A server, from when somebody asks for it until it is closed, dies or is of no use any more."""
+    """A connection from its first use until it is closed, fails or is retired."""
 
     def __init__(self, server: MCPServer, idle_s: float) -> None:
         self._server = server
@@ -82,21 +80,21 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, or about to be."""
+        """Whether it is open or opening."""
         return not (self._retired or self._closing.is_set() or self._task.done())
 
     async def tools(self) -> list[ListedTool]:
-        """What the server offers now.
+        """Return the tools that the server offers now.
 
         Raises:
-            ServerDownError: It does not start, or does not say; or a call had to be stopped
-                meanwhile, and with it the server.
-            ConfigurationError: A variable that it needs is not set.
+            ServerDownError: It does not start or does not list its tools; or the server was stopped
+                meanwhile because a call was cancelled.
+            ConfigurationError: A required environment variable is not set.
         """
         async with self._used():
             client = await self._opened()
             asking, stuck = (
-                asyncio.create_task(self._asked(client)),
+                asyncio.create_task(self._list_tools(client)),
                 asyncio.create_task(self._stuck.wait()),
             )
             try:
@@ -105,7 +103,7 @@ class Connection:
                     raise await self._down("it was ended, because a call of it had to be stopped")
                 return [_listed(item, self.without_secrets) for item in asking.result()]
             finally:
-                asking.add_done_callback(_heard)
+                asking.add_done_callback(_ignore_result)
                 asking.cancel()
                 stuck.cancel()
 
@@ -114,12 +112,12 @@ class Connection:
     ) -> ToolOutput:
         """Call a tool by the server's own name.
 
-        A server of ours whose call is cancelled is ended, for nothing else is sure to stop the
-        call.
+        If the call is cancelled, a server that runs as our child process is ended, as nothing else
+        reliably stops the call.
 
         Raises:
-            ServerDownError: The connection broke, or the answer is none.
-            ServerRefusedError: The server refused.
+            ServerDownError: The connection broke, or the answer is invalid.
+            ServerRefusedError: The server returned an error.
         """
         async with self._used():
             client = await self._opened()
@@ -132,15 +130,15 @@ class Connection:
                 return output.model_copy(update={"content": self.without_secrets(output.content)})
             except MCPError as error:
                 if not _is_closed(error):
-                    raise ServerRefusedError(self._words(error)) from None
+                    raise ServerRefusedError(self._text_of(error)) from None
                 raise await self._down(
                     "it ended during the call; whether it took effect is unknown"
                 ) from None
-            except Exception as error:  # noqa: BLE001 - of any library below; its text is cleaned
-                raise await self._down(self._words(error)) from None
+            except Exception as error:  # noqa: BLE001 - from any library below; secrets are removed
+                raise await self._down(self._text_of(error)) from None
 
     async def _stoppable(self, call: Coroutine[Any, Any, CallToolResult]) -> CallToolResult:
-        """The result of a call. To tell the server of a cancel may block, so that has a limit."""
+        """Await a call. Announcing a cancellation to the server may block, so that has a limit."""
         task = asyncio.create_task(call)
         try:
             return await asyncio.shield(task)
@@ -148,19 +146,19 @@ class Connection:
             if self._server.command:
                 self._stuck.set()
                 self.retire()
-            task.add_done_callback(_heard)
+            task.add_done_callback(_ignore_result)
             task.cancel()
             await asyncio.wait({task}, timeout=_CANCEL_S)
             raise
 
     def retire(self) -> None:
-        """Use it for nothing new; close it when nobody uses it any more."""
+        """Accept no new calls, and close when the last one has ended."""
         self._retired = True
         if not self._in_use:
             self._closing.set()
 
     async def close(self) -> None:
-        """End it, whoever uses it."""
+        """Close it, even while it is in use."""
         self._closing.set()
         await asyncio.wait({self._task}, timeout=_CLOSE_S)
         self._task.cancel()
@@ -168,7 +166,7 @@ class Connection:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether it is closed."""
         return self._task.done()
 
     async def _opened(self) -> Client:
@@ -193,8 +191,8 @@ class Connection:
                     0 if self._retired else self._idle_s, self._closing.set
                 )
 
-    async def _asked(self, client: Client) -> list[Tool]:
-        """All pages of the list. While others use the server it may be slow to tell them."""
+    async def _list_tools(self, client: Client) -> list[Tool]:
+        """Return all pages of the list. The limit is longer while calls keep the server busy."""
         limit = (
             limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
         ).total_seconds()
@@ -210,20 +208,20 @@ class Connection:
                         break
         except TimeoutError:
             raise await self._down(
-                f"it did not tell its tools within {limit:g} s", is_slow=True
+                f"it did not list its tools within {limit:g} s", is_slow=True
             ) from None
-        except Exception as error:  # noqa: BLE001 - of any library below; its text is cleaned
+        except Exception as error:  # noqa: BLE001 - from any library below; secrets are removed
             is_slow = isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT
             raise await self._down(
-                f"it did not tell its tools: {self._words(error)}", is_slow=is_slow
+                f"it did not list its tools: {self._text_of(error)}", is_slow=is_slow
             ) from None
         return found
 
     async def _keep(self) -> None:
-        """The life of the connection."""
+        """Open the connection and keep it until it is closed."""
         try:
             async with AsyncExitStack() as stack:
-                client = await stack.enter_async_context(await self._made(stack))
+                client = await stack.enter_async_context(await self._new_client(stack))
                 client.session.validate_tool_result = _taken_as_it_is  # type: ignore[method-assign]
                 self._client.set_result(client)
                 watch = asyncio.create_task(self._ended_or_closing())
@@ -231,20 +229,20 @@ class Connection:
         except errors.ConfigurationError as error:
             self._fail(error)
         except asyncio.CancelledError:
-            self._fail(ServerDownError(self._told("it was not waited for")))
+            self._fail(ServerDownError(self._message("it was not waited for")))
             raise
-        except BaseException as error:  # noqa: BLE001 - a group of exceptions, of which some may not be Exceptions
-            self._fail(await self._down(self._words(error), is_over=True))
+        except BaseException as error:  # noqa: BLE001 - an exception group may hold more than Exceptions
+            self._fail(await self._down(self._text_of(error), is_over=True))
         finally:
             self._fail(
-                ServerDownError(self._told("it could not be opened"))
-            )  # if nothing else has been said
+                ServerDownError(self._message("it could not be opened"))
+            )  # has no effect after an earlier error
             self._closing.set()
 
     def _fail(self, error: Exception) -> None:
         if not self._client.done():
             self._client.set_exception(error)
-            self._client.exception()  # somebody may have given up waiting for it
+            self._client.exception()  # its waiters may have given up
 
     async def _ended_or_closing(self) -> None:
         waits = [asyncio.ensure_future(self._closing.wait())]
@@ -254,7 +252,7 @@ class Connection:
         for wait in waits:
             wait.cancel()
 
-    async def _made(self, stack: AsyncExitStack) -> Client:
+    async def _new_client(self, stack: AsyncExitStack) -> Client:
         server = self._server
         info = Implementation(name="perdure", version="1")
         if server.in_process is not None:
@@ -286,15 +284,15 @@ class Connection:
     async def _down(
         self, why: str, *, is_slow: bool = False, is_over: bool = False
     ) -> ServerDownError:
-        """The error that says what is wrong.
+        """Return the error for a failure.
 
-        How a process ended, and what it said, may come a moment later.
+        A process's exit code and output may arrive a moment later.
         """
         if self._process is not None and self._process.ended.is_set() and not is_over:
             await asyncio.wait({self._task}, timeout=1)
-        return ServerDownError(self._told(why), is_slow=is_slow)
+        return ServerDownError(self._message(why), is_slow=is_slow)
 
-    def _told(self, why: str) -> str:
+    def _message(self, why: str) -> str:
         parts = [f"the MCP server {self._server.name!r}: {why}"]
         if self._process is not None:
             code = self._process.exit_code
@@ -307,8 +305,8 @@ class Connection:
             )
         return self.without_secrets("; ".join(parts))
 
-    def _words(self, error: BaseException) -> str:
-        """What an exception says, or the first of a group."""
+    def _text_of(self, error: BaseException) -> str:
+        """Return the message of an exception, or of the first one in a group."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         return one_line(
@@ -317,7 +315,7 @@ class Connection:
         )
 
     def without_secrets(self, text: str) -> str:
-        """Words of the server without the values that it was given by the environment."""
+        """Return text of the server without the secrets that were passed to it."""
         return secrets.without(
             text,
             {
@@ -329,22 +327,19 @@ class Connection:
 
 
 async def _taken_as_it_is(name: str, result: CallToolResult) -> None:
-    """In place of the library's check of a result by the schema that its own server sent, which can take any time."""
+    """Skip the library's validation of results by the server's schema, which may take any time."""
 
 
-def _heard(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for its end any more.
-
-    Asyncio would complain of an exception that nobody looked at.
-    """
+def _ignore_result(task: asyncio.Task[Any]) -> None:
+    """Retrieve the exception of an abandoned task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
 
 def _is_closed(error: MCPError) -> bool:
-    """Whether the connection ended.
+    """Return whether the connection was closed.
 
-    Servers use the same code for errors of their own, so the library is known by its words.
+    Servers use the same code for their own errors, so the library's are recognized by their text.
     """
     return error.code == CONNECTION_CLOSED and error.message.startswith(_CLOSED)
 
@@ -366,7 +361,7 @@ def _listed(item: Tool, without_secrets: Callable[[str], str]) -> ListedTool:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """JSON with each string in it changed."""
+    """Return JSON with `change` applied to each string in it."""
     if isinstance(value, dict):
         return {change(name): _mapped(one, change) for name, one in value.items()}
     if isinstance(value, list):

@@ -1,15 +1,14 @@
-"""Runs a server as its child, and ends it with all it has started when the worker is gone.
+"""Runs a server as its child process, and ends it with all its descendants.
 
-Started as `guard.py LIFELINE COMMAND ARGUMENTS…`.
+Usage: `guard.py LIFELINE COMMAND ARGUMENTS…`.
 
-LIFELINE is the read end of a pipe that the worker holds open. It closes when the worker wants the
-server to end, and by itself when the worker is killed. A signal to the parent's death
-(`PR_SET_PDEATHSIG`) would reach the server alone, not what it started; so the server leads a
-session of its own that is signalled as a group, and on Linux what has left the group is found too:
-orphans of a subreaper come back to it.
+LIFELINE is the read end of a pipe that the worker keeps open. It closes when the worker wants the
+server to end, and by itself when the worker is killed. A parent-death signal (`PR_SET_PDEATHSIG`)
+would reach only the server, not its descendants. The server therefore leads a session of its own,
+which is signalled as a group, and on Linux processes that have left the group are found as well:
+orphans of a subreaper are re-parented to it.
 
-This is a program of its own. It is started for each server, so it imports little, and nothing of
-Perdure.
+This is a separate program, started for each server, so it imports little and nothing of Perdure.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _NOT_FOUND = 127
 
 
 def main(lifeline: int, command: list[str]) -> int:
-    """Run the command to its end, or to that of the worker.
+    """Run the command until it or the worker ends.
 
-    The exit code is the command's, or 143 where it was ended.
+    Returns its exit code, or 143 if it was terminated.
     """
     parent = os.getppid()
     os.set_inheritable(lifeline, False)
@@ -64,7 +63,7 @@ def main(lifeline: int, command: list[str]) -> int:
 
 
 def _become(command: list[str]) -> None:
-    """In the child: the server. It dies with the guard."""
+    """Become the server, in the child. It dies with the guard."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -78,10 +77,7 @@ def _become(command: list[str]) -> None:
 
 
 def _let_go() -> None:
-    """The server's input and output are its own.
-
-    If they were open here, their end would not be seen.
-    """
+    """Close the server's input and output here, where they would hide their end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
@@ -89,7 +85,7 @@ def _let_go() -> None:
 
 
 def _end(server: int) -> None:
-    """Ask all to end, then make them."""
+    """Terminate all processes, then kill those that remain."""
     for number, patience in ((signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
         until = time.monotonic() + patience
         _signal(server, number, _descendants())
@@ -98,7 +94,7 @@ def _end(server: int) -> None:
             if not _is_group(server) and not any(_descendants()):
                 return
             time.sleep(_NAP_S)
-            if number == signal.SIGKILL:  # what was started meanwhile
+            if number == signal.SIGKILL:  # includes processes started meanwhile
                 _signal(server, number, _descendants())
 
 
@@ -116,12 +112,12 @@ def _is_group(group: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # macOS says so of members that are dead and not reaped
+        pass  # macOS raises it for zombies
     return True
 
 
 def _reaped() -> dict[int, int]:
-    """The children that have ended, with their status. Orphans that came here are among them."""
+    """Reap children that have ended, including adopted orphans; return their status."""
     ended: dict[int, int] = {}
     with contextlib.suppress(ChildProcessError):
         while (one := os.waitpid(-1, os.WNOHANG))[0]:
@@ -130,7 +126,7 @@ def _reaped() -> dict[int, int]:
 
 
 def _descendants() -> list[int]:
-    """All processes below this one, where there is /proc."""
+    """Return all descendants of this process, if there is /proc."""
     children: dict[int, list[int]] = {}
     for process, parent in _processes():
         children.setdefault(parent, []).append(process)
@@ -151,12 +147,12 @@ def _processes() -> Iterator[tuple[int, int]]:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 fields = (
                     (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                )  # the name before it may hold anything
+                )  # the name before it may hold any characters
                 yield int(folder.name), int(fields[1])
 
 
 def _control(option: int, value: int) -> None:
-    """Linux's prctl; elsewhere nothing."""
+    """Call Linux's prctl; a no-op elsewhere."""
     if sys.platform == "linux":
         import ctypes
 

@@ -1,7 +1,4 @@
-"""The HTTP client below a connection to a server.
-
-A bounded body, no compression that could hide a large one, and how long it may say nothing.
-"""
+"""The HTTP client of server connections, with a bounded body, a read timeout and no compression."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _CONNECT_S = 10.0
 
 
 def http_client(headers: Mapping[str, str], silence: timedelta) -> httpx2.AsyncClient:
-    """A client for one server. `silence` is how long it may take to the next byte of an answer."""
+    """Return a client for one server. `silence` limits the time between two reads of an answer."""
     limit = httpx2.Timeout(_CONNECT_S, read=silence.total_seconds() + _CONNECT_S)
     return httpx2.AsyncClient(
         headers={"accept-encoding": "identity", **headers},
@@ -32,7 +29,7 @@ async def _bound(response: httpx2.Response) -> None:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body that ends with an error where it is too long."""
+    """A body that raises once it is too long."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, most_bytes: int) -> None:
         self._inner = inner
@@ -43,10 +40,10 @@ class _Bounded(httpx2.AsyncByteStream):
             self._left -= len(chunk)
             if self._left < 0:
                 raise httpx2.ReadError(
-                    "the server's answer is too long, or packed though nobody asked for that"
+                    "the server's answer is too long, or compressed without having been asked to"
                 )
             yield chunk
 
     async def aclose(self) -> None:
-        """Close the connection's side of it."""
+        """Close the underlying stream."""
         await self._inner.aclose()

@@ -1,9 +1,7 @@
-"""The connections of a worker to its servers, one for each, and what is asked of them.
+"""The connections of a worker to its servers, one per server, on one event loop.
 
-All of it lives on one event loop.
-
-Before each call a server is asked for its list anew: it costs a round trip, shows that the server
-is alive, and shows what has changed.
+The list of tools is fetched before each call: that costs a round trip, and shows whether the server
+is alive and what has changed.
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ _NOTE_BYTES = 1_000
 
 
 class Pool:
-    """Connections by what makes them the same.
-
-    They are opened when they are needed and again when they have died.
-    """
+    """Connections by their key, opened on demand and reopened after a failure."""
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
@@ -47,13 +42,13 @@ class Pool:
         self._all: set[Connection] = set()
 
     async def tools(self, server: MCPServer) -> list[ListedTool]:
-        """What a server offers now.
+        """Return the tools that a server offers now.
 
         Raises:
-            ConfigurationError: It cannot be started or asked; the message says what it said.
+            ConfigurationError: It cannot be started or queried; the message has its output.
         """
         try:
-            _, listed = await self._asked(server)
+            _, listed = await self._listed(server)
         except ServerDownError as error:
             raise errors.ConfigurationError(str(error), context={"server": server.name}) from None
         return listed
@@ -66,12 +61,12 @@ class Pool:
         context: ToolContext[Any],
         arguments: Mapping[str, JsonValue],
     ) -> ToolOutput:
-        """Call the tool that models know as `name`, if it is still what the turn is pinned to.
+        """Call the tool that models know as `name`, if it has not changed since the turn began.
 
-        What goes wrong is an error result.
+        Failures are returned as error results.
         """
         try:
-            connection, listed = await self._asked(server)
+            connection, listed = await self._listed(server)
             tool = next((item for item in listed if name_of(server.name, item.own) == name), None)
             if tool is None:
                 return _error(
@@ -92,14 +87,14 @@ class Pool:
             return _error(f"{name} failed: {error}")
 
     async def close(self) -> None:
-        """End all of them at once."""
+        """Close all connections concurrently."""
         if self._all:
             await asyncio.gather(*(connection.close() for connection in self._all))
 
-    async def _asked(self, server: MCPServer) -> tuple[Connection, list[ListedTool]]:
-        """The connection and what the server lists.
+    async def _listed(self, server: MCPServer) -> tuple[Connection, list[ListedTool]]:
+        """Return the connection and the server's tools.
 
-        One that turns out to be dead is opened again, once.
+        A connection that turns out to be dead is reopened once.
         """
         for left in reversed(range(_ATTEMPTS)):
             connection = self._connection(server)
@@ -109,7 +104,7 @@ class Pool:
                 connection.retire()
                 if error.is_slow or not left:
                     raise
-                logger.warning("%s; it is started again", error)
+                logger.warning("%s; restarting it", error)
         raise AssertionError("unreachable")
 
     def _connection(self, server: MCPServer) -> Connection:
@@ -121,7 +116,7 @@ class Pool:
 
 
 def _notes(context: ToolContext[Any], without_secrets: Callable[[str], str]) -> Any:
-    """Progress of the server as heartbeats, a few a second at most."""
+    """Return a callback that heartbeats the server's progress, at most twice a second."""
     last = 0.0
 
     async def note(progress: float, total: float | None, message: str | None) -> None:

@@ -1,11 +1,11 @@
-"""A server as a process of the worker, and its standard input and output as the transport of an MCP client.
+"""A server as a child process, with its standard streams as the transport of an MCP client.
 
-The package `mcp` could start processes too. This does, because a process has to go when the worker
-is killed (`guard`), a line has to be bounded, and what it says on standard error has to be at hand
-when it fails.
+The package `mcp` could start processes too. It is not used for that, because the process has to end
+when the worker is killed (`guard`), lines have to be bounded, and the output on standard error has
+to be available when it fails.
 
-A server that writes more than it should takes time of all turns, so little of it is read ahead, and
-it is read at a limited pace: the server then waits at its full pipe.
+A server that writes too much would take time from all turns. Little of it is therefore read ahead,
+and at a limited rate: the server then blocks on its full pipe.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _SAID_BYTES = 2_000
 _CHUNK = 65_536
 _GARBAGE_LINES = 1_000
 _GARBAGE_BYTES = 1_000_000
-"""A server that writes so many lines or bytes in a row without a message is ended."""
+"""A server is ended after this many consecutive lines or bytes without a message."""
 _RUSH = 1_500
 _A_SECOND = 500
-"""So many lines are read at once, and so many a second after that."""
+"""The number of lines that are read at once, and of those per second after that."""
 _MARKS = (b"{", b"[", b",")
 _INPUT_CLOSED_S = 1.0
 _GUARD_S = 5.0
@@ -45,10 +45,9 @@ _Outbox = MemoryObjectSendStream[SessionMessage]
 
 
 class ServerProcess:
-    """A context in which a server runs.
+    """A context manager that runs a server and returns the streams of a session.
 
-    What it gives are the streams of a session. `ended` is set when the server says nothing any
-    more.
+    `ended` is set when the server's output has ended.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str = "") -> None:
@@ -64,16 +63,16 @@ class ServerProcess:
 
     @property
     def said(self) -> str:
-        """The end of what it wrote to standard error; at most 2 KB."""
+        """The end of its output on standard error; at most 2 KB."""
         return self._stderr
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs, or where it was never started."""
+        """Its exit code; None while it runs or if it was never started."""
         return self._process.returncode if self._lifeline >= 0 else None
 
     async def __aenter__(self) -> tuple[_Inbox, _Outbox]:
-        """Start it.
+        """Start the server.
 
         Raises:
             OSError: The guard could not be started.
@@ -111,7 +110,7 @@ class ServerProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it: its input closes, and what does not go then is ended by the guard."""
+        """End the server: its input is closed, and the guard ends it if it does not exit."""
         try:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -126,7 +125,7 @@ class ServerProcess:
         await asyncio.wait(self._tasks)
         for stream in (*self._ends, self._to_session, self._from_session):
             stream.close()
-        transport = self._process._transport  # type: ignore[attr-defined]  # noqa: SLF001 - nothing else closes the pipes of one that hangs
+        transport = self._process._transport  # type: ignore[attr-defined]  # noqa: SLF001 - the only way to close the pipes of a hanging process
         transport.close()
 
     async def _is_gone(self, seconds: float) -> bool:
@@ -135,7 +134,7 @@ class ServerProcess:
         return self._process.returncode is not None
 
     async def _read(self) -> None:
-        """What the server says, a message a line."""
+        """Read the server's output, one message per line."""
         assert self._process.stdout is not None
         try:
             async with self._to_session:
@@ -150,7 +149,7 @@ class ServerProcess:
             self.ended.set()
 
     async def _read_lines(self, stdout: asyncio.StreamReader) -> None:
-        """Give messages to the session, until the output ends or is none of a server.
+        """Pass messages to the session until the output ends or has too much that is not a message.
 
         Raises:
             ValueError: A line is too long.
@@ -164,7 +163,9 @@ class ServerProcess:
                     message = _message(line)
                 except ValueError:
                     garbage, garbage_bytes = garbage + 1, garbage_bytes + len(line)
-                    self.complaint = "it writes what is no JSON-RPC to its standard output"
+                    self.complaint = (
+                        "it writes something that is not JSON-RPC to its standard output"
+                    )
                     if garbage >= _GARBAGE_LINES or garbage_bytes >= _GARBAGE_BYTES:
                         return
                     continue
@@ -183,10 +184,7 @@ class ServerProcess:
             self.ended.set()
 
     async def _listen(self) -> None:
-        """Keep the end of what it says on standard error.
-
-        If nobody read that, the server would stand still.
-        """
+        """Keep the end of its standard error; if left unread, it would block the server."""
         assert self._process.stderr is not None
         pace, loop = _Pace(), asyncio.get_running_loop()
         while chunk := await self._process.stderr.read(_CHUNK):
@@ -195,22 +193,22 @@ class ServerProcess:
 
 
 class _Pace:
-    """`_RUSH` steps at once, and after that `_A_SECOND` in each second."""
+    """Rate limit: `_RUSH` steps at once, then `_A_SECOND` per second."""
 
     def __init__(self) -> None:
         self._due = 0.0
 
     def wait_s(self, now: float) -> float:
-        """How long to wait after a step that was taken now."""
+        """Return the seconds to wait after a step taken at `now`."""
         self._due = max(self._due, now - _RUSH / _A_SECOND) + 1 / _A_SECOND
         return max(0.0, self._due - now)
 
 
 def _message(line: bytes) -> JSONRPCMessage:
-    """The message in a line.
+    """Parse the message in a line.
 
     Raises:
-        ValueError: It is none, or it has more values than may be parsed at once.
+        ValueError: It is not a message, or has too many values.
     """
     if sum(map(line.count, _MARKS)) > limits.REPLY_VALUES:
         raise ValueError("it has too many values")
@@ -218,10 +216,10 @@ def _message(line: bytes) -> JSONRPCMessage:
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
-    """The lines of a stream.
+    """Yield the lines of a stream.
 
     Raises:
-        ValueError: One is longer than `limits.PROVIDER_BODY_BYTES`.
+        ValueError: A line is longer than `limits.PROVIDER_BODY_BYTES`.
     """
     begun, size = list[bytes](), 0
     while chunk := await stream.read(_CHUNK):

@@ -1,4 +1,4 @@
-"""Whether the program of an MCP server is there."""
+"""Checks that the program of an MCP server exists."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from perdure.agents.mcp_servers import MCPServer
 
 
 def missing(server: MCPServer) -> str:
-    """What is wrong with the command of a server: its program is not where it would be looked for.
-
-    Empty where nothing is.
-    """
+    """Return what is wrong with a server's command; empty if its program is found."""
     if not server.command:
         return ""
     program, path = server.command[0], os.environ.get(server.variables.get("PATH", "PATH"))

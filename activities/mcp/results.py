@@ -1,4 +1,4 @@
-"""What a server returned, as text for a model."""
+"""Converts the results of MCP servers to text."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from perdure.turn.wire import ToolOutput
 
 
 def output_of(result: CallToolResult) -> ToolOutput:
-    """Texts and resources one after the other, and the structured value where no text is the same.
+    """Return texts and resources in order, and the structured value unless a text repeats it.
 
-    Images and the like are named and left out.
+    Images and other media are replaced by a note.
     """
     parts = [_part(block) for block in result.content]
     if result.structured_content is not None and not _is_said(result):
@@ -54,9 +54,9 @@ def _left_out(what: str, mime_type: str | None, base64: str) -> str:
 
 
 def _is_said(result: CallToolResult) -> bool:
-    """Whether the texts say what the structured value says, as the protocol asks for.
+    """Return whether the texts repeat the structured value, as the protocol recommends.
 
-    Many put a text into an object of one field.
+    Many servers wrap a text into an object with one field.
     """
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     values = [_parsed(text) for text in texts]

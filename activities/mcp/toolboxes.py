@@ -1,9 +1,7 @@
-"""MCP servers of agents.
+"""The MCP servers of agents: their tools when a turn begins, and the functions behind them.
 
-Their tools when a turn begins, and the function behind a tool when it is called.
-
-Connections live on a loop of their own, so that neither a tool that blocks nor a server that
-misbehaves hurts anything else. Nothing of `mcp` is imported for agents without servers.
+Connections have an event loop of their own, so that neither a blocking tool nor a misbehaving
+server affects anything else. `mcp` is not imported for agents without servers.
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ class Servers:
         self.loop = ToolLoop(self._lifespan, name="perdure-mcp")
 
     async def read(self, agent: Agent[Any], allowed: Collection[str] | None = None) -> Agent[Any]:
-        """The agent with what its servers offer now instead of them.
+        """Return the agent with its servers replaced by toolboxes of their current tools.
 
-        Those of which no tool is in `allowed` are not asked.
+        Servers without a tool in `allowed` are skipped.
 
         Raises:
-            ConfigurationError: A server cannot be started or asked, or offers something else than
-                the agent says.
+            ConfigurationError: A server cannot be started or queried, or its tools contradict the
+                agent's declaration.
         """
         servers = [
             server
@@ -59,11 +57,11 @@ class Servers:
         return replace(agent, toolboxes=[box for box in boxes if box is not None])
 
     async def find(self, agent: Agent[Any], name: str) -> Tool | None:
-        """The tool of an agent's server, as it is now; None where none offers it.
+        """Return the current tool of an agent's server; None if no server offers it.
 
         Raises:
-            ConfigurationError: The server cannot be started or asked, or offers something else than
-                the agent says.
+            ConfigurationError: The server cannot be started or queried, or its tools contradict the
+                agent's declaration.
         """
         server = _server(agent, name)
         if server is None:
@@ -74,16 +72,16 @@ class Servers:
         )
 
     async def toolbox(self, server: MCPServer) -> Toolbox:
-        """What a server offers now.
+        """Return a toolbox of what a server offers now.
 
         Raises:
-            ConfigurationError: The server cannot be started or asked, or offers something else than
-                the agent says.
+            ConfigurationError: The server cannot be started or queried, or its tools contradict the
+                agent's declaration.
         """
         return (await self._toolboxes([server]))[server.name]
 
     def tool(self, agent: Agent[Any], name: str, pinned: str) -> Tool | None:
-        """The tool for one call, which compares what the server offers with what the turn is pinned to; None where no server can have it."""
+        """Return the tool for one call, which checks its digest first; None if no server has it."""
         server = _server(agent, name)
         return (
             None
@@ -112,7 +110,7 @@ class Servers:
         return call
 
     def _opened(self) -> Pool:
-        """The connections. May take a second the first time, to import `mcp`.
+        """Return the pool. The first call imports `mcp`, which may take a second.
 
         Raises:
             ConfigurationError: The package `mcp` is not installed.
@@ -129,7 +127,7 @@ class Servers:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
-        """In one task of the loop, whose end ends all connections."""
+        """Close all connections at the end of the loop's lifespan."""
         try:
             yield
         finally:

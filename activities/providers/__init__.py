@@ -1,6 +1,6 @@
-"""Providers of models: one file per vendor's API.
+"""Model providers: one module per vendor API.
 
-httpx is loaded with the first request, not with this package.
+httpx is imported with the first request, not with this package.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _PORT = re.compile(r":\d+$")
 
 
 def defaults() -> dict[str, Provider]:
-    """The providers that every worker has, by the name before a model's colon.
+    """The built-in providers of every worker, by the prefix of a model name (`provider:model`).
 
-    `anthropic` takes its key from ANTHROPIC_API_KEY and its address from ANTHROPIC_BASE_URL,
-    `openai` and `openai-responses` from OPENAI_API_KEY and OPENAI_BASE_URL, `ollama` its address
-    from OLLAMA_HOST, in Ollama's own forms (`127.0.0.1:11434`) too. `offline` needs neither key nor
-    network.
+    Keys and addresses come from the environment: `anthropic` reads ANTHROPIC_API_KEY and
+    ANTHROPIC_BASE_URL, `openai` and `openai-responses` read OPENAI_API_KEY and OPENAI_BASE_URL,
+    `ollama` reads OLLAMA_HOST, including Ollama's own forms (`127.0.0.1:11434`). `offline` needs
+    neither a key nor a network.
     """
     return {
         "anthropic": Anthropic(base_url=os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL),
@@ -64,23 +64,25 @@ def connect(
     providers: Mapping[str, Provider] | None = None,
     timeout: timedelta = limits.MODEL_CALL,
 ) -> Model:
-    """A model to ask without Temporal, with a key from the environment as workers take it.
+    """Return a model that can be called without Temporal, with its key from the environment.
 
     Args:
         model: `provider:model`.
-        providers: Providers of one's own, by the name before the colon, besides those of
-            `defaults`.
-        timeout: For one answer.
+        providers: Additional providers by prefix, merged over those of `defaults`.
+        timeout: The time limit of each answer.
 
     Raises:
-        ConfigurationError: The provider is not known.
+        ConfigurationError: The provider is unknown.
     """
     provider, name = Models({**defaults(), **(providers or {})}).find(model)
     return Model(model, provider, name, timeout=timeout)
 
 
 def ollama_url(host: str) -> str:
-    """The base URL for a value of OLLAMA_HOST, which may lack scheme, port and path, or be the address that the server listens on."""
+    """Return the base URL for a value of OLLAMA_HOST.
+
+    The scheme, port and path are optional, and the value may be a listening address (`0.0.0.0`).
+    """
     scheme, _, rest = host.strip().rpartition("://")
     address, _, path = rest.partition("/")
     if not _PORT.search(address) and not scheme:

@@ -1,44 +1,43 @@
-"""The messages API of Anthropic.
+"""Provider for Anthropic's messages API.
 
-What an answer that is none means for the caller (`error_of`):
+How `error_of` maps unsuccessful replies to errors:
 
-| answer | error | why |
+| reply | error | notes |
 |---|---|---|
 | 401, 403 | `LLMAuthError` | fix the key |
-| 402, `billing_error`, a spent balance or spending limit told with 400 | `LLMAuthError` | waiting does not help, somebody must act |
+| 402, `billing_error`, 400 for a spent balance or limit | `LLMAuthError` | waiting does not help |
 | 429 | `LLMRateLimitError` | with `retry_after_s` |
 | 408, 504, `timeout_error` inside a 200 | `LLMTimeoutError` | |
-| a content policy told with 400 | `LLMRefusedError` | |
-| 409, 529, other 5xx, an error inside a 200 with no better type | `LLMUnavailableError` | |
+| 400 for a content policy | `LLMRefusedError` | |
+| 409, 529, other 5xx, an error inside a 200 with no more specific type | `LLMUnavailableError` | |
 | 400, 404, 413 and every other status | `LLMInvalidRequestError` | the same request fails again |
 
-Which of them may have been billed is said in `faults`; an error inside a 200 comes after output
-where the body has content or tells usage.
+`http_errors` documents which of them may have been billed. An error inside a 200 counts as "after
+output" if the body has content or reports usage.
 
-The API refuses some of what a transcript may hold, above all where another vendor's model wrote it.
-It is sent as follows:
+The API rejects parts of some transcripts, mostly those written by another vendor's model. They are
+converted as follows:
 
-- messages of one role in a row as one message: the API would merge them itself, servers that are
-  compatible with it refuse them
-- thinking with its signature, and redacted thinking, unchanged; thinking without a signature is
-  another vendor's and stays out
-- arguments that are no JSON object as `{"invalid_arguments": "…"}`, so that the model sees what it
-  wrote above the error it got for it
-- ids and names of calls with a character that is not allowed under names made from them; a call and
-  its result keep the same id
-- calls of earlier turns by an agent without tools: their names are declared as tools that the model
-  may not choose
-- a schema that the answer must fit, where there are no tools: as the one tool that the model must
-  choose, whose arguments become the text
-- text and results that are blank not at all, an error result that is blank with `SILENT_ERROR`
+- consecutive messages of one role are merged into one: the API would merge them itself, but servers
+  compatible with it reject them
+- thinking is sent unchanged with its signature, redacted thinking unchanged; thinking without a
+  signature comes from another vendor and is omitted
+- arguments that are not a JSON object are sent as `{"invalid_arguments": "…"}`, so that the model
+  sees what it wrote next to the resulting error
+- call ids and tool names with characters that the API does not allow are replaced by derived names;
+  a call and its result keep the same id
+- for an agent without tools, the names of calls in earlier turns are declared as tools that the
+  model may not choose
+- without tools, a response schema is sent as a single tool that the model must choose, whose
+  arguments become the text of the answer
+- blank text and blank results are omitted; a blank error result is sent as `SILENT_ERROR`
 
-Options: `required` is called `any` here. With extended thinking, which `extra` may ask for, the API
-takes no other tool choice than `auto` and `none`, and no limit of an answer below the budget of the
-thinking.
+Options: `required` is called `any` here. With extended thinking (enabled through `extra`), the API
+accepts only the tool choices `auto` and `none`, and no output limit below the thinking budget.
 
-Newer models check that nothing before a thinking block has changed since they wrote it, system
-prompt and tools included, and refuse or forget it otherwise (platform.claude.com, "Prefix checks on
-thinking blocks"). So what is sent only ever grows at its end.
+Newer models check that nothing before a thinking block has changed since they wrote it, including
+the system prompt and the tools, and otherwise reject or drop the block (platform.claude.com,
+"Prefix checks on thinking blocks"). Requests of a turn therefore only ever grow at the end.
 """
 
 from __future__ import annotations
@@ -79,9 +78,10 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 
 MAX_OUTPUT_TOKENS = 16_000
-"""What an answer may take, thinking included.
+"""The default output limit in tokens, including thinking.
 
-Every model from Claude 4 on allows it, and it is about what one writes in `limits.MODEL_CALL`.
+Every model since Claude 4 accepts it, and it is about what a model can write within
+`limits.MODEL_CALL`.
 """
 
 INVALID_ARGUMENTS = "invalid_arguments"
@@ -113,11 +113,15 @@ _POLICY = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
 class Anthropic(HttpProvider):
     """Asks models through `POST {base_url}/v1/messages`.
 
-    `api_key_env` names the environment variable with the key, which is read when a request is made;
-    None sends no key. `name` is for error texts. `max_output_tokens` goes with every request whose
-    options name no other limit, for the API demands one; a longer answer is cut off. `caching` asks
-    the API to cache what the next request of a turn begins with (`breakpoints`); False is for
-    servers that refuse that.
+    Args:
+        base_url: The address of the API.
+        api_key_env: The environment variable that holds the key, read with each request; None sends
+            no key.
+        name: The name used in error texts.
+        max_output_tokens: The output limit of requests whose options set none; the API requires
+            one. Longer answers are truncated.
+        caching: Whether to request prompt caching (`prompt_cache`). Use False for servers that
+            reject it.
 
     Raises:
         ConfigurationError: `max_output_tokens` is below 1.
@@ -171,12 +175,13 @@ def _unheard(words: str) -> None:
 
 
 def body_of(request: ModelRequest, max_tokens: int, *, caching: bool = True) -> dict[str, Any]:
-    """The body of a request.
+    """Return the body of a request.
 
-    `max_tokens` is for options that name no limit; `caching` places breakpoints where they pay off.
+    `max_tokens` is the output limit if the options set none. `caching` adds cache breakpoints where
+    they pay off.
 
     Raises:
-        LLMInvalidRequestError: A message or an option is one that this API has no place for.
+        LLMInvalidRequestError: This API does not support a message or an option of the request.
     """
     system = {"system": request.system} if request.system.strip() else {}
     body = {
@@ -220,21 +225,21 @@ def _block(part: Text | Thinking | Media | ToolCall | ToolResult) -> dict[str, A
         case Text():
             return {"type": "text", "text": part.text} if part.text.strip() else None
         case Thinking():
-            return _thought(part)
+            return _thinking_block(part)
         case Media():
             return _media(part)
         case ToolCall():
             return {
                 "type": "tool_use",
-                "id": _fitting(part.id),
-                "name": _fitting(part.name),
+                "id": _valid_name(part.id),
+                "name": _valid_name(part.name),
                 "input": _input(part.arguments),
             }
         case ToolResult():
             return _result(part)
 
 
-def _thought(part: Thinking) -> dict[str, Any] | None:
+def _thinking_block(part: Thinking) -> dict[str, Any] | None:
     if part.redacted:
         return {"type": "redacted_thinking", "data": part.redacted}
     return (
@@ -262,17 +267,17 @@ def _media(media: Media) -> dict[str, Any]:
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    block = {"type": "tool_result", "tool_use_id": _fitting(result.call_id)}
+    block = {"type": "tool_result", "tool_use_id": _valid_name(result.call_id)}
     words = result.content if result.content.strip() else None
     if result.is_error:
         return {**block, "content": words or SILENT_ERROR, "is_error": True}
     return {**block, "content": words} if words else block
 
 
-def _fitting(name: str) -> str:
-    """`name`, or a name made from it that the API takes.
+def _valid_name(name: str) -> str:
+    """Return `name` if the API accepts it, otherwise a valid name derived from it.
 
-    Always the same, and another one for every other name.
+    The result is deterministic and distinct for each name.
     """
     if NAME.fullmatch(name):
         return name
@@ -290,10 +295,10 @@ def _input(arguments: str) -> dict[str, Any]:
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:
-    """The tools.
+    """Return the tools and the tool choice.
 
-    The API refuses a request with calls and without tools, so those of earlier turns are declared,
-    and ruled out.
+    The API rejects a request that has calls but no tools, so the tools of earlier turns are
+    declared, but may not be chosen.
     """
     if request.tools:
         tools = [
@@ -302,7 +307,7 @@ def _tools(request: ModelRequest) -> dict[str, Any]:
         ]
         return {"tools": tools, **_choice(request)}
     called = dict.fromkeys(
-        _fitting(call.name)
+        _valid_name(call.name)
         for message in request.messages
         if isinstance(message, AssistantMessage)
         for call in message.calls
@@ -331,14 +336,13 @@ def _choice(request: ModelRequest) -> dict[str, Any]:
 
 
 def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
-    """The answer in the body of a 200.
+    """Return the answer in the body of a 200.
 
-    Blocks that a transcript has no place for, such as those of the vendor's own tools, are left
-    out.
+    Blocks that a transcript cannot represent, such as those of the vendor's own tools, are omitted.
 
     Raises:
-        LLMUnavailableError: The body holds no whole answer.
-        LLMInvalidRequestError: It holds too many calls.
+        LLMUnavailableError: The body does not hold a complete answer.
+        LLMInvalidRequestError: The answer has too many calls.
     """
     content = body.get("content")
     if not isinstance(content, list):
@@ -349,7 +353,7 @@ def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
     )
     stop = lenient_json.stop(_STOPS, text(body.get("stop_reason")), has_calls=bool(message.calls))
     if stop is StopReason.REFUSED and not message.text:
-        message = AssistantMessage(parts=(*message.parts, *_reason(body)))
+        message = AssistantMessage(parts=(*message.parts, *_refusal_text(body)))
     return ModelAnswer(
         message=message,
         stop=stop,
@@ -384,16 +388,16 @@ def _call(block: Mapping[str, Any], model: str) -> ToolCall:
     )
 
 
-def _reason(body: Mapping[str, Any]) -> Iterator[Text]:
-    """What is said of a refusal, which is all there is of an answer that was refused before its first word."""
+def _refusal_text(body: Mapping[str, Any]) -> Iterator[Text]:
+    """Yield the explanation of a refusal, if the model was stopped before its first word."""
     if words := text(mapping(body.get("stop_details")).get("explanation")):
         yield Text(text=words)
 
 
 def usage_of(usage: Any) -> Usage:
-    """Tokens by one measure; what is missing or cannot be true is 0, "not told".
+    """Return normalized token counts; a missing or impossible count is 0, meaning "not reported".
 
-    This API counts those read from and written to a cache apart from its `input_tokens`.
+    This API counts tokens read from and written to a cache separately from `input_tokens`.
     """
     usage = mapping(usage)
     read = lenient_json.tokens(usage.get("cache_read_input_tokens"), missing=0)
@@ -409,9 +413,9 @@ def usage_of(usage: Any) -> Usage:
 def error_of(
     status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None
 ) -> LLMError:
-    """The error that an answer stands for, by the table of this module.
+    """Return the error for an unsuccessful reply, by the table of this module.
 
-    `key` is cut out of the provider's words.
+    `key` is removed from the provider's message.
     """
     error = mapping(body).get("error") or body
     status = 200 if 200 <= status < 300 else status

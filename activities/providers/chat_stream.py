@@ -1,16 +1,16 @@
-"""A streamed answer of the chat completions API, chunk by chunk, as the body of a whole reply.
+"""Assembles a streamed answer of the chat completions API into the body of a whole reply.
 
-The answer is whole once its choice has a `finish_reason`: without one it was cut, also behind
-`[DONE]`, which some gateways write whatever happened. The chunk with the usage comes after it, so
-reading goes on to `[DONE]` or to the end of the stream.
+The answer is complete once its choice has a `finish_reason`: without one it was cut off, even if
+`[DONE]` follows, which some gateways write in any case. The chunk with the usage comes after it, so
+reading continues to `[DONE]` or the end of the stream.
 
-Servers keep the form loosely. A call without an index, or with the index of another call but an id
-of its own, is another call: Gemini gives calls that are asked for together one index. An id and a
-name may come again with every piece of a call. An error comes as a chunk with `error`, as an event
-of that name, or as an object that calls itself one (vLLM).
+Servers implement the format loosely. A call without an index, or with the index of another call but
+a different id, is a separate call: Gemini gives parallel calls the same index. The id and the name
+may be repeated with every piece of a call. An error may be a chunk with `error`, an event of that
+name, or an object of that type (vLLM).
 
-What some servers tell of the usage on the way is not what they bill: it counts from the end of the
-answer on.
+The usage that some servers report midway is not what they bill, so only usage from the end of the
+answer onwards is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORDS = ("reasoning_content", "reasoning", "refusal")
 
 
 class ChatStream:
-    """Puts chunks together. `heard` is given the words of the answer."""
+    """Assembles chunks. The text of the answer is passed to `heard` as it arrives."""
 
     def __init__(self, heard: Heard) -> None:
         self._heard = heard
@@ -42,7 +42,7 @@ class ChatStream:
         self._calls = _Calls()
 
     def take(self, name: str, data: dict[str, Any] | None) -> bool:
-        """One more chunk; None for `[DONE]`."""
+        """Add a chunk; None is `[DONE]`."""
         if data is None:
             return True
         choice = next(
@@ -61,7 +61,7 @@ class ChatStream:
         return False
 
     def body(self) -> dict[str, Any] | None:
-        """The body of a whole reply, or of one with an error in it."""
+        """Return the body of a whole reply, which may hold an error."""
         if not self._finish and not self._error:
             return None
         body: dict[str, Any] = {"model": self._model}
@@ -109,7 +109,7 @@ class ChatStream:
 
 @dataclass
 class _Run:
-    """Words of one kind, `text` or `thinking`, as they came."""
+    """Consecutive pieces of one kind, `text` or `thinking`."""
 
     kind: str
     pieces: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ class _Run:
 
 
 def _runs(content: Any) -> Iterator[tuple[str, str]]:
-    """What a piece of content says: a string, or chunks (Mistral) of which some are thinking."""
+    """Yield (kind, words) of a delta: a string, or chunks (Mistral), some of which are thinking."""
     for chunk in map(mapping, content if isinstance(content, list) else [{"text": content}]):
         for kind in ("text", "thinking"):
             if words := joined(chunk.get(kind)):
@@ -133,14 +133,14 @@ def _runs(content: Any) -> Iterator[tuple[str, str]]:
 
 @dataclass
 class _Call:
-    """One call, in pieces."""
+    """A call received in pieces."""
 
     id: str
     name: str = ""
     arguments: list[str] = field(default_factory=list)
 
     def take(self, item: dict[str, Any]) -> None:
-        """Add a piece. What is longer than the name of any tool does not grow on."""
+        """Add a piece. A name stops growing once it is longer than that of any tool."""
         function = mapping(item.get("function"))
         name = text(function.get("name"))
         self.id = self.id or text(item.get("id"))
@@ -159,14 +159,14 @@ class _Call:
 
 
 class _Calls:
-    """The calls of an answer, in the order in which they began."""
+    """The calls of an answer, in order of their first piece."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._latest: dict[Any, _Call] = {}
 
     def take(self, item: dict[str, Any]) -> None:
-        """A piece of a call: of the one that is open under its index, or of a new one."""
+        """Add a piece to the call that is open under its index, or start a new call."""
         index, given = item.get("index"), text(item.get("id"))
         call = self._latest.get(index) if isinstance(index, int) else self._last(item)
         if call is None or (given and call.id and given != call.id):
@@ -177,11 +177,11 @@ class _Calls:
         call.take(item)
 
     def whole(self) -> list[dict[str, Any]]:
-        """As a whole reply has them."""
+        """Return the calls as a whole reply has them."""
         return [call.whole() for call in self._calls]
 
     def _last(self, item: dict[str, Any]) -> _Call | None:
-        """Where there is no index, a name begins a call, unless an id says that it is the same one."""
+        """Return the last call if `item` continues it; a name without its id starts another."""
         last = self._calls[-1] if self._calls else None
         is_new = text(mapping(item.get("function")).get("name")) and (
             last is None or not item.get("id") or item["id"] != last.id
@@ -190,6 +190,6 @@ class _Calls:
 
 
 def _error_in(name: str, data: dict[str, Any], choice: dict[str, Any]) -> Any:
-    """The error that a chunk holds or is."""
+    """Return the error that a chunk holds or is."""
     found = data.get("error") or choice.get("error")
     return found or (data if name == "error" or data.get("object") == "error" else None)

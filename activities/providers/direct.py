@@ -1,7 +1,7 @@
-"""A model without Temporal: a request, an answer, and nothing that outlives the process.
+"""A model without Temporal: nothing outlives the process.
 
-One attempt is made, as by every provider: there is no retry, no budget and no next model. Those are
-a turn's.
+Like every provider, it makes a single attempt: retries, budgets and fallback models are features of
+a turn.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from perdure.values.options import NO_OPTIONS, RequestOptions
 
 
 class Model:
-    """One model, ready to be asked.
+    """A model that can be called directly.
 
-    Its connections are closed by `close`, or at the end of an `async with` block.
-
-    `target` is its full name, `name` the provider's own. An answer has `cost` where genai-prices
-    knows the model and the provider told the tokens.
+    Its connections are closed by `close`, or at the end of an `async with` block. `target` is its
+    full name, `name` the provider's own. An answer has `cost` if genai-prices knows the model and
+    the provider reported the tokens.
     """
 
     def __init__(self, target: str, provider: Provider, name: str, *, timeout: timedelta) -> None:
@@ -58,18 +57,18 @@ class Model:
         tools: Sequence[Tool] = (),
         options: RequestOptions = NO_OPTIONS,
     ) -> ModelAnswer:
-        """Ask, and wait for the whole answer.
+        """Send a request and wait for the whole answer.
 
         Args:
-            messages: What a user says, or a conversation.
+            messages: The text of a user message, or a conversation.
             system: The system prompt.
-            tools: What the model may call. Its calls stand in the answer's message, and are yours
-                to run.
-            options: Temperature, output limit and the like.
+            tools: The tools that the model may call. The calls are in the answer's message; running
+                them is up to the caller.
+            options: Temperature, output limit and so on.
 
         Raises:
-            LLMError: The provider's error, or `LLMTimeoutError` when the time is up.
-            ConfigurationError: The key or the address cannot work, or a tool cannot be described.
+            LLMError: The provider's error, or `LLMTimeoutError` when the timeout has passed.
+            ConfigurationError: The key or the address is unusable, or a tool has no valid schema.
         """
         return await self._answer(
             self._provider.complete(self._request(messages, system, tools, options)), options
@@ -83,10 +82,10 @@ class Model:
         tools: Sequence[Tool] = (),
         options: RequestOptions = NO_OPTIONS,
     ) -> TextStream:
-        """Ask as `complete` does, and hear the answer while the model speaks.
+        """Send a request like `complete`, and stream the text of the answer.
 
         Raises:
-            ConfigurationError: A tool cannot be described.
+            ConfigurationError: A tool has no valid schema.
         """
         request = self._request(messages, system, tools, options)
         return TextStream(
@@ -94,7 +93,7 @@ class Model:
         )
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close all connections."""
         await self._provider.close()
 
     def _request(
@@ -113,7 +112,7 @@ class Model:
         )
 
     async def _answer(self, asked: Awaitable[ModelAnswer], options: RequestOptions) -> ModelAnswer:
-        """What the provider answers in time, with its cost."""
+        """Await the provider's answer within the timeout, and add its cost."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -132,12 +131,10 @@ class Model:
 
 
 class TextStream:
-    """What a model says, inside an `async with` block.
+    """A streamed answer, for use in an `async with` block.
 
-    First its words, piece by piece, by `async for`, then `answer`.
-
-    The pieces are the text of the answer. To leave the block before the end gives the request up;
-    it may be billed all the same.
+    Iterate with `async for` over the pieces of its text, then await `answer()`. Leaving the block
+    early abandons the request; it may be billed anyway.
     """
 
     def __init__(self, ask: Callable[[Heard], Awaitable[ModelAnswer]]) -> None:
@@ -164,10 +161,10 @@ class TextStream:
         return self
 
     async def __anext__(self) -> str:
-        """The next words.
+        """Return the next piece of text.
 
         Raises:
-            LLMError: As `Model.complete` does.
+            LLMError: As for `Model.complete`.
         """
         piece = await self._pieces.get()
         if piece is None:
@@ -177,17 +174,15 @@ class TextStream:
         return piece
 
     async def answer(self) -> ModelAnswer:
-        """The whole answer, once it is there, whether its words were asked for or not.
+        """Return the whole answer once it is complete, whether or not its text was iterated over.
 
         Raises:
-            LLMError: As `Model.complete` does.
-            InvalidRequestError: Outside of the `async with` block nothing is asked, and what was
-                left before its end has no answer.
+            LLMError: As for `Model.complete`.
+            InvalidRequestError: The `async with` block was not entered, or was left before the end.
         """
         if self._asking is None or self._asking.cancelled():
             raise errors.InvalidRequestError(
-                "there is an answer in the block of a stream alone: async with model.stream(…) as"
-                " stream"
+                "a stream has an answer only inside its block: async with model.stream(…) as stream"
             )
         return await asyncio.shield(self._asking)
 

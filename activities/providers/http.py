@@ -1,19 +1,19 @@
-"""What model vendors on HTTP share.
+"""HTTP client shared by the model providers.
 
-One client, a bounded body, JSON that nothing later trips over, transport errors that tell no
-secret.
+It bounds the size of a reply, checks its JSON strictly, and raises transport errors that reveal no
+secrets.
 
-httpx quotes header values, so keys, in the texts of its exceptions. They never leave this file:
-every failure has a text of ours, and is raised outside the `except` block, so that no traceback or
-log handler finds httpx's exception behind it.
+httpx quotes header values, and therefore keys, in exception messages. They never leave this
+module: every failure has a message of its own and is raised outside the `except` block, so that no
+traceback or log handler finds the httpx exception as its cause or context.
 
-An error status says what to do even where its body breaks off or cannot be read, and such a body
-then counts as empty. What goes wrong after a connection was made, or with the body of a 2xx, may
-have been billed (`faults`).
+An error status is meaningful even if its body is cut off or unreadable; such a body counts as
+empty. Failures after the connection was made, or in the body of a 2xx, may have been billed
+(`http_errors`).
 
-A stream of events becomes the body of a whole reply (`Parts`), so whoever reads replies need not
-know which of the two it was. Reading ends with the event that completes the body, and the
-connection is closed then: some servers keep it open, and one that was kept can break under the next
+A stream of events is assembled into the body of a whole reply (`Parts`), so that code that reads
+replies need not distinguish the two. Reading stops at the event that completes the body, and the
+connection is then closed: some servers keep it open, and a reused one can break under the next
 request.
 """
 
@@ -54,13 +54,13 @@ _ERROR_EXCERPT_BYTES = 2_000
 _PIECE_BYTES = 8_192
 _BUSY_S = 0.002
 _PAUSE_S = 0.001
-"""A stream of which much comes at once is read in pieces, with pauses in which the event loop serves other turns."""
+"""Large chunks of a stream are parsed in pieces, with pauses for the rest of the event loop."""
 _ENCODINGS = ("", "identity", "gzip", "deflate")
 _DONE = "[DONE]"
 _DOCUMENTS = ("json", "html")
-"""In the content type of a 2xx that is no stream, though one was asked for.
+"""Content types of a 2xx that is not a stream although one was requested.
 
-Of servers that cannot, and of those that are none.
+They come from servers that cannot stream, and from hosts that are not model servers.
 """
 
 
@@ -69,10 +69,10 @@ _Read = Callable[["httpx.Response"], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a vendor answered.
+    """A vendor's reply.
 
-    `data` is an object for a status of 2xx; for others any JSON value, or text where the body is no
-    JSON.
+    `data` is an object for a status of 2xx; otherwise any JSON value, or a string if the body is
+    not JSON.
     """
 
     status: int
@@ -86,24 +86,23 @@ class Reply:
 
 
 class Parts(Protocol):
-    """Puts the body of a whole reply together out of the events of a stream."""
+    """Assembles the body of a whole reply from the events of a stream."""
 
     def take(self, name: str, data: dict[str, Any] | None) -> bool:
-        """One more event, by its name and its JSON; None for the `[DONE]` of some APIs.
+        """Add an event, given its name and JSON data; None is the `[DONE]` of some APIs.
 
-        Whether nothing is to be read behind it.
+        Returns whether the body is complete, so that reading can stop.
         """
 
     def body(self) -> dict[str, Any] | None:
-        """What a whole reply would have held; None where the stream ended before the answer did."""
+        """Return the body of the equivalent whole reply; None if the stream ended before it."""
 
 
 class HttpClient:
-    """Posts JSON to one vendor, once.
+    """A client that posts JSON to one vendor.
 
-    It follows no redirect, retries nothing, and waits for an answer as long as its caller does.
-
-    `name` is the vendor's, for error texts.
+    It follows no redirects, makes no retries, and has no read timeout of its own. `name` is the
+    vendor's name in error texts.
     """
 
     def __init__(self, name: str, base_url: str) -> None:
@@ -112,10 +111,10 @@ class HttpClient:
         self._client: httpx.AsyncClient | None = None
 
     def check_address(self) -> None:
-        """Refuse a base URL that cannot work.
+        """Validate the base URL.
 
         Raises:
-            ConfigurationError: It is no address, or holds a user name or a password.
+            ConfigurationError: It is not a valid address, or contains a user name or a password.
         """
         _check_address(self._base_url, self._name)
 
@@ -125,28 +124,27 @@ class HttpClient:
         """Post `body` and read the whole reply.
 
         Raises:
-            LLMUnavailableError: The vendor cannot be reached, or a 2xx is not a JSON object of at
-                most `limits.PROVIDER_BODY_BYTES`.
-            LLMTimeoutError: No connection in time.
-            ConfigurationError: The base URL or the proxy settings cannot work.
+            LLMUnavailableError: The vendor cannot be reached, or the body of a 2xx is not a JSON
+                object of at most `limits.PROVIDER_BODY_BYTES`.
+            LLMTimeoutError: The connection was not made in time.
+            ConfigurationError: The base URL or the proxy settings are unusable.
         """
         return await self._safely(path, body, headers, self._data)
 
     async def post_for_stream(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], parts: Parts
     ) -> Reply:
-        """Post `body` and give the events of the reply to `parts` as they come.
+        """Post `body` and pass the events of the reply to `parts` as they arrive.
 
-        `data` of the reply is what those put together.
-
-        A reply that is no stream is read as `post_json` reads it: an error status, or the whole
-        answer of a server that cannot stream.
+        `data` of the result is the body that `parts` assembled. A reply that is not a stream is
+        read like that of `post_json`: an error status, or the answer of a server that cannot
+        stream.
 
         Raises:
-            LLMUnavailableError: As `post_json` does; or the stream ends before the answer, or holds
-                what is no JSON object.
-            LLMTimeoutError: No connection in time.
-            ConfigurationError: The base URL or the proxy settings cannot work.
+            LLMUnavailableError: As for `post_json`; or the stream ends before the answer, or an
+                event is not a JSON object.
+            LLMTimeoutError: The connection was not made in time.
+            ConfigurationError: The base URL or the proxy settings are unusable.
         """
 
         async def read(response: httpx.Response) -> Any:
@@ -162,7 +160,7 @@ class HttpClient:
         return await self._safely(path, body, headers, read)
 
     async def close(self) -> None:
-        """Close connections. A later request opens new ones."""
+        """Close all connections. A later request opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -170,9 +168,9 @@ class HttpClient:
     async def _safely(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], read: _Read
     ) -> Reply:
-        """Post, read the reply, and turn what httpx raises into errors of ours."""
+        """Post and read the reply, converting httpx exceptions into `PerdureError`s."""
         if "httpx" not in sys.modules:
-            await asyncio.to_thread(importlib.import_module, "httpx")  # takes a tenth of a second
+            await asyncio.to_thread(importlib.import_module, "httpx")  # takes about 0.1 s
         import httpx
 
         failure: errors.PerdureError
@@ -188,7 +186,7 @@ class HttpClient:
             )
         except (httpx.InvalidURL, UnicodeError):
             failure = errors.ConfigurationError(
-                f"{self._name}: the base URL is no valid http or https address"
+                f"{self._name}: the base URL is not a valid http or https address"
             )
         except httpx.ConnectError as error:
             failure = errors.LLMUnavailableError(
@@ -196,11 +194,11 @@ class HttpClient:
             )
         except httpx.ProxyError:
             failure = errors.LLMUnavailableError(
-                f"{self._name}: the proxy makes no connection to the server", context=UNSENT
+                f"{self._name}: the proxy did not connect to the server", context=UNSENT
             )
         except httpx.DecodingError:
             failure = errors.LLMUnavailableError(
-                f"{self._name}: the reply is compressed in a way that cannot be read",
+                f"{self._name}: the reply is compressed in an unreadable way",
                 context=http_errors.CHARGED,
             )
         except httpx.HTTPError:
@@ -263,9 +261,9 @@ class HttpClient:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by `retry-after-ms`, else by `retry-after` as a number or an HTTP date.
+    """Return the seconds to wait from `retry-after-ms`, else `retry-after` (a number or a date).
 
-    At most a day. Names are in lower case.
+    The result is at most a day. Header names are expected in lower case.
     """
     wait = _number(headers.get("retry-after-ms"))
     if wait is not None:
@@ -296,13 +294,11 @@ def _until(value: str | None) -> float | None:
 
 
 def _check_address(url: str, name: str) -> None:
-    """Refuse a base URL that httpx cannot take.
-
-    Not all that is wrong with one ends in an exception of its own.
+    """Validate a base URL, as httpx raises no specific exception for some invalid ones.
 
     Raises:
-        ConfigurationError: It is not an address, or it holds a user name or a password, which would
-            replace the key and be logged by httpx.
+        ConfigurationError: It is not a valid address, or it contains a user name or a password,
+            which would replace the key and be logged by httpx.
     """
     try:
         parts = urlsplit(url)
@@ -310,7 +306,9 @@ def _check_address(url: str, name: str) -> None:
     except ValueError:
         is_address = False
     if not is_address:
-        raise errors.ConfigurationError(f"{name}: the base URL is no valid http or https address")
+        raise errors.ConfigurationError(
+            f"{name}: the base URL is not a valid http or https address"
+        )
     if "@" in parts.netloc:
         raise errors.ConfigurationError(
             f"{name}: the base URL holds a user name or a password, which would be sent instead of"
@@ -330,18 +328,18 @@ def _client(name: str) -> httpx.AsyncClient:
         )
     except (ValueError, ImportError, OSError, httpx.InvalidURL):
         failure = errors.ConfigurationError(
-            f"{name}: no HTTP client with these settings; look at HTTP_PROXY, HTTPS_PROXY,"
-            " ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR"
+            f"{name}: the HTTP client cannot be created with these settings; check HTTP_PROXY,"
+            " HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR"
         )
     raise failure
 
 
 @functools.lru_cache(maxsize=1)
 def _certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """The certificate authorities that httpx trusts, loaded once for all providers.
+    """Return the certificate authorities that httpx trusts, loaded once for all providers.
 
-    Loading them takes some 30 ms of CPU. httpx reads the two variables itself; they are
-    parameters so that a process that changes them gets what they say then.
+    Loading takes about 30 ms of CPU. httpx reads the two variables itself; they are parameters only
+    so that a process that changes them gets the new certificates.
     """
     import httpx
 
@@ -349,14 +347,15 @@ def _certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
 
 
 async def _read(response: httpx.Response, name: str) -> bytes:
-    """The body, decoded."""
+    """Return the decoded body."""
     return b"".join([chunk async for chunk in _chunks(response, name)])
 
 
 async def _chunks(response: httpx.Response, name: str) -> AsyncGenerator[bytes, None]:
-    """The body, decoded and then counted.
+    """Yield the decoded body, up to the size limit.
 
-    One encoding only: with two on top of each other a chunk could grow a millionfold before that.
+    Only a single content encoding is accepted: with two nested ones, a chunk could grow a
+    millionfold before it is counted.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
@@ -375,7 +374,7 @@ async def _chunks(response: httpx.Response, name: str) -> AsyncGenerator[bytes, 
 
 
 async def _excerpt(response: httpx.Response) -> bytes:
-    """The body of an error status; empty where it cannot be read."""
+    """Return the body of an error status; empty if it cannot be read."""
     import httpx
 
     try:
@@ -393,7 +392,7 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
         raise errors.LLMUnavailableError(f"{name}: the reply is not UTF-8") from None
     except (ValueError, RecursionError):
         raise errors.LLMUnavailableError(
-            f"{name}: the reply is no JSON that can be read ({_looks_like(data)})"
+            f"{name}: the reply is not readable JSON ({_looks_like(data)})"
         ) from None
     if not isinstance(value, dict):
         raise errors.LLMUnavailableError(f"{name}: the reply is JSON, but not an object")

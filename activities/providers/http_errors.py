@@ -1,21 +1,18 @@
-"""Errors of vendors.
+"""Vendor errors: their class by status, their message without keys, and whether they were billed.
 
-What a status means, whose words they are, that no key is in them, and whether the attempt may have
-been billed.
-
-An error has `charged` in its context where the vendor may have billed although there is no answer:
+An error has `charged` in its context if the vendor may have billed although there is no answer:
 
 | what happened | charged |
 |---|---|
-| nothing was sent: a bad key, a request that we refuse, no connection, a proxy that lets nobody through | no |
-| the connection broke once there was one | yes |
+| nothing was sent: a bad key, a rejected request, no connection, a proxy that refuses | no |
+| the connection broke after it was made | yes |
 | a status other than 2xx, whatever its body | no |
-| a 2xx that is cut, too large, unreadable, or holds no answer | yes |
+| a 2xx that is cut off, too large, unreadable, or holds no answer | yes |
 | a 2xx with an error instead of an answer, without any output or usage | no |
 | a 2xx with an error in or after its output | yes |
 
-Where such a 2xx tells both input and output, they stand in the context as `usage`. The providers
-here wait as long as their caller does, so a caller who gives a request up must say himself that it
+If such a 2xx reports both input and output, they are in the context as `usage`. These providers
+wait as long as their caller does, so a caller that abandons a request must itself record that it
 may have been billed.
 """
 
@@ -52,10 +49,7 @@ _BY_STATUS: dict[int, type[LLMError]] = {
 
 
 def by_status(status: int) -> type[LLMError]:
-    """The class of an error of which nothing but its status is known.
-
-    200 is an error inside a success.
-    """
+    """Return the class of an error by its status alone; 200 is an error inside a success."""
     otherwise = (
         errors.LLMUnavailableError
         if status == 200 or status >= 500
@@ -65,9 +59,9 @@ def by_status(status: int) -> type[LLMError]:
 
 
 def words_of(error: Any) -> str:
-    """What a vendor says of an error: a string, or the `message` or `detail` of an object.
+    """Return the message of a vendor's error: a string, or an object's `message` or `detail`.
 
-    A page for browsers says nothing.
+    It is empty for an HTML page.
     """
     if isinstance(error, str):
         return "" if error.lstrip().startswith("<") else error
@@ -77,10 +71,10 @@ def words_of(error: Any) -> str:
 
 
 def quoted(words: str, key: str | None) -> str:
-    """One line of a vendor's words with `key` cut out, encoded too: some quote it.
+    """Return a vendor's message on one line, without `key` in plain or encoded form.
 
-    A key of a few characters is a placeholder for a server that checks none, and may be a common
-    word.
+    A key of a few characters is a placeholder for servers that check none; as it may be a common
+    word, it is not removed.
     """
     if key and len(key) >= SECRET_CHARACTERS:
         words = secrets.without(words, {"key": key})
@@ -90,7 +84,7 @@ def quoted(words: str, key: str | None) -> str:
 def fault(
     cls: type[LLMError], words: str, *, model: str, status: int, wait_s: float | None
 ) -> LLMError:
-    """The error to raise. `wait_s` is kept where waiting helps."""
+    """Return the error to raise; `wait_s` is kept only for transient errors."""
     error = cls(
         f"{model}: {words or 'no reason given'} (status {status})",
         context={"model": model, "status": status},
@@ -102,9 +96,9 @@ def fault(
 
 @contextlib.contextmanager
 def billed(usage: Usage | None) -> Iterator[None]:
-    """See to it that an error of the block, which reads a 2xx, says that it may have been billed.
+    """Mark errors of the block, which reads a 2xx, as possibly billed with `usage`.
 
-    None says that it was not.
+    None means that nothing was billed.
     """
     try:
         yield
@@ -123,7 +117,7 @@ def billed(usage: Usage | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def about(model: str) -> Iterator[None]:
-    """See to it that an error of the block names `model`, and that nesting which is too deep for Python is one."""
+    """Add `model` to errors of the block, and convert a `RecursionError` into one."""
     try:
         yield
     except LLMError as error:

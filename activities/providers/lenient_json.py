@@ -1,10 +1,9 @@
-"""Reading a vendor's JSON.
+"""Lenient access to a vendor's JSON.
 
-Servers that speak an API keep its rules loosely, so a value of another type than it should have
-counts as missing.
+Servers implement an API loosely, so a value of the wrong type counts as missing.
 
-Numbers of tokens are the exception, because they are money: one that cannot be true makes the sum
-it belongs to unknown. In a `Usage`, no input or no output means "not told", never "little".
+Token counts are the exception, because they are money: an impossible count makes the sum that it
+belongs to unknown. In a `Usage`, zero input or output means "not reported", never "none".
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _MARKS = "{[,"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 Tokens = int | None
-"""A number of tokens; None where it is not told, or cannot be true."""
+"""A token count; None if it is not reported or impossible."""
 
 
 def parsed(words: str) -> Any:
-    """JSON as values, without the halves of characters that nothing behind this could write.
+    """Parse JSON, without lone surrogates, which cannot be encoded later.
 
     Raises:
-        ValueError: It is no JSON, or JSON of more than `limits.REPLY_VALUES` values.
+        ValueError: The text is not JSON, or has more than `limits.REPLY_VALUES` values.
         RecursionError: It is nested too deeply.
     """
     value = json.loads(words) if len(words) < _LONG_CHARACTERS else _long(words)
@@ -42,10 +41,10 @@ def parsed(words: str) -> Any:
 
 
 def _long(words: str) -> Any:
-    """The same for many words.
+    """Parse a long text.
 
-    The parser holds the interpreter to its end, unless functions in Python are called for what it
-    has parsed.
+    The parser holds the interpreter lock until its end, unless it calls Python functions for the
+    values that it has parsed.
     """
     if sum(words.count(mark) for mark in _MARKS) > limits.REPLY_VALUES:
         raise ValueError(f"it has more than {limits.REPLY_VALUES} values")
@@ -76,22 +75,22 @@ def _cleaned(value: Any) -> Any:
 
 
 def text(value: Any) -> str:
-    """A string, or an empty one."""
+    """Return `value` if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """An object, or an empty one."""
+    """Return `value` if it is an object, else an empty dict."""
     return value if isinstance(value, dict) else {}
 
 
 def items(value: Any) -> list[Any]:
-    """A list, or an empty one."""
+    """Return `value` if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
 def joined(value: Any) -> str:
-    """A string, or the texts of a list of chunks."""
+    """Return a string, or the concatenated texts of a list of chunks."""
     return (
         "".join(text(mapping(chunk).get("text")) for chunk in value)
         if isinstance(value, list)
@@ -100,9 +99,9 @@ def joined(value: Any) -> str:
 
 
 def tokens(value: Any, *, missing: Tokens = None) -> Tokens:
-    """A number of tokens, or `missing` where there is none.
+    """Return a token count, or `missing` if there is none.
 
-    None for anything but a whole number from 0 to `MOST_TOKENS`.
+    Anything but a whole number from 0 to `MOST_TOKENS` is None.
     """
     if value is None:
         return missing
@@ -116,9 +115,9 @@ def tokens(value: Any, *, missing: Tokens = None) -> Tokens:
 def usage(
     taken: Sequence[Tokens], written: Sequence[Tokens], *, cache_read: Tokens, cache_written: Tokens
 ) -> Usage:
-    """The usage of a request that took and wrote these numbers of tokens together.
+    """Return the usage of a request with these input (`taken`) and output (`written`) counts.
 
-    What was cached is part of what was taken.
+    Cached tokens are part of the input.
     """
     input_tokens = _sum(taken)
     return Usage(
@@ -135,16 +134,16 @@ def _sum(numbers: Sequence[Tokens]) -> int:
 
 
 def arguments(value: Any) -> str:
-    """The arguments of a tool call as JSON text, whether they come as text or as an object."""
+    """Return the arguments of a tool call as JSON text, given as text or as an object."""
     if isinstance(value, str):
         return value
     return "{}" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def stop(known: Mapping[str, StopReason], reason: str, *, has_calls: bool) -> StopReason:
-    """What `reason` means in one vocabulary.
+    """Map a vendor's stop reason.
 
-    An unknown one is `OTHER`, a missing one is told by the content.
+    An unknown one is `OTHER`; a missing one is derived from the content.
     """
     found = known.get(reason, StopReason.OTHER) if reason else StopReason.END
     return StopReason.TOOL_CALLS if found is StopReason.END and has_calls else found

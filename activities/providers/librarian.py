@@ -1,16 +1,13 @@
-"""A model that is not a language model.
-
-It looks a question up with file tools and quotes the passage that fits best.
+"""An offline model that answers by quoting files. It is not a language model.
 
 It follows four rules: search for the words of the question, read on from the best match, quote the
-best paragraphs with their source, and say so where there is nothing. It understands neither the
-question nor the answer. It is here so that a first try needs no key and no network, and it goes
-through the same turn as any other model. The same request always has the same answer. Its tokens
-are words.
+best paragraphs with their source, and report if nothing was found. It understands neither the
+question nor the answer. It lets you try Perdure without a key or a network, and runs through the
+same turn as any other model. The same request always gets the same answer. Its tokens are words.
 
-Of the options it keeps the limit of an answer, the stop sequences and the choice of no tool.
-Temperature changes nothing, for nothing is left to chance. It cannot be made to call a tool, and
-its requests have no body, so a tool choice that demands one and `extra` are refused.
+It supports the output limit, stop sequences and the tool choice `none`. Temperature has no effect,
+as nothing is random. It cannot be forced to call a tool, and its requests have no body, so a tool
+choice that demands a call and `extra` are rejected.
 """
 
 from __future__ import annotations
@@ -50,27 +47,26 @@ class Librarian:
     """Answers from a folder through `search_files`, `read_file` and `list_files`."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """The next tool call, or the answer.
+        """Return the next tool call or the answer.
 
         Raises:
-            LLMInvalidRequestError: The request names another model, or an option that a librarian
-                cannot keep.
+            LLMInvalidRequestError: The request names another model, or an option that the librarian
+                does not support.
         """
         _check(request)
-        message, stop = _kept(_Desk.of(request).reply(), request.options)
-        usage = Usage(input_tokens=_count(_texts(request)), output_tokens=_count(_said(message)))
+        message, stop = _limited(_Desk.of(request).reply(), request.options)
+        usage = Usage(
+            input_tokens=_count(_texts(request)), output_tokens=_count(_texts_of(message))
+        )
         return ModelAnswer(message=message, stop=stop, usage=usage, model=NAME)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Desk:
-    """What lies before the librarian.
-
-    The words of the question, the tools, and by tool what came back since the question.
-    """
+    """The librarian's input: the question's words, the tools, and each tool's latest result."""
 
     wanted: Sequence[str]
     tools: frozenset[str]
@@ -105,13 +101,13 @@ class _Desk:
     def reply(self) -> AssistantMessage:
         failed = next((result for result in self.results.values() if result.is_error), None)
         if failed is not None:
-            return _says(f"I could not look it up: {failed.content}")
+            return _message(f"I could not look it up: {failed.content}")
         if not self.wanted:
-            return _says("I can only look words up, and this question has none.")
+            return _message("I can only look words up, and this question has none.")
         try:
             return self._next()
         except ValidationError:
-            return _says("I could not look it up: a tool answered in a form that I cannot read.")
+            return _message("I could not look it up: a tool answered in a form that I cannot read.")
 
     def _next(self) -> AssistantMessage:
         if "search_files" not in self.results:
@@ -121,7 +117,7 @@ class _Desk:
             return self._nothing(found)
         best = found.matches[0]
         if "read_file" in self.results:
-            return _says(
+            return _message(
                 _quoted(
                     Excerpt.model_validate_json(self.results["read_file"].content),
                     best,
@@ -130,11 +126,11 @@ class _Desk:
             )
         if "read_file" in self.tools:
             return self._calls("read_file", path=best.path, first_line=best.line, lines=_LINES)
-        return _says(_quoted(_as_excerpt(best), best, self.wanted))
+        return _message(_quoted(_as_excerpt(best), best, self.wanted))
 
     def _search(self) -> AssistantMessage:
         if "search_files" not in self.tools:
-            return _says(
+            return _message(
                 "I am no language model. I can only look things up with the tools search_files and"
                 " read_file, and I have none here."
             )
@@ -159,7 +155,7 @@ class _Desk:
                 if files
                 else "The folder has no files."
             )
-        return _says("\n".join(lines))
+        return _message("\n".join(lines))
 
     def _calls(self, name: str, **arguments: JsonValue) -> AssistantMessage:
         call = ToolCall(
@@ -177,7 +173,7 @@ def _check(request: ModelRequest) -> None:
         )
     if request.options.extra:
         raise errors.LLMInvalidRequestError(
-            f"{NAME} has no place for {', '.join(sorted(request.options.extra))}: options.extra is"
+            f"{NAME} does not support {', '.join(sorted(request.options.extra))}: options.extra is"
             " for other models"
         )
     if request.tools and request.options.tool_choice not in (None, "auto", "none"):
@@ -186,19 +182,22 @@ def _check(request: ModelRequest) -> None:
         )
 
 
-def _kept(
+def _limited(
     message: AssistantMessage, options: RequestOptions
 ) -> tuple[AssistantMessage, StopReason]:
-    """What the options leave of an answer, and why it ends there."""
+    """Apply the stop sequences and the output limit; return the message and the stop reason."""
     stop = StopReason.TOOL_CALLS if message.calls else StopReason.END
     begins = [
         at for sequence in options.stop_sequences or () if (at := message.text.find(sequence)) >= 0
     ]
     if begins:
-        message, stop = _says(message.text[: min(begins)]), StopReason.STOP_SEQUENCE
-    if options.max_output_tokens is not None and _count(_said(message)) > options.max_output_tokens:
+        message, stop = _message(message.text[: min(begins)]), StopReason.STOP_SEQUENCE
+    if (
+        options.max_output_tokens is not None
+        and _count(_texts_of(message)) > options.max_output_tokens
+    ):
         message, stop = (
-            _says(_first_words(message.text, options.max_output_tokens)),
+            _message(_first_words(message.text, options.max_output_tokens)),
             StopReason.MAX_TOKENS,
         )
     return message, stop
@@ -209,15 +208,12 @@ def _first_words(text: str, count: int) -> str:
     return text[: ends[-1]] if ends else ""
 
 
-def _says(text: str) -> AssistantMessage:
+def _message(text: str) -> AssistantMessage:
     return AssistantMessage(parts=(Text(text=text),))
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """The last text of the user message at the front.
-
-    The task, which stands after the blocks of a context.
-    """
+    """Return the last text of the first user message: the task, which follows context blocks."""
     parts = messages[0].parts if messages and isinstance(messages[0], UserMessage) else ()
     return next((part.text for part in reversed(parts) if isinstance(part, Text)), "")
 
@@ -243,9 +239,9 @@ def _quoted(excerpt: Excerpt, match: Match, wanted: Sequence[str]) -> str:
 
 
 def _best_part(lines: Sequence[str], wanted: Sequence[str]) -> tuple[int, str]:
-    """(index of the first line, text).
+    """Return (index of the first line, text) of the passage to quote.
 
-    The paragraph that has most of the words, with what fits below it and then above it.
+    It is the paragraph with the most words, extended downwards and then upwards as far as it fits.
     """
     blocks = list(_blocks(lines)) or [(0, len(lines))]
     asked, *each = stems([" ".join(wanted), *(" ".join(lines[begin:end]) for begin, end in blocks)])
@@ -262,7 +258,7 @@ def _best_part(lines: Sequence[str], wanted: Sequence[str]) -> tuple[int, str]:
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(begin, end) of each paragraph; one that is too long for an answer is taken line by line."""
+    """Yield (begin, end) of each paragraph; one that is too long for an answer is split by line."""
     for is_text, group in itertools.groupby(
         range(len(lines)), key=lambda number: bool(lines[number].strip())
     ):
@@ -281,10 +277,10 @@ def _texts(request: ModelRequest) -> Iterator[str]:
     yield request.system
     yield from (f"{item.name} {item.description}" for item in request.tools)
     for message in request.messages:
-        yield from _said(message)
+        yield from _texts_of(message)
 
 
-def _said(message: Message) -> Iterator[str]:
+def _texts_of(message: Message) -> Iterator[str]:
     if isinstance(message, ToolMessage):
         yield from (result.content for result in message.results)
         return

@@ -1,11 +1,11 @@
-"""A streamed answer of the messages API, event by event, as the body of a whole reply.
+"""Assembles a streamed answer of the messages API into the body of a whole reply.
 
-The answer is whole with `message_stop`, if every call in it has come to its end. Blocks are put
-together from their deltas: text, thinking and its signature, and the JSON of a call's input, which
-stays text where it is none (an answer that was cut off at its limit may end inside it).
+The answer is complete with `message_stop`, if every call in it has ended. Blocks are assembled
+from their deltas: text, thinking and its signature, and the JSON of a call's input, which remains
+text if it is invalid (an answer cut off at its limit may end inside it).
 
-`message_start` tells the input and a first count of the output, `message_delta` what it came to. So
-the output counts as not told before that.
+`message_start` reports the input and a first count of the output, `message_delta` the final one.
+The output therefore counts as unknown before `message_delta`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from perdure.activities.provider import Heard
 from perdure.activities.providers.lenient_json import mapping, parsed, text
 
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-"""Which field of a delta is appended, by its type.
+"""The field of a delta to append, by the delta's type.
 
-The field of the block has the same name, but for a call's input.
+Except for a call's input, the field of the block has the same name.
 """
 
 
 class MessageStream:
-    """Puts events together.
+    """Assembles events. The text of the answer is passed to `heard` as it arrives.
 
-    `heard` is given the words of the answer. `name` is the vendor's, for error texts.
+    `name` is the vendor's name in error texts.
     """
 
     def __init__(self, name: str, heard: Heard) -> None:
@@ -40,7 +40,7 @@ class MessageStream:
         self._is_over = False
 
     def take(self, name: str, data: dict[str, Any] | None) -> bool:
-        """One more event. Those of a type that is not known are left out, as the API asks for."""
+        """Add an event. Unknown types are ignored, as the API demands."""
         event = mapping(data)
         kind = text(event.get("type")) or name
         if kind == "error" or event.get("error"):
@@ -61,7 +61,7 @@ class MessageStream:
         return self._is_over or self._error is not None
 
     def body(self) -> dict[str, Any] | None:
-        """The body of a whole reply, or of one with an error in it."""
+        """Return the body of a whole reply, which may hold an error."""
         is_whole = self._is_over and not any(block.is_open_call for block in self._blocks.values())
         if not is_whole and self._error is None:
             return None
@@ -81,7 +81,7 @@ class MessageStream:
         block = self._blocks.get(index)
         if block is None:
             raise errors.LLMUnavailableError(
-                f"{self._name}: the stream goes on with a block that never began"
+                f"{self._name}: the stream continues a block that was never started"
             )
         if kind == "content_block_stop":
             block.is_open = False
@@ -95,7 +95,7 @@ class MessageStream:
 
 @dataclass
 class _Block:
-    """One block of an answer: how it began, and what was added since."""
+    """A block of an answer: its start and the deltas added to it."""
 
     start: dict[str, Any]
     added: dict[str, list[str]] = field(default_factory=dict)
@@ -104,11 +104,11 @@ class _Block:
 
     @property
     def is_open_call(self) -> bool:
-        """Whether it is a call whose end has not come."""
+        """Whether it is a call that has not ended."""
         return self.is_open and self.start.get("type") == "tool_use"
 
     def take(self, delta: dict[str, Any]) -> str:
-        """Add a delta. Returns the words that it adds to the answer's text."""
+        """Add a delta. Returns the text that it adds to the answer."""
         self.signature = text(delta.get("signature")) or self.signature
         name = _DELTAS.get(text(delta.get("type")), "")
         words = text(delta.get(name))
@@ -117,7 +117,7 @@ class _Block:
         return words if name == "text" else ""
 
     def whole(self) -> dict[str, Any]:
-        """As a whole reply has it."""
+        """Return the block as a whole reply has it."""
         added = {name: "".join(words) for name, words in self.added.items()}
         json, block = added.pop("partial_json", None), self.start
         block = {**block, **{name: text(block.get(name)) + words for name, words in added.items()}}

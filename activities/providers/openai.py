@@ -1,22 +1,20 @@
-"""What the two APIs of OpenAI share, and those who speak them.
+"""Errors, token counts and addresses shared by OpenAI's two APIs and compatible servers.
 
-The words of errors, the measure of tokens, the addresses of OpenAI's own models.
+How `error_of` maps replies to errors; codes in the body take precedence over the status:
 
-What a status means for the caller (`error_of`); what the body says comes before the status:
-
-| answer | error | why |
+| reply | error | notes |
 |---|---|---|
-| 401, 403, a bad key told with 400 (Gemini, xAI) | `LLMAuthError` | fix the key |
-| 402, `insufficient_quota` with 429 | `LLMAuthError` | the account is empty; waiting does not help, somebody must act |
-| 429, 498 | `LLMRateLimitError` | with `retry_after_s`, from the headers or the words of the body |
+| 401, 403, 400 for a bad key (Gemini, xAI) | `LLMAuthError` | fix the key |
+| 402, 429 with `insufficient_quota` | `LLMAuthError` | the account is empty |
+| 429, 498 | `LLMRateLimitError` | with `retry_after_s`, from the headers or the body |
 | 408, 504, 524, `vector_store_timeout` inside a 200 | `LLMTimeoutError` | |
-| a content policy, with any status, 200 included (Azure) | `LLMRefusedError` | |
-| `tool_use_failed`, `json_validate_failed` with 400 (Groq) | `LLMUnavailableError` | the model wrote nonsense; asked again, it may not |
-| 409, 425, 5xx, an error inside a 200 (OpenRouter) with no better code | `LLMUnavailableError` | |
-| an image that cannot be used, told inside a 200 (responses) | `LLMInvalidRequestError` | |
-| every other status | `LLMInvalidRequestError` | the same request fails again; 3xx too, for no redirect is followed |
+| a content policy, with any status, including 200 (Azure) | `LLMRefusedError` | |
+| `tool_use_failed`, `json_validate_failed`, 400 (Groq) | `LLMUnavailableError` | a retry may work |
+| 409, 425, 5xx, any other error inside a 200 (OpenRouter) | `LLMUnavailableError` | |
+| an unusable image, reported inside a 200 (responses) | `LLMInvalidRequestError` | |
+| every other status | `LLMInvalidRequestError` | also 3xx: no redirect is followed |
 
-Which of them may have been billed is said in `faults`.
+`http_errors` documents which of them may have been billed.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from perdure.values.messages import Media
 from perdure.values.reports import Usage
 
 _OWN = (".api.openai.com", ".openai.azure.com")
-"""How the hosts of OpenAI's own models end; before it is a region or a customer's name, or nothing."""
+"""Host suffixes of OpenAI's own models, after an optional region or customer name."""
 
 _BY_CODE: dict[str, type[LLMError]] = {
     "content_filter": errors.LLMRefusedError,
@@ -70,32 +68,29 @@ _DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 
 def is_own(base_url: str) -> bool:
-    """Whether OpenAI's own models answer at this address, at OpenAI or on Azure."""
+    """Return whether the address serves OpenAI's own models, at OpenAI or on Azure."""
     try:
         host = urlsplit(base_url).hostname or ""
-    except ValueError:  # the first request says what is wrong with it
+    except ValueError:  # reported by the first request
         host = ""
     return f".{host}".endswith(_OWN)
 
 
 def address_of(media: Media) -> str:
-    """The address of an image or a file, with its data inside where there are some.
-
-    Empty where there is neither.
-    """
+    """Return a data URL if the image or file has data, else its URL, else an empty string."""
     return f"data:{media.media_type};base64,{media.data}" if media.data else media.url or ""
 
 
 def usage(
     *, taken: Any, written: Any, total: Any, cache_read: Sequence[Any], cache_written: Any
 ) -> Usage:
-    """Tokens by one measure: input with cached ones, output with thinking.
+    """Return normalized token counts: input including cached tokens, output including thinking.
 
-    What is missing or cannot be true is 0, "not told".
+    A missing or impossible count is 0, meaning "not reported".
 
-    xAI and Gemini leave thinking out of what was written, but not out of the total. xAI's models on
-    Azure count cached tokens that are not part of what was taken; where there are more of them than
-    that, they are added. Of several numbers of cached tokens the largest counts.
+    xAI and Gemini leave thinking out of `written`, but not out of `total`. xAI's models on Azure
+    count cached tokens that are not part of `taken`; if there are more of them than that, they are
+    added. The largest value of `cache_read` is used.
     """
     prompt, completion = lenient_json.tokens(taken), lenient_json.tokens(written)
     read = _most(cache_read)
@@ -116,7 +111,7 @@ def _most(values: Sequence[Any]) -> lenient_json.Tokens:
 def _uncounted(
     prompt: lenient_json.Tokens, completion: lenient_json.Tokens, total: lenient_json.Tokens
 ) -> lenient_json.Tokens:
-    """Output that is in the total alone; None where that cannot be known."""
+    """Return the output that is counted only in the total; None if that cannot be known."""
     if total == 0:
         return 0
     return (
@@ -129,13 +124,13 @@ def _uncounted(
 def error_of(
     status: int, body: Any, headers: Mapping[str, str], model: str, key: str | None = None
 ) -> LLMError:
-    """The error that an answer stands for, by the table of this module.
+    """Return the error for an unsuccessful reply, by the table of this module.
 
-    `key` is cut out of the provider's words.
+    `key` is removed from the provider's message.
     """
     body = body[0] if isinstance(body, list) and body else body
     error = mapping(body).get("error") or body
-    status = (_told(error) or 200) if 200 <= status < 300 else status
+    status = (_inner_status(error) or 200) if 200 <= status < 300 else status
     words = http_errors.quoted(_words(error), key)
     wait_s = retry_after_s(headers) or _wait_in(error, words)
     return http_errors.fault(
@@ -151,14 +146,14 @@ def _class(status: int, codes: Sequence[str], words: str) -> type[LLMError]:
         return errors.LLMRefusedError
     if status == 400 and _BAD_KEY.search(words):
         return errors.LLMAuthError
-    told = (_in_200(code) for code in codes) if status == 200 else ()
-    return next(filter(None, told), None) or http_errors.by_status(status)
+    in_200 = (_in_200(code) for code in codes) if status == 200 else ()
+    return next(filter(None, in_200), None) or http_errors.by_status(status)
 
 
 def _in_200(code: str) -> type[LLMError] | None:
-    """The class of an error inside a 200 by its code.
+    """Return the class of an error inside a 200 by its code, if known.
 
-    Every code with an image in it says that the image cannot be used.
+    Every code that contains "image" means that the image cannot be used.
     """
     return errors.LLMInvalidRequestError if "image" in code else _BY_CODE_IN_200.get(code)
 
@@ -171,15 +166,15 @@ def _codes(error: Any) -> list[str]:
 
 
 def _words(error: Any) -> str:
-    """The provider's own words. OpenRouter quotes those of the server behind it."""
+    """Return the provider's message. OpenRouter also quotes that of the server behind it."""
     words, behind = http_errors.words_of(error), mapping(mapping(error).get("metadata")).get("raw")
     return f"{words}: {behind}" if isinstance(behind, str) else words
 
 
 def _wait_in(error: Any, words: str) -> float | None:
-    """Seconds to wait as the body has them.
+    """Return the seconds to wait, from the body.
 
-    `retryDelay` (Gemini) or "try again in 1m2.5s" (OpenAI, Groq).
+    They are in `retryDelay` (Gemini) or "try again in 1m2.5s" (OpenAI, Groq).
     """
     for detail in items(mapping(error).get("details")):
         if delay := _DELAY.fullmatch(text(mapping(detail).get("retryDelay"))):
@@ -192,10 +187,7 @@ def _wait_in(error: Any, words: str) -> float | None:
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + seconds or None
 
 
-def _told(error: Any) -> int | None:
-    """The status that an error inside a 200 has in its own words.
-
-    A `code` (OpenRouter) or `status` (Azure).
-    """
-    told = (mapping(error).get("code"), mapping(error).get("status"))
-    return next((value for value in told if isinstance(value, int) and 400 <= value <= 599), None)
+def _inner_status(error: Any) -> int | None:
+    """Return the status inside an error of a 200: its `code` (OpenRouter) or `status` (Azure)."""
+    values = (mapping(error).get("code"), mapping(error).get("status"))
+    return next((value for value in values if isinstance(value, int) and 400 <= value <= 599), None)

@@ -1,17 +1,17 @@
-"""The chat completions API of OpenAI, and of those who speak it.
+"""Provider for OpenAI's chat completions API and compatible servers.
 
-Ollama, vLLM, llama.cpp, Groq, Mistral, DeepSeek, OpenRouter, Gemini, xAI.
+Such servers are Ollama, vLLM, llama.cpp, Groq, Mistral, DeepSeek, OpenRouter, Gemini and xAI.
 
-What an answer that is none means for the caller is told in `openai`. An error inside a 200 comes
-after output where the body has a choice or tells usage.
+`openai` documents how replies are mapped to errors. An error inside a 200 counts as "after output"
+if the body has a choice or reports usage.
 
-The limit of an answer is `max_completion_tokens` for OpenAI itself, whose reasoning models refuse
-`max_tokens`, and `max_tokens` for all others: Ollama ignores the newer name, and Mistral refuses
-it. Nothing is sent of a tool choice without tools. This API cannot tell a stop sequence from a
+The output limit is `max_completion_tokens` for OpenAI itself, whose reasoning models reject
+`max_tokens`, and `max_tokens` for all others: Ollama ignores the newer name, and Mistral rejects
+it. A tool choice is not sent without tools. This API cannot distinguish a stop sequence from a
 natural end: both are `stop`.
 
-A stream is asked for its usage by `stream_options`, except of Mistral, which refuses the field and
-tells the usage anyway. Where a server tells none it is not told, as in a whole reply.
+The usage of a stream is requested with `stream_options`, except from Mistral, which rejects the
+field and reports usage anyway. If a server reports none, the usage is unknown, as in a whole reply.
 """
 
 from __future__ import annotations
@@ -60,12 +60,16 @@ _MISTRAL = re.compile(r"https?://([^/@]+\.)?mistral\.ai(?=[:/]|$)")
 class OpenAIChat(HttpProvider):
     """Asks models through `POST {base_url}/chat/completions`.
 
-    `api_key_env` names the environment variable with the key, which is read when a request is made;
-    None sends no key. `name` is for error texts. `limit_field` is what the server calls the limit
-    of an answer: by default `max_completion_tokens` for OpenAI's own hosts and `max_tokens` for all
-    others. A gateway in front of OpenAI's reasoning models needs the first. `stream_usage` says
-    whether a stream is asked for its usage: by default everywhere but at Mistral. False is for
-    other servers that refuse `stream_options`.
+    Args:
+        base_url: The address of the API.
+        api_key_env: The environment variable that holds the key, read with each request; None sends
+            no key.
+        name: The name used in error texts.
+        limit_field: The server's name for the output limit: by default `max_completion_tokens` for
+            OpenAI's own hosts and `max_tokens` for all others. A gateway in front of OpenAI's
+            reasoning models needs the former.
+        stream_usage: Whether to request the usage of a stream: by default everywhere except
+            Mistral. Use False for other servers that reject `stream_options`.
     """
 
     path = "/chat/completions"
@@ -114,20 +118,23 @@ class OpenAIChat(HttpProvider):
 
 
 def limit_field_of(base_url: str) -> LimitField:
-    """What the server at this address calls the limit of an answer."""
+    """Return the name of the output limit for the server at this address."""
     return "max_completion_tokens" if openai.is_own(base_url) else "max_tokens"
 
 
 def body_of(request: ModelRequest, limit_field: LimitField = "max_tokens") -> dict[str, Any]:
-    """The body of a request.
+    """Return the body of a request.
 
     Raises:
-        LLMInvalidRequestError: A message or an option is one that this API has no place for.
+        LLMInvalidRequestError: This API does not support a message or an option of the request.
     """
     system = [{"role": "system", "content": request.system}] if request.system else []
     body = {
         "model": request.model,
-        "messages": [*system, *(item for message in request.messages for item in _sent(message))],
+        "messages": [
+            *system,
+            *(item for message in request.messages for item in _sent_messages(message)),
+        ],
     }
     return options.with_extra(
         {
@@ -141,9 +148,9 @@ def body_of(request: ModelRequest, limit_field: LimitField = "max_tokens") -> di
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:
-    """The tools, and which of them to choose.
+    """Return the tools and the tool choice.
 
-    Some servers refuse an empty list, and OpenAI a choice without tools.
+    Some servers reject an empty list of tools, and OpenAI a tool choice without tools.
     """
     if not request.tools:
         return {}
@@ -160,9 +167,10 @@ def _tools(request: ModelRequest) -> dict[str, Any]:
 
 
 def _format(request: ModelRequest, limit_field: LimitField) -> dict[str, Any]:
-    """The schema that the answer must fit.
+    """Return the response schema.
 
-    Beside tools for OpenAI's own models only: elsewhere no call would be written (vllm#39929).
+    With tools it is sent only to OpenAI's own models: other servers would write no calls
+    (vllm#39929).
     """
     if request.response_schema is None or (request.tools and limit_field == "max_tokens"):
         return {}
@@ -183,11 +191,11 @@ def _settings(given: RequestOptions, limit_field: LimitField) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _sent(message: Message) -> Iterator[dict[str, Any]]:
+def _sent_messages(message: Message) -> Iterator[dict[str, Any]]:
     if isinstance(message, UserMessage):
-        yield {"role": "user", "content": _asked(message.parts)}
+        yield {"role": "user", "content": _user_content(message.parts)}
     elif isinstance(message, AssistantMessage):
-        yield _said(message)
+        yield _assistant_message(message)
     else:
         yield from (
             {"role": "tool", "tool_call_id": result.call_id, "content": result.content}
@@ -195,7 +203,7 @@ def _sent(message: Message) -> Iterator[dict[str, Any]]:
         )
 
 
-def _asked(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
+def _user_content(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "".join(texts)
@@ -214,8 +222,8 @@ def _image(media: Media) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _said(message: AssistantMessage) -> dict[str, Any]:
-    """An answer as it goes back, without its thinking: this API has no field for it."""
+def _assistant_message(message: AssistantMessage) -> dict[str, Any]:
+    """Return an answer without its thinking, as this API has no field for it."""
     if not message.calls:
         return {"role": "assistant", "content": message.text}
     calls = [
@@ -241,11 +249,11 @@ def _function(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def answer_of(body: Mapping[str, Any], model: str) -> ModelAnswer:
-    """The answer in the body of a 200.
+    """Return the answer in the body of a 200.
 
     Raises:
-        LLMUnavailableError: The body holds no whole answer.
-        LLMInvalidRequestError: It holds too many calls.
+        LLMUnavailableError: The body does not hold a complete answer.
+        LLMInvalidRequestError: The answer has too many calls.
     """
     choice = _choice(body)
     message = mapping(choice.get("message"))
@@ -283,7 +291,7 @@ def _thoughts(message: Mapping[str, Any]) -> list[Thinking]:
 
 
 def _content(content: Any) -> Iterator[Text | Thinking]:
-    """Words: a string, or a list of chunks (Mistral) of which some are thinking."""
+    """Yield the content: a string, or a list of chunks (Mistral), some of which are thinking."""
     for chunk in map(
         mapping, content if isinstance(content, list) else [{"type": "text", "text": content}]
     ):
@@ -306,7 +314,7 @@ def _call(item: Mapping[str, Any], model: str) -> ToolCall:
 
 
 def usage_of(usage: Any) -> Usage:
-    """Tokens by the measure of `openai.usage`, wherever a provider puts their number."""
+    """Return token counts normalized as in `openai.usage`, from wherever a provider puts them."""
     usage = mapping(usage)
     details = mapping(usage.get("prompt_tokens_details"))
     return openai.usage(

@@ -1,27 +1,28 @@
-"""The responses API of OpenAI, and of those who speak it.
+"""Provider for OpenAI's responses API and compatible servers.
 
-Azure, xAI, OpenRouter, vLLM, llama.cpp, Ollama.
+Such servers are Azure, xAI, OpenRouter, vLLM, llama.cpp and Ollama.
 
-Nothing is stored at the provider: every request has the whole transcript. Reasoning comes encrypted
-and goes back as it came, in the place where it stood (`reasoning`). The API wants the call or the
-words that it led to behind it, so reasoning at the end of an answer stays out, as does that of
-another vendor. OpenAI's models that do not reason refuse to be asked for it;
-`extra={"include": []}` asks nobody for it.
+Nothing is stored at the provider: every request carries the whole transcript. Encrypted reasoning
+is sent back unchanged and in its original position (`reasoning`). The API requires the call or text
+that it led to after it, so reasoning at the end of an answer is omitted, as is that of other
+vendors. OpenAI's non-reasoning models reject a request for encrypted reasoning; with
+`extra={"include": []}` it is not requested from any model.
 
-What an answer that is none means for the caller is told in `openai`. A 200 with the status `failed`
-is an error. It comes after output where the body has output or tells usage. One that is not
-finished (`queued`, `in_progress`) is no answer.
+`openai` documents how replies are mapped to errors. A 200 with status `failed` is an error; it
+counts as "after output" if the body has output or reports usage. An unfinished one (`queued`,
+`in_progress`) is not an answer.
 
-This API has no stop sequences: a request that names some is refused, for its answer would not end
-where the caller says. What else is read and sent in a way of its own:
+This API has no stop sequences: a request that sets some is rejected, because its answer would not
+end where intended. Other differences:
 
-- tools as not strict, which they would be here by default: then every property is required
-- an answer that must fit a schema; beside tools for OpenAI's own models only: elsewhere no call
-  would be written (vllm#39929)
-- messages of a model as `output_text` with an empty list of annotations, which vLLM and llama.cpp
-  ask for
-- items of tools that the vendor runs itself stay out of the answer, and the reasoning that led to
-  them does not go back
+- tools are sent with `strict: false`; this API's default is strict, which makes every property
+  required
+- a response schema is sent together with tools only to OpenAI's own models: other servers would
+  write no calls (vllm#39929)
+- messages of a model are sent as `output_text` with an empty list of annotations, which vLLM and
+  llama.cpp require
+- items of tools that the vendor runs itself are left out of the answer, and the reasoning that led
+  to them is not sent back
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _STOPS = {
 _KEPT = ("message", "reasoning", "function_call")
 _NOT_FINISHED = ("failed", "cancelled", "queued", "in_progress")
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt-|gpt-5-chat)")
-"""How the names of OpenAI's models begin that do not reason; there will be no new ones."""
+"""The name prefixes of OpenAI's non-reasoning models; the list is final."""
 
 _UNREAD = re.compile(r"(audio|video)/")
 
@@ -70,8 +71,11 @@ _UNREAD = re.compile(r"(audio|video)/")
 class OpenAIResponses(HttpProvider):
     """Asks models through `POST {base_url}/responses`.
 
-    `api_key_env` names the environment variable with the key, which is read when a request is made;
-    None sends no key. `name` is for error texts.
+    Args:
+        base_url: The address of the API.
+        api_key_env: The environment variable that holds the key, read with each request; None sends
+            no key.
+        name: The name used in error texts.
     """
 
     path = "/responses"
@@ -110,20 +114,20 @@ class OpenAIResponses(HttpProvider):
 
 
 def body_of(request: ModelRequest, *, is_own: bool = False) -> dict[str, Any]:
-    """The body of a request. `is_own`: it goes to OpenAI's own models.
+    """Return the body of a request; `is_own` says that it goes to OpenAI's own models.
 
     Raises:
-        LLMInvalidRequestError: A message or an option is one that this API has no place for.
+        LLMInvalidRequestError: This API does not support a message or an option of the request.
     """
     if request.options.extra.get("background"):
         raise errors.LLMInvalidRequestError(
-            "options.extra asks for an answer in the background; answers are waited for"
+            "options.extra requests a background answer, which is not supported"
         )
     system = {"instructions": request.system} if request.system else {}
     body = {
         "model": request.model,
         **system,
-        "input": [item for message in request.messages for item in _sent(message)],
+        "input": [item for message in request.messages for item in _sent_items(message)],
         "store": False,
     }
     shown = (
@@ -144,7 +148,7 @@ def body_of(request: ModelRequest, *, is_own: bool = False) -> dict[str, Any]:
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:
-    """The tools, and which of them to choose."""
+    """Return the tools and the tool choice."""
     if not request.tools:
         return {}
     wish = options.choice(request)
@@ -168,7 +172,7 @@ def _function(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def _format(request: ModelRequest, is_own: bool) -> dict[str, Any]:
-    """The schema that the answer must fit."""
+    """Return the response schema."""
     if request.response_schema is None or (request.tools and not is_own):
         return {}
     schema = {
@@ -182,17 +186,17 @@ def _format(request: ModelRequest, is_own: bool) -> dict[str, Any]:
 def _settings(given: RequestOptions) -> dict[str, Any]:
     if given.stop_sequences:
         raise errors.LLMInvalidRequestError(
-            "this API has no stop sequences; RequestOptions(stop_sequences=()) sends none"
+            "this API has no stop sequences; set RequestOptions(stop_sequences=()) to send none"
         )
     settings = {"temperature": given.temperature, "max_output_tokens": given.max_output_tokens}
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _sent(message: Message) -> Iterator[dict[str, Any]]:
+def _sent_items(message: Message) -> Iterator[dict[str, Any]]:
     if isinstance(message, UserMessage):
-        yield {"role": "user", "content": _asked(message.parts)}
+        yield {"role": "user", "content": _user_content(message.parts)}
     elif isinstance(message, AssistantMessage):
-        yield from _said(message)
+        yield from _assistant_items(message)
     else:
         yield from (
             {"type": "function_call_output", "call_id": result.call_id, "output": result.content}
@@ -200,7 +204,7 @@ def _sent(message: Message) -> Iterator[dict[str, Any]]:
         )
 
 
-def _asked(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
+def _user_content(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "".join(texts)
@@ -211,7 +215,7 @@ def _asked(parts: Sequence[Text | Media]) -> str | list[dict[str, Any]]:
 
 
 def _media(media: Media) -> dict[str, Any]:
-    """An image, or a file, whose data need a name: the API tells kinds of files by its end."""
+    """Return an image or a file. File data needs a name, as the API goes by its extension."""
     address = openai.address_of(media)
     if _UNREAD.match(media.media_type) or not address:
         raise errors.LLMInvalidRequestError(
@@ -229,8 +233,8 @@ def _media(media: Media) -> dict[str, Any]:
     }
 
 
-def _said(message: AssistantMessage) -> list[dict[str, Any]]:
-    """An answer as it goes back, part by part, without reasoning that led to nothing."""
+def _assistant_items(message: AssistantMessage) -> list[dict[str, Any]]:
+    """Return the items of an answer in order, without trailing reasoning."""
     sent = [item for part in message.parts if (item := _item(part))]
     while sent and sent[-1]["type"] == "reasoning":
         sent.pop()
@@ -256,16 +260,14 @@ def _item(part: Text | Thinking | ToolCall) -> dict[str, Any] | None:
 
 
 def answer_of(body: Mapping[str, Any], model: str, limit: int | None = None) -> ModelAnswer:
-    """The answer in the body of a 200, or in the last event of a stream.
+    """Return the answer in the body of a 200, or in the last event of a stream.
 
-    What a transcript has no place for is left out.
-
-    `limit` is that of the answer, for a server that calls one completed which reached it
-    (llama.cpp).
+    Items that a transcript cannot represent are omitted. `limit` is the output limit, for servers
+    that report an answer as completed although it reached the limit (llama.cpp).
 
     Raises:
-        LLMUnavailableError: The body holds no whole answer.
-        LLMInvalidRequestError: It holds too many calls.
+        LLMUnavailableError: The body does not hold a complete answer.
+        LLMInvalidRequestError: The answer has too many calls.
     """
     status, output = text(body.get("status")), body.get("output")
     if status in _NOT_FINISHED:
@@ -273,7 +275,7 @@ def answer_of(body: Mapping[str, Any], model: str, limit: int | None = None) -> 
     if not isinstance(output, list):
         raise errors.LLMUnavailableError(f"{model}: the reply holds no message")
     refuse_many_calls(sum(mapping(item).get("type") == "function_call" for item in output), model)
-    message = AssistantMessage(parts=tuple(_said_in(output, model)))
+    message = AssistantMessage(parts=tuple(_parts_of(output, model)))
     usage = usage_of(body.get("usage"))
     reason = text(mapping(body.get("incomplete_details")).get("reason")) or status
     stop = lenient_json.stop(_STOPS, reason, has_calls=bool(message.calls))
@@ -286,7 +288,7 @@ def answer_of(body: Mapping[str, Any], model: str, limit: int | None = None) -> 
     )
 
 
-def _said_in(output: Sequence[Any], model: str) -> list[Text | Thinking | ToolCall]:
+def _parts_of(output: Sequence[Any], model: str) -> list[Text | Thinking | ToolCall]:
     parts: list[Text | Thinking | ToolCall] = []
     for item in map(mapping, output):
         last = parts[-1] if parts else None
@@ -333,7 +335,7 @@ def _call(item: Mapping[str, Any], model: str) -> ToolCall:
 
 
 def usage_of(usage: Any) -> Usage:
-    """Tokens by the measure of `openai.usage`."""
+    """Return token counts normalized as in `openai.usage`."""
     usage = mapping(usage)
     details = mapping(usage.get("input_tokens_details"))
     return openai.usage(

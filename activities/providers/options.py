@@ -1,10 +1,10 @@
-"""The options of a request, as far as every API treats them alike.
+"""Request options that all APIs treat alike.
 
-`extra` comes last, so its fields stand in place of ours of the same name, whole: `{"thinking": …}`
-replaces all of `thinking`. Two kinds are refused before anything is sent. `stream`, because whether
-an answer comes as one is said where the turn is started. And, where a budget limits money or
-tokens, the fields that its reservation is made from: another limit of the answer there, and the
-bill may be above what is left.
+Fields of `extra` are merged last and replace fields of the same name entirely: `{"thinking": …}`
+replaces all of `thinking`. Two kinds of fields are rejected before anything is sent: `stream`,
+because streaming is chosen when the turn is started; and, if a budget limits money or tokens, the
+fields that its reservation is computed from, because with a different output limit the bill could
+exceed what is left.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ RESERVED_FROM = frozenset(_INPUT | _OUTPUT)
 
 
 def choice(request: ModelRequest) -> str | None:
-    """What to send as tool choice of a request that has tools.
+    """Return the tool choice of a request that has tools.
 
-    `auto`, `required`, `none` or a tool's name; None without a wish.
+    It is `auto`, `required`, `none`, a tool's name, or None if the options set none.
 
     Raises:
-        LLMInvalidRequestError: The tool is not offered.
+        LLMInvalidRequestError: The chosen tool is not offered.
     """
     wish = request.options.tool_choice
     names = [tool.name for tool in request.tools]
@@ -52,24 +52,23 @@ def choice(request: ModelRequest) -> str | None:
 def with_extra(
     body: Mapping[str, Any], request: ModelRequest, reserved: Set[str] = RESERVED_FROM
 ) -> dict[str, Any]:
-    """`body` with the fields of `extra` in it.
+    """Return `body` with the fields of `extra` merged in.
 
-    Under a budget of money or tokens those in `reserved` may not be set.
+    With a budget of money or tokens, fields in `reserved` are rejected.
 
     Raises:
-        LLMInvalidRequestError: `extra` has a field that may not be set.
+        LLMInvalidRequestError: `extra` has a field that must not be set.
     """
     extra = request.options.extra
     if extra.get("stream"):
         raise errors.LLMInvalidRequestError(
-            "options.extra asks for a stream; start the turn with live=True for that"
+            "options.extra asks for a stream; start the turn with live=True instead"
         )
     taken = sorted(reserved & set(extra)) if _is_limited(request) else []
     if taken:
         raise errors.LLMInvalidRequestError(
-            f"options.extra sets {', '.join(taken)}, which the reservation of a budget is made"
-            " from; limit answers with options.max_output_tokens, or have no budget of money or"
-            " tokens"
+            f"options.extra sets {', '.join(taken)}, which a budget's reservation is computed from;"
+            " limit answers with options.max_output_tokens, or set no budget of money or tokens"
         )
     return {**body, **extra}
 

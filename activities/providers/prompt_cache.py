@@ -1,20 +1,20 @@
-"""Where Anthropic's API is asked to cache a request (platform.claude.com, "Prompt caching").
+"""Prompt caching for Anthropic's API (platform.claude.com, "Prompt caching").
 
-What stands before a breakpoint is written to a cache for five minutes from its last use, at 1.25
-times the price of input. Where a later request begins with the same, it is read from there for a
-tenth of that price. So a breakpoint pays for itself with the second request that begins alike, and
-one that no other request follows costs a quarter more for nothing:
+Everything before a breakpoint is written to a cache for five minutes from its last use, at 1.25
+times the price of input. A later request that begins the same way reads it for a tenth of that
+price. A breakpoint therefore pays for itself with the second request that has the same beginning,
+and costs a quarter more for nothing if no such request follows:
 
 | request | breakpoints |
 |---|---|
-| offers no tools, or rules them out: it is the only one of its turn, or the last | none |
-| has `cache_control` in `extra`: somebody knows better | none |
-| tools and system prompt are long enough | behind them, for other turns of the agent and for views that are cut |
-| what follows is long enough | behind the last message, and behind that of the request before |
+| offers no tools, or rules them out: it is the only or the last one of its turn | none |
+| has `cache_control` in `extra`: the caller places breakpoints | none |
+| tools and system prompt are long enough | after them, for other turns and truncated views |
+| the messages are long enough | after the last message, and after that of the request before |
 
-The one behind the request before is for steps of many calls: from a breakpoint the API looks for
-what is cached 20 blocks back and no further. That makes three at most, and the API takes four. What
-is shorter than the least that it caches is left alone by the API too, so a guess will do: bytes.
+The breakpoint of the request before is for steps with many calls: from a breakpoint, the API looks
+back at most 20 blocks for a cached prefix. That makes at most three; the API allows four. The API
+ignores breakpoints after less than its minimum, so an estimate in bytes is good enough.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import Any
 from perdure.activities.provider import ModelRequest
 
 LEAST_BYTES = 2_048
-"""The API caches no less than 1,024 tokens, with some models 4,096.
+"""The API caches at least 1,024 tokens, with some models 4,096.
 
-They have two bytes or more each, but for text that is no language.
+Except for text that is not natural language, a token has two bytes or more.
 """
 
 _FIELD = "cache_control"
@@ -37,7 +37,7 @@ _MARK = {_FIELD: {"type": "ephemeral"}}
 
 
 def pay_off(request: ModelRequest) -> bool:
-    """Whether another request is likely to begin like this one, and nobody has placed breakpoints already."""
+    """Return whether a later request likely begins like this one, and `extra` sets no cache."""
     return (
         bool(request.tools)
         and request.options.tool_choice != "none"
@@ -46,7 +46,7 @@ def pay_off(request: ModelRequest) -> bool:
 
 
 def placed(body: dict[str, Any]) -> dict[str, Any]:
-    """The body of a request with breakpoints in it."""
+    """Return the body of a request with breakpoints added."""
     front = [*body["tools"], body.get("system", "")]
     messages = list(body["messages"])
     asked = [place for place, message in enumerate(messages) if message["role"] == "user"]
@@ -58,9 +58,9 @@ def placed(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _front(body: dict[str, Any]) -> dict[str, Any]:
-    """What stands before the messages, with a breakpoint at its end.
+    """Return the fields before the messages, with a breakpoint at their end.
 
-    The API has the tools before the system prompt.
+    The API orders tools before the system prompt.
     """
     if "system" in body:
         return {"system": [{"type": "text", "text": body["system"], **_MARK}]}
@@ -69,10 +69,7 @@ def _front(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_long(parts: Iterable[Any]) -> bool:
-    """Whether parts of a request are long enough together.
-
-    Those behind what suffices are not looked at.
-    """
+    """Return whether parts of a request are long enough together, reading no more than needed."""
     return any(
         bytes_ >= LEAST_BYTES
         for bytes_ in accumulate(

@@ -1,12 +1,10 @@
-"""The models that pydantic-ai knows, by its adapters.
+"""Provider for the models of pydantic-ai: Gemini, Bedrock, Groq, Mistral, Cohere and others.
 
-Gemini, Bedrock, Groq, Mistral, Cohere and others. Needs the extra `pydantic-ai`.
-
-Its direct requests are used, and nothing of its agents. The vendor's library is told not to try
-again where it can be told: the turn decides that. What a request and an answer become is said in
-`pydantic_ai_messages`, what an exception means in `pydantic_ai_errors`. Both stay unloaded until
-the first request, and are loaded in a thread: the library takes a second, and some vendors' take
-more.
+It needs the extra `pydantic-ai` and uses only pydantic-ai's direct requests, not its agents.
+Retries of the vendor libraries are disabled where possible, as the turn decides about retries.
+`pydantic_ai_messages` converts requests and answers, `pydantic_ai_errors` exceptions. Both are
+imported with the first request, in a thread: the library takes a second to import, and some
+vendors' libraries take longer.
 """
 
 from __future__ import annotations
@@ -24,18 +22,18 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 INSTALL = (
-    'pydantic-ai is not installed; pip install "perdure[pydantic-ai]", and what it needs for your'
-    ' vendor, as in "pydantic-ai-slim[google]"'
+    'pydantic-ai is not installed; run pip install "perdure[pydantic-ai]", and install what it'
+    ' needs for your vendor, as in "pydantic-ai-slim[google]"'
 )
 
 
 class PydanticAI:
-    """Asks models through pydantic-ai.
+    """A provider that calls models through pydantic-ai.
 
-    `models` is what stands before the colon in pydantic-ai's own names: with
+    `models` is the prefix of pydantic-ai's own model names: with
     `providers={"gemini": PydanticAI("google")}`, our `gemini:gemini-2.5-flash` is its
-    `google:gemini-2.5-flash`. Keys and addresses come from the environment, as its documentation
-    says. Or it is a model object of yours, which answers whatever name is asked for.
+    `google:gemini-2.5-flash`. Keys and addresses come from the environment, as documented by
+    pydantic-ai. Alternatively it is a model object, which is used for every model name.
 
     Raises:
         ConfigurationError: pydantic-ai is not installed.
@@ -50,10 +48,10 @@ class PydanticAI:
         self._open = contextlib.AsyncExitStack()
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Ask, and wait for the whole answer.
+        """Send the request and wait for the whole answer.
 
         Raises:
-            LLMError: The table of `pydantic_ai_errors` says which subclass. Its context holds
+            LLMError: One of the subclasses in the table of `pydantic_ai_errors`. The context holds
                 `model`, and `status`, `retry_after_s`, `charged` and `usage` where they apply.
             ConfigurationError: pydantic-ai does not know the model, or lacks a key, a setting or
                 the vendor's library.
@@ -61,19 +59,19 @@ class PydanticAI:
         return await self._ask(request, None)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """Ask, and give the words of the answer to `heard` as they come.
+        """Send the request and pass the answer's text to `heard` as it arrives.
 
-        A model that cannot stream is asked for a whole answer.
+        A model that cannot stream returns its answer whole.
 
         Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an
+            LLMError: As for `complete`; a stream that ends before the answer is an
                 `LLMUnavailableError`.
-            ConfigurationError: As `complete` does.
+            ConfigurationError: As for `complete`.
         """
         return await self._ask(request, heard)
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close all connections."""
         self._known.clear()
         await self._open.aclose()
 
@@ -84,7 +82,7 @@ class PydanticAI:
         return await pydantic_ai_requests.ask(model, request, heard)
 
     async def _model(self, name: str) -> Model:
-        """The model of this name, with its connections open."""
+        """Return the model of this name, with its connections open."""
         async with self._opening:
             if name not in self._known:
                 made = await asyncio.to_thread(_made, self._models, name)

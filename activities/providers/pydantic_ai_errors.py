@@ -1,21 +1,28 @@
-"""What an exception of pydantic-ai, or of a vendor's library below it, means for the caller.
+"""Maps exceptions of pydantic-ai, and of the vendor libraries below it, to errors.
 
 | exception | error | billed |
 |---|---|---|
-| a content policy, by the body of any status, or `ContentFilterError` | `LLMRefusedError` | no; the second maybe |
-| `ModelQuotaExceededError`, `ModelAuthenticationError`; no credentials found by the vendor's library | `LLMAuthError` | no |
+| a content policy in the body of any status | `LLMRefusedError` | no |
+| `ContentFilterError` | `LLMRefusedError` | maybe |
+| `ModelQuotaExceededError`, `ModelAuthenticationError` | `LLMAuthError` | no |
+| the vendor's library finds no credentials | `LLMAuthError` | no |
 | `ModelRateLimitError` | `LLMRateLimitError` | no |
-| another `ModelHTTPError` | by code and status, as `openai` and `faults` have them | no; inside a stream maybe |
+| another `ModelHTTPError` | by code and status, see below | no; inside a stream maybe |
 | `ModelTimeoutError` while connecting | `LLMTimeoutError` | no |
 | another `ModelTimeoutError`, `ModelRequestTimeout` | `LLMTimeoutError` | maybe |
 | `ModelConnectionError` while connecting | `LLMUnavailableError` | no |
-| another `ModelAPIError`, `UnexpectedModelBehavior`: the connection broke, or the reply is none | `LLMUnavailableError` | maybe |
-| `UserError`, `NotImplementedError`: the adapter cannot say it | `LLMInvalidRequestError` | no |
+| another `ModelAPIError`, `UnexpectedModelBehavior` | `LLMUnavailableError` | maybe |
+| `UserError`, `NotImplementedError` | `LLMInvalidRequestError` | no |
 | anything else | `LLMUnavailableError` | maybe |
 
-A vendor's words are quoted for a status alone, and not for one about the key. What the environment
-holds as a key, a token, a secret or a password is cut out of them. Exceptions of transports quote
-headers, so their texts are never shown, and neither are those of exceptions that nobody knows.
+Codes and statuses are mapped as in `openai` and `http_errors`. `UserError` and
+`NotImplementedError` mean that the adapter cannot express the request; `ModelAPIError` and
+`UnexpectedModelBehavior` that the connection broke or that the reply is unreadable.
+
+The vendor's message is quoted only for a status, and not if it is about the key. Values of
+environment variables that look like keys, tokens, secrets or passwords are removed from it.
+Transport exceptions quote headers, so their texts are never shown, nor are those of unknown
+exceptions.
 """
 
 from __future__ import annotations
@@ -45,7 +52,7 @@ _CREDENTIALS = re.compile(r"Credential|GoogleAuthError")
 
 
 def fault_of(error: Exception, model: str) -> LLMError:
-    """The error that an exception stands for, by the table of this module."""
+    """Return the error for an exception, by the table of this module."""
     failure = _fault(error, model)
     failure.context.setdefault("model", model)
     return failure
@@ -59,12 +66,12 @@ def _fault(error: Exception, model: str) -> LLMError:
             return _of_connection(error, model)
         case theirs.ModelRequestTimeout():
             return errors.LLMTimeoutError(
-                f"{model}: no answer in the time that its settings give",
+                f"{model}: no answer within the timeout of its settings",
                 context=http_errors.CHARGED,
             )
         case theirs.ContentFilterError():
             return errors.LLMRefusedError(
-                f"{model}: a content filter refuses it", context=http_errors.CHARGED
+                f"{model}: blocked by a content filter", context=http_errors.CHARGED
             )
         case theirs.ModelAPIError() | theirs.UnexpectedModelBehavior():
             return errors.LLMUnavailableError(
@@ -111,7 +118,7 @@ def _of_status(error: theirs.ModelHTTPError, model: str) -> LLMError:
 
 
 def _parsed(body: Any) -> Any:
-    """A body as values; Mistral's library gives its text."""
+    """Return a body as JSON values; Mistral's library provides it as a string."""
     try:
         return parsed(body) if isinstance(body, str) else body
     except (ValueError, RecursionError):
@@ -119,7 +126,7 @@ def _parsed(body: Any) -> Any:
 
 
 def _words(body: Any) -> str:
-    """A vendor's own words. AWS writes its fields large."""
+    """Return the vendor's message. AWS capitalizes its fields."""
     error = mapping(body).get("error") or mapping(body).get("Error") or body
     return http_errors.words_of(error) or text(mapping(error).get("Message"))
 
@@ -139,7 +146,7 @@ def _of_connection(error: theirs.ModelConnectionError, model: str) -> LLMError:
 
 
 def without_secrets(words: str) -> str:
-    """One line of words, without what the environment holds as a secret."""
+    """Return `words` on one line, without secrets from the environment."""
     for name, value in os.environ.items():
         for secret in value.split() if _SECRET.search(name) else ():
             if len(secret) >= http_errors.SECRET_CHARACTERS:

@@ -1,16 +1,15 @@
-"""A transcript as messages of pydantic-ai, and its answers as ours.
+"""Converts transcripts to pydantic-ai messages, and its responses to answers.
 
-What a vendor gave beside words and calls goes back to it unchanged: ids, signatures and details of
-the parts, and whose they are. Gemini thinks worse without them. In the transcript they stand in one
-last thought without words, whose signature is JSON:
+Vendor data besides words and calls is sent back unchanged: ids, signatures and details of the
+parts, and their provider. Gemini reasons worse without it. The transcript keeps it in a final
+thought without words, whose signature is JSON:
 
-    {"response": {"provider_name": "google", …}, "parts": [{"kind": "thinking", "signature": "EqM…"}, {"kind": "tool-call"}]}
+    {"response": {"provider_name": "google", …}, "parts": [{"kind": "thinking", …}, …]}
 
-Words and calls are not repeated there. Where those of the message are not the ones it is about any
-more, it stays out.
+Words and calls are not repeated there. If the message's parts no longer match it, it is ignored.
 
-A response of pydantic-ai may hold parts that a transcript has no place for: files, and what tools
-of the vendor's own did. They are left out.
+A pydantic-ai response may hold parts that a transcript cannot represent: files, and the results of
+the vendor's own tools. They are omitted.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ Fit = Callable[[str], str]
 def messages_of(
     messages: Iterable[Message], id_length: int | None = None
 ) -> list[theirs.ModelMessage]:
-    """A transcript as pydantic-ai has it: what users and tools say in a row is one request.
+    """Return a transcript as pydantic-ai messages, with consecutive user and tool messages merged.
 
-    Ids of calls get `id_length` characters, if it is given.
+    Call ids are converted to `id_length` characters if it is given.
 
     Raises:
-        LLMInvalidRequestError: A message holds what cannot be sent.
+        LLMInvalidRequestError: A message holds something that cannot be sent.
     """
 
     def fit(call_id: str) -> str:
@@ -84,23 +83,23 @@ def messages_of(
         else:
             said.append(
                 theirs.ModelRequest(
-                    parts=[part for message in group for part in _asked(message, fit)]
+                    parts=[part for message in group for part in _request_parts(message, fit)]
                 )
             )
     return said
 
 
 def _of_length(call_id: str, length: int) -> str:
-    """The id, or one made from it that has so many letters and digits.
+    """Return the id, or one of `length` letters and digits that is derived from it.
 
-    Always the same for the same id.
+    The result is deterministic.
     """
     if len(call_id) == length and call_id.isascii() and call_id.isalnum():
         return call_id
     return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:length]
 
 
-def _asked(message: Message, fit: Fit) -> Iterator[theirs.ModelRequestPart]:
+def _request_parts(message: Message, fit: Fit) -> Iterator[theirs.ModelRequestPart]:
     if isinstance(message, ToolMessage):
         yield from (_result(result, fit) for result in message.results)
     elif isinstance(message, UserMessage):
@@ -132,7 +131,7 @@ def _media(media: Media) -> theirs.UserContent:
             )
         except ValueError:
             raise errors.LLMInvalidRequestError(
-                "an image or a file of the request is no base64"
+                "an image or a file of the request is not valid base64"
             ) from None
     if not media.url:
         raise errors.LLMInvalidRequestError(
@@ -150,11 +149,11 @@ def _media(media: Media) -> theirs.UserContent:
 
 
 def _response(message: AssistantMessage, fit: Fit) -> theirs.ModelResponse:
-    """An answer as it was, by what its last thought holds; else its words and calls alone."""
-    kept = _kept_in(message)
+    """Return an answer with the vendor data of its last thought, else only its words and calls."""
+    kept = _vendor_data_of(message)
     parts = message.parts[:-1] if kept else message.parts
     said = [
-        _said(part, fit)
+        _response_part(part, fit)
         for part in parts
         if kept or not isinstance(part, Text) or part.text.strip()
     ]
@@ -176,7 +175,7 @@ def _restore(
             setattr(one, name, fields[name])
 
 
-def _kept_in(message: AssistantMessage) -> dict[str, Any]:
+def _vendor_data_of(message: AssistantMessage) -> dict[str, Any]:
     last = message.parts[-1] if message.parts else None
     if not isinstance(last, Thinking) or last.text:
         return {}
@@ -186,7 +185,7 @@ def _kept_in(message: AssistantMessage) -> dict[str, Any]:
         return {}
 
 
-def _said(part: Text | Thinking | ToolCall, fit: Fit) -> Said:
+def _response_part(part: Text | Thinking | ToolCall, fit: Fit) -> Said:
     match part:
         case Text():
             return theirs.TextPart(content=part.text)
@@ -199,10 +198,10 @@ def _said(part: Text | Thinking | ToolCall, fit: Fit) -> Said:
 
 
 def answer_of(response: theirs.ModelResponse, model: str) -> ModelAnswer:
-    """The answer in a response.
+    """Return the answer in a response.
 
     Raises:
-        LLMUnavailableError: It holds no whole answer.
+        LLMUnavailableError: The response holds no complete answer.
     """
     usage, details = usage_of(response), response.provider_details or {}
     reason = (
@@ -222,9 +221,9 @@ def answer_of(response: theirs.ModelResponse, model: str) -> ModelAnswer:
 
 
 def _parts(response: theirs.ModelResponse, model: str) -> Iterator[Text | Thinking | ToolCall]:
-    """Words, thoughts and calls in their order, and then what else there is to keep of them."""
+    """Yield words, thoughts and calls in order, then the vendor data to keep."""
     said = [
-        (part, _part(part, model), _to_keep(part))
+        (part, _part(part, model), _vendor_data(part))
         for part in response.parts
         if isinstance(part, Said)
     ]
@@ -263,8 +262,8 @@ def _part(part: Said, model: str) -> Text | Thinking | ToolCall:
             )
 
 
-def _to_keep(part: Said) -> dict[str, Any]:
-    """What must go back beside words and calls; nothing where that is only whose they are."""
+def _vendor_data(part: Said) -> dict[str, Any]:
+    """Return the vendor data to send back; empty if it is only the provider's name."""
     fields = _fields(part, _OF_PART)
     return fields if fields.keys() - {"provider_name"} else {}
 
@@ -274,9 +273,9 @@ def _fields(one: theirs.ModelResponse | Said, names: Sequence[str]) -> dict[str,
 
 
 def usage_of(response: theirs.ModelResponse) -> Usage:
-    """Tokens by one measure, which is pydantic-ai's too.
+    """Return normalized token counts; pydantic-ai counts the same way.
 
-    What is missing or cannot be true is 0, "not told".
+    A missing or impossible count is 0, meaning "not reported".
     """
     told = response.usage
     return lenient_json.usage(

@@ -1,15 +1,18 @@
-"""One request to a model of pydantic-ai.
+"""Sends one request to a pydantic-ai model.
 
-Imported with the first request alone, because it loads that library.
+This module is imported only with the first request, because it loads that library.
 
-| of ours | of pydantic-ai's |
+| Perdure | pydantic-ai |
 |---|---|
 | system prompt | one instruction |
-| tools | function tools, with their JSON schema as it is; the adapter makes of it what its vendor takes |
-| calls in a request without tools | function tools of these names that may not be called: some vendors refuse calls without tools |
+| tools | function tools with an unchanged JSON schema, which the adapter converts |
+| calls in a request without tools | function tools of these names that may not be called |
 | tool choice | `tool_choice`; a name as a list of one |
-| a schema for the answer, without tools | native output, if the model's profile says it can and no calls stand before; else a forced tool |
-| `extra` | further fields of `ModelSettings`; they come last |
+| a response schema, without tools | native output or a forced tool |
+| `extra` | further fields of `ModelSettings`, merged last |
+
+Tools of earlier calls are declared because some vendors reject calls without tools. Native output
+is used if the model's profile supports it and the transcript has no calls.
 """
 
 from __future__ import annotations
@@ -64,14 +67,14 @@ RESERVED = options.RESERVED_FROM | frozenset(
         "xai_previous_response_id",
     }
 )
-"""Settings that say what is asked, of whom or how often, so that a bill may be above its reservation."""
+"""Settings that change the input, the model or the number of requests, and so the bill."""
 
 
 def model_of(models: str | Model, name: str) -> Model:
-    """The model of this name, or the one that was given.
+    """Return the pydantic-ai model of this name, or the given model object.
 
     Raises:
-        ConfigurationError: pydantic-ai cannot make it.
+        ConfigurationError: pydantic-ai cannot create the model.
     """
     if isinstance(models, Model):
         return models
@@ -80,19 +83,19 @@ def model_of(models: str | Model, name: str) -> Model:
         return infer_model(f"{models}:{name}")
     except (ImportError, UserError) as error:
         failure = errors.ConfigurationError(pydantic_ai_errors.without_secrets(str(error)))
-    except Exception as error:  # noqa: BLE001 - vendors' libraries have classes of their own, and texts that may hold secrets
+    except Exception as error:  # noqa: BLE001 - vendor libraries raise their own classes, and their texts may hold secrets
         failure = errors.ConfigurationError(
-            f"pydantic-ai cannot make the model {one_line(f'{models}:{name}', 200)!r}:"
+            f"pydantic-ai cannot create the model {one_line(f'{models}:{name}', 200)!r}:"
             f" {type(error).__name__}"
         )
     raise failure
 
 
 async def ask(model: Model, request: ModelRequest, heard: Heard | None) -> ModelAnswer:
-    """Ask, once. With `heard` the answer comes as a stream, if the model can.
+    """Send one request; if `heard` is given, stream the answer if the model supports it.
 
     Raises:
-        LLMError: The table of `pydantic_ai_errors` says which subclass.
+        LLMError: One of the subclasses in the table of `pydantic_ai_errors`.
     """
     failure: errors.LLMError
     with http_errors.about(request.model):
@@ -100,7 +103,7 @@ async def ask(model: Model, request: ModelRequest, heard: Heard | None) -> Model
             response = await _response(model, request, heard)
         except errors.PerdureError:
             raise
-        except Exception as error:  # noqa: BLE001 - none of the vendors' exceptions may get out: their texts may hold a key
+        except Exception as error:  # noqa: BLE001 - no vendor exception may escape: its text may hold a key
             failure = pydantic_ai_errors.fault_of(error, request.model)
         else:
             return schemas.as_text(answer_of(response, request.model), request)
@@ -132,7 +135,7 @@ async def _response(model: Model, request: ModelRequest, heard: Heard | None) ->
 
 
 def _words(event: ModelResponseStreamEvent) -> str:
-    """What an event adds to the text of the answer."""
+    """Return the text that an event adds to the answer."""
     match event:
         case (
             PartStartEvent(part=TextPart(content=words))
@@ -144,9 +147,9 @@ def _words(event: ModelResponseStreamEvent) -> str:
 
 
 def _is_whole(response: ModelResponse, model: Model) -> bool:
-    """Whether a stream came to its end.
+    """Return whether a stream is complete.
 
-    Every vendor says why the model stopped; one that runs in this process need not.
+    Every vendor reports a finish reason; a model that runs in this process need not.
     """
     return (
         bool(response.finish_reason or (response.provider_details or {}).get("finish_reason"))
@@ -155,7 +158,7 @@ def _is_whole(response: ModelResponse, model: Model) -> bool:
 
 
 def _profile(model: Model) -> ModelProfile:
-    """What pydantic-ai knows of the model; nothing of one that stands for several."""
+    """Return pydantic-ai's profile of the model; empty for a model that wraps several."""
     try:
         return model.profile
     except NotImplementedError:
@@ -163,10 +166,10 @@ def _profile(model: Model) -> ModelProfile:
 
 
 def settings_of(model: Model, request: ModelRequest) -> ModelSettings:
-    """The options as pydantic-ai has them.
+    """Return the options as pydantic-ai model settings.
 
     Raises:
-        LLMInvalidRequestError: `extra` has a field that may not be set, or the chosen tool is not
+        LLMInvalidRequestError: `extra` has a field that must not be set, or the chosen tool is not
             offered.
     """
     given = request.options
@@ -183,7 +186,7 @@ def settings_of(model: Model, request: ModelRequest) -> ModelSettings:
 
 
 def parameters_of(request: ModelRequest, profile: ModelProfile) -> ModelRequestParameters:
-    """Tools, system prompt, and the form of the answer."""
+    """Return the tools, the system prompt, and the form of the answer."""
     parameters = ModelRequestParameters(
         function_tools=list(_tools(request)),
         instruction_parts=(
@@ -226,7 +229,7 @@ def _tools(request: ModelRequest) -> Iterator[ToolDefinition]:
 
 
 def _called(request: ModelRequest) -> list[str]:
-    """The tools that were called before, each once."""
+    """Return the names of the tools called so far, without duplicates."""
     return list(
         dict.fromkeys(
             call.name

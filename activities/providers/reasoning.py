@@ -1,8 +1,8 @@
-"""Reasoning of the responses API as a thought of a transcript, and back, field by field as it came.
+"""Converts reasoning items of the responses API to thoughts of a transcript and back, losslessly.
 
-What the model shows is the text of the thought. The rest of the item is its signature, as JSON: id,
-encrypted content, and in place of each text that is shown its length, so that nothing stands in
-history twice. Fields that are null stay out.
+The visible text becomes the text of the thought. The rest of the item is its signature, as JSON:
+the id, the encrypted content, and the length of each visible text in its place, so that nothing is
+in the history twice. Null fields are omitted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _BETWEEN = "\n\n"
 
 
 def thought_of(item: Mapping[str, Any]) -> Thinking | None:
-    """The thought that an item is; None where nothing is shown and it cannot go back.
+    """Return the thought for an item; None if it has no visible text and cannot be sent back.
 
-    It can where it holds what a server that stores nothing needs: the reasoning, encrypted or in
-    the open, and not a summary of it alone.
+    It can be sent back if it holds what a server that stores nothing needs: the reasoning itself,
+    encrypted or in plain text, and not just a summary of it.
     """
     rest = {name: value for name, value in item.items() if value is not None}
     words = _BETWEEN.join(part["text"] for part in _parts(rest))
@@ -38,7 +38,7 @@ def thought_of(item: Mapping[str, Any]) -> Thinking | None:
 
 
 def item_of(thought: Thinking) -> dict[str, Any] | None:
-    """The item that a thought was; None for one that cannot go back."""
+    """Return the item for a thought; None for one that cannot be sent back."""
     try:
         item = mapping(json.loads(thought.signature or "null"))
     except (ValueError, RecursionError):
@@ -53,13 +53,13 @@ def item_of(thought: Thinking) -> dict[str, Any] | None:
 
 
 def _hollow(part: Any) -> Any:
-    """A part with the length of its text in place of it."""
+    """Return a part with its text replaced by the text's length."""
     words = mapping(part).get("text")
     return {**part, "text": len(words)} if isinstance(words, str) else part
 
 
 def _parts(item: Mapping[str, Any], kind: type = str) -> list[dict[str, Any]]:
-    """The parts that are shown, in the order in which they are, whose text is of this type."""
+    """Return the visible parts in order, if their text is of type `kind`."""
     return [
         part
         for name in _SHOWN

@@ -1,8 +1,8 @@
-"""A streamed answer of the responses API, event by event, as the body of a whole reply.
+"""Assembles a streamed answer of the responses API into the body of a whole reply.
 
 The last event holds that body: `response.completed`, `response.incomplete` or `response.failed`.
-What came before it is the words as they are written, and the items, which some servers leave out of
-the last event. An event `error` comes without a body.
+Earlier events carry the text as it is written, and the items, which some servers leave out of the
+last event. An `error` event has no body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ITEMS = ("response.output_item.added", "response.output_item.done")
 
 
 class ResponseStream:
-    """Puts events together. `heard` is given the words of the answer."""
+    """Assembles events. The text of the answer is passed to `heard` as it arrives."""
 
     def __init__(self, heard: Heard) -> None:
         self._heard = heard
@@ -27,7 +27,7 @@ class ResponseStream:
         self._error: Any = None
 
     def take(self, name: str, data: dict[str, Any] | None) -> bool:
-        """One more event. Those of a type that is not known are left out."""
+        """Add an event. Unknown types are ignored."""
         event = mapping(data)
         kind = text(event.get("type")) or name
         if kind == "error" or event.get("error"):
@@ -41,7 +41,7 @@ class ResponseStream:
         return self._response is not None or self._error is not None
 
     def body(self) -> dict[str, Any] | None:
-        """The body of a whole reply, or of one with an error in it."""
+        """Return the body of a whole reply, which may hold an error."""
         if self._error is not None:
             return {"error": self._error, "output": list(self._items.values())}
         if self._response is None:

@@ -1,10 +1,10 @@
-"""An answer that must fit a schema, as far as an API makes a model keep to one.
+"""Response schemas, as far as an API enforces them.
 
-OpenAI's own servers keep to a schema strictly only where it has no optional fields, no open objects
-and no choice at its top; for all others strictness must not be asked for, or the request is
-refused. Servers that write by a grammar (vLLM, llama.cpp, Ollama) keep to it either way.
-Anthropic's API has a form of its own for it, which takes few schemas; a tool that the model must
-choose takes nearly all, but for a choice at the top, which is therefore put one level down.
+OpenAI's own servers enforce a schema strictly only if it has no optional fields, no open objects
+and no union at its top level; strict mode must not be requested for other schemas, or the request
+is rejected. Servers that constrain output by a grammar (vLLM, llama.cpp, Ollama) enforce any
+schema. Anthropic's API has a format of its own, which supports few schemas. A forced tool supports
+nearly all, except for a union at the top level, which is therefore nested one level down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall
 from perdure.values.reports import StopReason
 
 INSIDE = "reply"
-"""The field that a schema is put into where it may not stand at the top."""
+"""The field that a schema is nested in if it is not allowed at the top level."""
 
 _CHOICES = ("anyOf", "oneOf", "allOf")
 _LOOSE = frozenset(
@@ -40,7 +40,7 @@ _LOOSE = frozenset(
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
-    """Whether OpenAI's strict mode takes this schema."""
+    """Return whether OpenAI's strict mode supports this schema."""
     return (
         schema.get("type") == "object"
         and "anyOf" not in schema
@@ -49,7 +49,7 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """A schema and all the schemas inside it."""
+    """Yield a schema and all schemas inside it."""
     schema = mapping(schema)
     yield schema
     inside = [
@@ -62,7 +62,7 @@ def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema says what it describes, and all of it."""
+    """Return whether a schema describes its value completely."""
     if _LOOSE & schema.keys() or not schema.keys() & {"type", "anyOf", "$ref", "enum", "const"}:
         return False
     if schema.get("type") == "array":
@@ -75,7 +75,7 @@ def _is_closed(schema: Mapping[str, Any]) -> bool:
 
 
 def tool_of(request: ModelRequest) -> dict[str, Any]:
-    """The tool whose arguments are the answer, as Anthropic's API takes it."""
+    """Return the tool whose arguments are the answer, in the form of Anthropic's API."""
     schema = dict(request.response_schema or {})
     if _has_choice(schema):
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
@@ -94,24 +94,24 @@ def tool_of(request: ModelRequest) -> dict[str, Any]:
 
 
 def is_asked_as_tool(request: ModelRequest) -> bool:
-    """Whether the answer is to be the arguments of `tool_of`."""
+    """Return whether the answer is requested as the arguments of `tool_of`."""
     return request.response_schema is not None and not request.tools
 
 
 def as_text(answer: ModelAnswer, request: ModelRequest) -> ModelAnswer:
-    """An answer that was given as the arguments of `tool_of`, as the text that it stands for."""
+    """Convert an answer given as the arguments of `tool_of` into text."""
     if not is_asked_as_tool(request) or request.response_name not in [
         call.name for call in answer.message.calls
     ]:
         return answer
     parts = tuple(
-        _said(part, request) for part in answer.message.parts if not isinstance(part, Text)
+        _converted(part, request) for part in answer.message.parts if not isinstance(part, Text)
     )
     stop = StopReason.END if answer.stop is StopReason.TOOL_CALLS else answer.stop
     return answer.model_copy(update={"message": AssistantMessage(parts=parts), "stop": stop})
 
 
-def _said(part: Thinking | ToolCall, request: ModelRequest) -> Thinking | ToolCall | Text:
+def _converted(part: Thinking | ToolCall, request: ModelRequest) -> Thinking | ToolCall | Text:
     if not isinstance(part, ToolCall) or part.name != request.response_name:
         return part
     if not _has_choice(request.response_schema or {}):

@@ -1,11 +1,12 @@
-"""Server-sent events out of bytes that come in any pieces, by the rules of the WHATWG (html.spec.whatwg.org, "Interpreting an event stream").
+"""Incremental parser for server-sent events.
 
-Lines end with LF, CR or CRLF, and a piece may end anywhere: inside a character, or between CR and
-LF. An event counts once the blank line behind it has come; what is left at the end of a stream is
-half an event and none. Comments, ids and times to reconnect are left out.
+It follows the WHATWG's rules (html.spec.whatwg.org, "Interpreting an event stream"). Lines end with
+LF, CR or CRLF, and a piece may end anywhere: inside a character, or between CR and LF. An event is
+complete with the blank line after it; an incomplete event at the end of a stream is dropped.
+Comments, ids and reconnection times are ignored.
 
-In one place it is stricter than the rules: bytes that are no UTF-8 are an error, as they are in the
-body of a whole reply.
+It is stricter than the rules in one respect: invalid UTF-8 is an error, as in the body of a whole
+reply.
 """
 
 from __future__ import annotations
@@ -22,17 +23,14 @@ _MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event.
-
-    `name` is `message` where the stream names none; several lines of data are joined by LF.
-    """
+    """An event; `name` defaults to `message`, and multiple lines of data are joined by LF."""
 
     name: str
     data: str
 
 
 class Reader:
-    """Reads one stream. `name` is the vendor's, for error texts."""
+    """A parser for one stream. `name` is the vendor's name in error texts."""
 
     def __init__(self, name: str) -> None:
         self._vendor = name
@@ -43,10 +41,10 @@ class Reader:
         self._data: list[str] = []
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """The events that are whole with this piece.
+        """Yield the events that this piece completes.
 
         Raises:
-            LLMUnavailableError: A line is longer than `limits.STREAM_LINE_BYTES`, or no UTF-8.
+            LLMUnavailableError: A line is longer than `limits.STREAM_LINE_BYTES`, or not UTF-8.
         """
         if self._is_after_cr and piece:
             piece = piece.removeprefix(b"\n")
@@ -62,7 +60,7 @@ class Reader:
         self._check(len(self._begun))
 
     def _whole(self, end: bytes) -> bytes:
-        """A line, of which the last piece has come."""
+        """Return a whole line, given its last piece."""
         line = bytes(self._begun) + end if self._begun else end
         self._begun.clear()
         self._check(len(line))
@@ -79,7 +77,7 @@ class Reader:
             )
 
     def _take(self, line: bytes) -> Event | None:
-        """One line; the event that it ends, if there is one."""
+        """Process a line; return the event that it completes, if any."""
         if not line:
             event = Event(self._name or "message", "\n".join(self._data)) if self._data else None
             self._name, self._data = "", []

@@ -1,6 +1,6 @@
-"""Why a server cannot be reached, in words of ours.
+"""Explains why a server cannot be reached, without quoting libraries.
 
-What the libraries say may quote a header, and so a key.
+Their messages may quote a header, and so a key.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 UNSENT = {"sent": False}
-"""In the context of an error: no server got the request, so it counts as no call."""
+"""The error context if no server received the request, so that it does not count as a call."""
 
 _DEPTH = 10
 
 
 def reason(error: BaseException, base_url: str) -> str:
-    """`the server at api.example.com cannot be reached: the connection was refused`."""
+    """Return, for example, `the server at HOST cannot be reached: the connection was refused`."""
     return f"the server at {urlsplit(base_url).netloc} cannot be reached: {_why(error)}"
 
 
@@ -38,7 +38,7 @@ def _why(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and the reasons that lie below it."""
+    """Yield the error and its causes."""
     left = [error]
     for _ in range(_DEPTH):
         if not left:

@@ -1,1 +1,1 @@
-"""Toolboxes that come with Perdure. Their public door is `perdure.toolboxes`."""
+"""Perdure's built-in toolboxes. The public module is `perdure.toolboxes`."""

@@ -1,14 +1,12 @@
-"""Which IP addresses are out on the internet, and which are inside.
+"""Distinguishes public IP addresses from internal ones: of the machine, its networks, its cloud.
 
-The machine, its networks, its cloud.
+The internal networks are those of IANA's registries of special-purpose addresses (RFC 6890),
+multicast, and one address of Azure that is formally public, but used internally. They are listed
+here because `ipaddress.is_global` differs between versions of Python.
 
-The networks are those of IANA's registries of special-purpose addresses (RFC 6890), multicast, and
-one address of Azure that is public by its number and inside by its use. They stand here because
-`ipaddress.is_global` means other networks in each version of Python.
-
-An IPv6 address that only wraps an IPv4 address is judged by that one: mapped (::ffff:0:0/96), and
-NAT64 (64:ff9b::/96, RFC 6052), through which networks without IPv4 reach the rest. The local prefix
-of NAT64 (64:ff9b:1::/48), 6to4 and Teredo are never public, whatever they wrap.
+An IPv6 address that wraps an IPv4 address is treated like that one: mapped (::ffff:0:0/96), and
+NAT64 (64:ff9b::/96, RFC 6052), through which networks without IPv4 reach it. The local prefix of
+NAT64 (64:ff9b:1::/48), 6to4 and Teredo are never public, whatever they wrap.
 """
 
 from __future__ import annotations
@@ -56,10 +54,10 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def networks(given: Iterable[str]) -> tuple[Network, ...]:
-    """Networks from their usual form, `10.2.0.0/16`.
+    """Parse networks such as `10.2.0.0/16`.
 
     Raises:
-        ConfigurationError: One of them is no network.
+        ConfigurationError: One of them is not a network.
     """
     try:
         return tuple(ip_network(network) for network in given)
@@ -68,7 +66,7 @@ def networks(given: Iterable[str]) -> tuple[Network, ...]:
 
 
 def may_connect(text: str, allowed: Sequence[Network] = ()) -> bool:
-    """Whether `text` is an address on the internet, or in one of the `allowed` networks."""
+    """Return whether `text` is a public address, or in one of the `allowed` networks."""
     try:
         address = _unwrapped(ip_address(text))
     except ValueError:

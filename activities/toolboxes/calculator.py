@@ -1,10 +1,8 @@
-"""Arithmetic without `eval`.
-
-The expression is parsed, and its tree is walked, with what stands in a table and nothing else.
+"""Arithmetic without `eval`: the expression is parsed, and only known kinds of nodes are evaluated.
 
 Numbers are decimal, so that 0.1 + 0.2 is 0.3. Every step has at most 100 digits and an exponent of
-at most 9,999, so no expression can ask for more memory or time than that; a result that had to be
-rounded says so and has 20 digits.
+at most 9,999, which bounds the memory and time of any expression. A result that had to be rounded
+is marked and has 20 digits.
 """
 
 from __future__ import annotations
@@ -21,7 +19,10 @@ from perdure.text import one_line
 
 _CHARACTERS, _DEPTH = 1_000, 50
 _DIGITS, _SHOWN_DIGITS, _EXPONENT = 100, 20, 9_999
-_PI = "3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679821480865132823066"
+_PI = (
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482"
+    "53421170679821480865132823066"
+)
 _UNDEFINED = (
     f"this is not defined, such as 0 / 0, 5 % 0 or sqrt(-1), or has more than {_DIGITS} digits"
     " before the point"
@@ -35,14 +36,14 @@ _Number = Callable[..., Decimal]
 
 
 class Result(Value):
-    """A number as people write it. `exact` is false where it was rounded."""
+    """A number in decimal notation. `exact` is false if it was rounded."""
 
     value: str
     exact: bool
 
 
 def calculator() -> Toolbox:
-    """The tool `calculate`, in a toolbox named "calculator"."""
+    """Return a toolbox named "calculator" with the tool `calculate`."""
     return Toolbox("calculator", [calculate])
 
 
@@ -83,17 +84,16 @@ def _readable(expression: str) -> str:
 
 
 class _Evaluator:
-    """Walks the tree of one expression.
+    """Evaluates one expression.
 
-    Its text is kept for the numbers, as they were written and not as the floats that Python makes
-    of them.
+    Its text is kept to read numbers as they were written, not as Python's floats.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def result(self) -> Decimal:
-        """The value of all of it."""
+        """Return the value of the expression."""
         try:
             tree = ast.parse(self._text, mode="eval")
         except (SyntaxError, RecursionError, MemoryError):
@@ -101,9 +101,10 @@ class _Evaluator:
         return self._value(tree.body, 0)
 
     def _value(self, node: ast.expr, depth: int) -> Decimal:
-        """The value of a tree.
+        """Return the value of a tree.
 
-        A long sum leans to the left, so its left side is a loop and not a recursion.
+        A long sum nests to the left, so its left side is evaluated in a loop instead of
+        recursively.
         """
         if depth > _DEPTH:
             raise ValueError(
@@ -170,7 +171,7 @@ def _operator(node: ast.operator) -> _Number:
 
 
 def _remainder(a: Decimal, b: Decimal) -> Decimal:
-    """As in Python and mathematics: of the sign of `b`."""
+    """Return the remainder with the sign of `b`, as in Python."""
     rest = a % b
     return rest + b if rest and (rest < 0) != (b < 0) else rest
 
@@ -180,10 +181,10 @@ def _quotient(a: Decimal, b: Decimal) -> Decimal:
 
 
 def _rounded(value: Decimal, digits: Decimal = Decimal(0)) -> Decimal:
-    """Half up, as people round."""
+    """Round half up."""
     if digits != digits.to_integral_value() or abs(digits) > _DIGITS:
         raise ValueError(f"round takes a whole number of digits, at most {_DIGITS}")
-    with decimal.localcontext() as inner:  # what is asked to be rounded is an exact answer
+    with decimal.localcontext() as inner:  # explicit rounding does not make the result inexact
         return value.quantize(
             Decimal(1).scaleb(-int(digits)), rounding=ROUND_HALF_UP, context=inner
         )

@@ -1,4 +1,4 @@
-"""What time it is, in a named time zone."""
+"""The toolbox that returns the current time in a time zone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.text import one_line
 
 
 class Moment(Value):
-    """A moment: `time` in ISO 8601 with the offset from UTC, `zone` as IANA names it."""
+    """A moment: `time` in ISO 8601 with the offset from UTC, `zone` as an IANA name."""
 
     time: str
     weekday: str
@@ -26,14 +26,14 @@ def _utc_now() -> datetime:
 
 
 def clock(zone: str = "UTC", *, now: Callable[[], datetime] = _utc_now) -> Toolbox:
-    """The tool `now`, in a toolbox named "clock".
+    """Return a toolbox named "clock" with the tool `now`.
 
-    A model may ask for another time zone than `zone`.
-
-    `now` tells the time, with its zone.
+    Args:
+        zone: The default time zone, by its IANA name; a model may ask for another.
+        now: Returns the current time, with its zone.
 
     Raises:
-        ConfigurationError: `zone` is none that this machine knows.
+        ConfigurationError: `zone` is unknown on this machine.
     """
     try:
         _zone(zone)

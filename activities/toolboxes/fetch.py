@@ -1,10 +1,8 @@
-"""Reading the web, and nothing that is inside.
+"""The toolbox that reads public web pages: GET over http and https, to checked addresses only.
 
-GET over http and https, to addresses that were checked.
-
-Each request goes to an IP address that `targets` has checked, with the host's name in `Host` and in
-TLS. It carries no cookie, no credentials and nothing from the environment but the certificates to
-trust; no proxy is asked. Each redirect is a new request, checked anew.
+Each request goes to an IP address that `targets` has checked, with the host name in `Host` and in
+TLS. It carries no cookies, no credentials, and nothing from the environment except the trusted
+certificates; proxies are not used. Each redirect is a new request with its own checks.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _REDIRECTS = 5
 _CONNECT_S = 5.0
 _SLACK = timedelta(seconds=5)
 _PART_BYTES = 28 * 1024
-"""Twice as much, as JSON, is less than a tool result may be."""
+"""As JSON it may double in size and still fits into a tool result."""
 _TEXTS = (
     "text/",
     "application/json",
@@ -48,9 +46,11 @@ _TEXT_ENDINGS = ("+json", "+xml", "+yaml")
 _GZIP = b"\x1f\x8b"
 _HTML = ("text/html", "application/xhtml+xml")
 _CHARSET_NAMES = """
-ascii us-ascii utf-8 utf8 utf-16 utf-16le utf-16be big5 euc-jp euc-kr gb2312 gbk gb18030 koi8-r koi8-u shift_jis windows-1250 windows-1251
-windows-1252 windows-1253 windows-1254 windows-1255 windows-1256 windows-1257 windows-1258 iso-8859-1 iso-8859-2 iso-8859-3 iso-8859-4 iso-8859-5
-iso-8859-6 iso-8859-7 iso-8859-8 iso-8859-9 iso-8859-10 iso-8859-13 iso-8859-14 iso-8859-15 iso-8859-16
+ascii us-ascii utf-8 utf8 utf-16 utf-16le utf-16be big5 euc-jp euc-kr gb2312 gbk gb18030 koi8-r
+koi8-u shift_jis windows-1250 windows-1251 windows-1252 windows-1253 windows-1254 windows-1255
+windows-1256 windows-1257 windows-1258 iso-8859-1 iso-8859-2 iso-8859-3 iso-8859-4 iso-8859-5
+iso-8859-6 iso-8859-7 iso-8859-8 iso-8859-9 iso-8859-10 iso-8859-13 iso-8859-14 iso-8859-15
+iso-8859-16
 """
 _CHARSETS = frozenset(_CHARSET_NAMES.split())
 _HEADERS = {
@@ -63,7 +63,8 @@ _HEADERS = {
 class Page(Value):
     """A part of a text on the web.
 
-    `url` is where redirects led; `next_offset` is where the next part begins, None at the end.
+    `url` is the address after redirects. `next_offset` is where the next part begins; None at the
+    end.
     """
 
     url: str
@@ -83,17 +84,17 @@ def fetch(
     requires_approval: bool = False,
     resolver: Resolver = targets.resolve,
 ) -> Toolbox:
-    """The tool `fetch`, in a toolbox named "fetch".
+    """Return a toolbox named "fetch" with the tool `fetch`.
 
     Args:
         allow_hosts: The only hosts that may be read, such as `docs.python.org`, or `*.python.org`
-            for those below it. None: every public one.
+            for its subdomains. None allows every public host.
         allow_ports: The only ports.
-        allow_networks: Networks that may be read though they are inside, such as `10.2.0.0/16`.
-        timeout: For all of a call, redirects included.
-        max_bytes: The longest body, after decompression.
-        requires_approval: Each call waits until somebody approves it.
-        resolver: Tells the addresses of a host.
+        allow_networks: Internal networks that may be read, such as `10.2.0.0/16`.
+        timeout: The time limit of a call, including redirects.
+        max_bytes: The largest body, after decompression.
+        requires_approval: Whether each call requires approval.
+        resolver: Returns the addresses of a host.
 
     Raises:
         ConfigurationError: A host, a network or a limit is not valid.
@@ -124,7 +125,7 @@ def fetch(
 
 
 class Web:
-    """The web as far as `rules` allow it."""
+    """The web, as far as `rules` allow."""
 
     def __init__(self, rules: Rules, timeout: timedelta, max_bytes: int) -> None:
         self._rules = rules
@@ -167,9 +168,9 @@ class Web:
 
     @contextlib.asynccontextmanager
     async def _answer(self, target: Target) -> AsyncIterator[httpx.Response]:
-        """What the first address says that a connection can be made to.
+        """Yield the response of the first reachable address.
 
-        A client for each request: one that lives on would keep cookies.
+        Each request has its own client, as a shared one would keep cookies.
         """
         import httpx
 
@@ -199,7 +200,7 @@ class Web:
             raise ValueError(f"the host {_shown(target.host)} cannot be reached")
 
     async def _body(self, response: httpx.Response) -> bytes:
-        """The body, decompressed no further than it may be long."""
+        """Return the body, decompressed up to the limit."""
         kind = _content_type(response)
         if not _is_text(kind):
             raise ValueError(f"this is {one_line(kind, 100)!r}, not text")
@@ -227,9 +228,9 @@ class Web:
 
 
 class _Gzip:
-    """Unpacks a body of gzip, all of its members one after the other.
+    """Decompresses a gzip body, including multiple members.
 
-    What follows them and is none is left out.
+    Data after the last member is ignored.
     """
 
     def __init__(self) -> None:
@@ -237,7 +238,7 @@ class _Gzip:
         self._begun = b""
 
     def feed(self, chunk: bytes, most: int) -> bytes:
-        """What is in the next piece, at most so many bytes."""
+        """Return at most `most` bytes of the decompressed chunk."""
         found = bytearray()
         chunk, self._begun = self._begun + chunk, b""
         while chunk and len(found) < most:
@@ -289,9 +290,9 @@ def _is_text(kind: str) -> bool:
 
 
 def _charset(response: httpx.Response) -> str:
-    """The encoding that the reply names, if it is one of texts; else UTF-8.
+    """Return the encoding in the reply if it is a known text encoding, else UTF-8.
 
-    A name that Python knows may be any codec, so only these.
+    Python accepts any codec by name, so only known ones are allowed.
     """
     for parameter in str(response.headers.get("content-type", "")).split(";")[1:]:
         name, _, value = parameter.partition("=")

@@ -1,10 +1,8 @@
-"""A folder as a toolbox.
+"""A folder as a toolbox: the tools of `perdure.activities.toolboxes.folder`, and one that writes.
 
-What `perdure.activities.toolboxes.folder` reads, and one tool more that writes.
-
-A file is written beside its place, under a name that nobody can guess, and then renamed into it: a
-reader sees the old text or the new one. Every folder on the way is opened from the one above it and
-no link is followed, so there is no moment in which a link could be put in between.
+A file is written next to its target under a random name and then renamed, so a reader sees either
+the old or the new text. Every folder on the way is opened from its parent without following links,
+so there is no moment at which a link could be inserted.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _DEPTH = 32
 
 
 class Written(Value):
-    """A file that was written. `replaced` says whether there was one before."""
+    """A written file. `replaced` says whether it existed before."""
 
     path: str
     bytes: int
@@ -33,11 +31,11 @@ class Written(Value):
 
 
 def files(folder: Path | str, *, write: bool = False) -> Toolbox:
-    """`list_files`, `search_files` and `read_file` of a folder, in a toolbox named "files".
+    """Return a toolbox named "files" with `list_files`, `search_files` and `read_file`.
 
-    With `write` also `write_file`.
-
-    Each call of `write_file` waits until somebody approves it.
+    Args:
+        folder: The folder.
+        write: Whether to add `write_file`, each call of which requires approval.
 
     Raises:
         ConfigurationError: `folder` is not a folder.
@@ -48,7 +46,7 @@ def files(folder: Path | str, *, write: bool = False) -> Toolbox:
 
 
 class Writer:
-    """Writes text files below `root`, and nowhere else."""
+    """Writes text files below `root` only."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -100,7 +98,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _opened(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """The folder `parts` below `root`; it is made where it is missing."""
+    """Open the folder `parts` below `root`, creating missing ones."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts:
@@ -115,9 +113,9 @@ def _opened(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
 
 
 def _regular(path: str, name: str, folder: int) -> os.stat_result | None:
-    """What stands in the place; None where nothing does.
+    """Return the status of an existing file; None if there is none.
 
-    A rename would replace a link, a FIFO or a device, but nobody meant that.
+    A rename would replace a link, a FIFO or a device, which is never intended.
     """
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -1,10 +1,10 @@
-"""Tools that read one folder and cannot leave it: list its files, search them, read one.
+"""Tools confined to one folder: list its files, search them, read one.
 
-A path is resolved first and refused when it leads outside. Then it is opened part by part from the
-folder down and no link is followed, so that a link which somebody puts there in between is refused
-too. Names that begin with a dot, and `node_modules`, are no part of the folder.
+A path is resolved first and rejected if it leads outside. It is then opened part by part from the
+folder without following links, so that a link inserted in between is rejected too. Names that begin
+with a dot, and `node_modules`, are excluded.
 
-Search is `perdure.activities.toolboxes.search`.
+`perdure.activities.toolboxes.search` implements the search.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FILE_BYTES = 1_000_000
 _PROBE_BYTES = 8 * 1024
 _ANSWER_BYTES = (
     48 * 1024
-)  # as JSON: what is larger than a tool result may be would be clipped, and then it is no JSON any more
+)  # as JSON; an answer larger than a tool result would be clipped, and would then not be valid JSON
 _LISTED, _WALKED, _DEPTH = 500, 50_000, 32
 _SEARCHED_FILES, _SEARCHED_BYTES = 5_000, 32_000_000
 _QUERY_WORDS, _MATCHES = 32, 25
@@ -50,7 +50,7 @@ class Listing(Value):
 
 
 class Matches(Value):
-    """Passages, the most relevant first. `note` says what was not searched."""
+    """Passages, the most relevant first. `note` describes what was not searched."""
 
     matches: tuple[Match, ...]
     files: int
@@ -58,7 +58,7 @@ class Matches(Value):
 
 
 class Excerpt(Value):
-    """Lines of a file, counted from 1, both ends included."""
+    """Lines of a file, counted from 1, including both ends."""
 
     path: str
     first_line: int
@@ -68,10 +68,7 @@ class Excerpt(Value):
 
 
 class Folder:
-    """A folder that can be read, and not left.
-
-    Only regular files of UTF-8 text up to 1 MB are read.
-    """
+    """A folder for reading. Only regular files of UTF-8 text up to 1 MB are read."""
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
@@ -167,9 +164,9 @@ class Folder:
         return files, ". ".join(notes)
 
     def walk(self) -> Iterator[str]:
-        """Regular files, those of a folder before those of the folders in it.
+        """Yield regular files, those of a folder before those of its subfolders.
 
-        Links are left out: what they lead to is listed itself.
+        Links are skipped: their targets within the folder are listed anyway.
         """
         for folder, folders, names, fd in os.fwalk(self._root):
             at = PurePosixPath(folder).relative_to(self._root)
@@ -183,7 +180,7 @@ class Folder:
                     yield str(at / name)
 
     def text(self, path: str) -> str:
-        """The text of a file.
+        """Return the text of a file.
 
         Raises:
             ValueError: It is not in the folder, not a file, too large, or not text; the message is
@@ -198,7 +195,7 @@ class Folder:
             raise ValueError(f"{quoted(path)} cannot be read: {error.strerror}") from None
 
     def _resolve(self, path: str) -> PurePosixPath:
-        """Where a regular file really is, relative to the folder and without links."""
+        """Return the resolved path of a regular file, relative to the folder."""
         try:
             real = Path(os.path.realpath(self._root / inside(path)))
             if not real.is_relative_to(self._root):
@@ -221,7 +218,7 @@ class Folder:
 
 
 def folder_toolbox(root: Path) -> Toolbox:
-    """`list_files`, `search_files` and `read_file` for the folder `root`, in a toolbox named "folder".
+    """Return a toolbox named "folder" with `list_files`, `search_files` and `read_file`.
 
     Raises:
         ConfigurationError: `root` is not a folder, or Python's SQLite has no full-text search.
@@ -232,7 +229,7 @@ def folder_toolbox(root: Path) -> Toolbox:
 
 
 def inside(path: str) -> PurePosixPath:
-    """`path` as one that stays below the folder by its words; links are another matter."""
+    """Return `path` if it lexically stays below the folder; links are checked elsewhere."""
     if len(path) > _PATH_CHARACTERS:
         raise ValueError(f"a path has at most {_PATH_CHARACTERS} characters, not {len(path)}")
     if "\0" in path:
@@ -246,7 +243,7 @@ def inside(path: str) -> PurePosixPath:
 
 
 def _open(root: Path, relative: PurePosixPath) -> int:
-    """Open a file part by part and follow no link."""
+    """Open a file part by part without following links."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     flags = [os.O_DIRECTORY] * (len(relative.parts) - 1) + [os.O_NONBLOCK | os.O_NOCTTY]
     for part, flag in zip(relative.parts, flags, strict=True):
@@ -281,9 +278,10 @@ def _decoded(path: str, file: BinaryIO) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Also a name that is not UTF-8 or has control characters.
+    """Return whether a name is excluded.
 
-    It cannot be shown, so nobody could ask for it.
+    That includes names that are not UTF-8 or have control characters: they cannot be shown, and
+    therefore not be requested.
     """
     return name.startswith(".") or name == "node_modules" or _UNSPEAKABLE.search(name) is not None
 
@@ -308,11 +306,11 @@ def _listing_note(walked: int, fitting: int, shown: int) -> str:
 
 
 def _bounded(items: Sequence[_T]) -> list[_T]:
-    """The first of `items` that fit into an answer."""
+    """Return the first of `items` that fit into an answer."""
     sizes = itertools.accumulate(len(to_json(item)) + 1 for item in items)
     return [item for item, size in zip(items, sizes, strict=True) if size <= _ANSWER_BYTES]
 
 
 def quoted(path: str) -> str:
-    """A path as an error quotes it."""
+    """Return a path as quoted in errors."""
     return repr(one_line(path, 200))

@@ -1,10 +1,10 @@
-"""Sets the limits of this process and becomes a command.
+"""Sets resource limits for this process and then executes a command.
 
-`python -I -S limited.py LIMITS PROGRAM ARGUMENT…`, with the limits as JSON.
+Usage: `python -I -S limited.py LIMITS PROGRAM ARGUMENT…`, with the limits as JSON.
 
-They are hard limits, so neither the command nor what it starts can raise them. Each is of one
-process, except the number of processes, which the system counts by user: the command may have this
-many more than the user has already.
+They are hard limits, so neither the command nor its children can raise them. Each applies to a
+single process, except the number of processes, which the system counts per user: the command may
+have this many more than the user already has.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def set_limits(wanted: dict[str, int]) -> None:
-    """Set the limits that this system has; one that is lower already stays."""
+    """Set the limits that this system supports; a limit that is already lower is kept."""
     if "NPROC" in wanted:
         wanted["NPROC"] += threads_of_this_user()
     for name, value in wanted.items():
@@ -29,14 +29,14 @@ def set_limits(wanted: dict[str, int]) -> None:
 
 
 def threads_of_this_user() -> int:
-    """As far as /proc shows them."""
+    """Return the number of threads of this user, as far as /proc shows them."""
     count = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if folder.stat().st_uid == os.getuid():
                 count += (folder / "task").stat().st_nlink - 2
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it has ended meanwhile
     return count
 
 

@@ -1,10 +1,8 @@
-"""Readable text out of HTML: paragraphs, headings, lists, links as Markdown.
+"""Extracts readable text from HTML: paragraphs, headings and lists, with links as Markdown.
 
-Scripts and styles left out.
-
-Pages come from anybody, so this reads each letter a bounded number of times. `html.parser` of the
-standard library does not: 50 KB of `<!--` take it seconds, 50 KB of `<a ` minutes. Where a tag, a
-comment or a script is not closed, the text ends there, as in a browser.
+Scripts and styles are left out. As pages are untrusted, each character is read a bounded number of
+times. The standard library's `html.parser` does not do that: 50 KB of `<!--` take it seconds, 50 KB
+of `<a ` minutes. The text ends at a tag, a comment or a script that is not closed, as in a browser.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ _ENDS = {
 }
 _SILENT = frozenset({"script", "style", "textarea", "iframe", "noscript"})
 _BLOCK_NAMES = """
-address article aside blockquote body br dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre
-section summary table td th tr ul
+address article aside blockquote body br dd details div dl dt fieldset figcaption figure footer
+form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section summary table td th tr ul
 """
 _BLOCKS = frozenset(_BLOCK_NAMES.split())
 _OPENS = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
@@ -38,7 +36,7 @@ _TITLE, _LINK, _LINKS = 200, 1_000, 5_000
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What a person would read of a page."""
+    """The readable part of a page."""
 
     title: str
     text: str
@@ -97,10 +95,7 @@ class _Page:
 
 
 def readable(page: str, base: str) -> Readable:
-    """The title and the text of an HTML page.
-
-    Links become absolute by `base`, the page's address.
-    """
+    """Return the title and the text of an HTML page. Links are resolved against `base`."""
     found = _Page(base)
     for text, closes, name, attributes in _parts(page):
         if name == "title" and not closes:
@@ -116,9 +111,9 @@ def readable(page: str, base: str) -> Readable:
 
 
 def _parts(page: str) -> Iterator[tuple[str, bool, str, str]]:
-    """(text before it, whether it closes, name, attributes) of each tag, the last text with no tag.
+    """Yield (preceding text, whether it closes, name, attributes) of each tag.
 
-    For a title its own text.
+    The last text has no tag; a title has its own text.
     """
     at = 0
     while found := _BEGINNING.search(page, at):
@@ -141,7 +136,7 @@ def _parts(page: str) -> Iterator[tuple[str, bool, str, str]]:
 
 
 def _behind_remark(page: str, begin: int) -> int:
-    """Where a comment or a declaration ends; -1 where it, or a tag, does not."""
+    """Return where a comment or a declaration ends; -1 if it, or a tag, is not closed."""
     if page.startswith("<!--", begin):
         end = page.find("-->", begin + 2)
         return end + 3 if end >= 0 else -1
@@ -149,9 +144,9 @@ def _behind_remark(page: str, begin: int) -> int:
 
 
 def _unescaped(text: str) -> str:
-    """`text` with characters for its entities.
+    """Return `text` with entities replaced.
 
-    Python reads no number of more than 4,300 digits, and raises.
+    Longer numbers are replaced first, as Python raises for those of more than 4,300 digits.
     """
     return html.unescape(
         _NO_CHARACTER.sub("\ufffd", _ZEROS.sub(r"\1", text)) if "&#" in text else text

@@ -1,14 +1,14 @@
-"""A command as a group of processes that ends as a whole.
+"""Runs a command as a process group that ends as a whole.
 
-The command leads a session of its own, so signals reach what it has started too. On a cancel and at
-its timeout the group gets SIGTERM, and SIGKILL half a second later. When the command itself ends,
-what it left in the background is killed at once: a turn leaves nothing running.
+The command leads a session of its own, so signals also reach its children. On cancellation and at
+the timeout, the group gets SIGTERM, and half a second later SIGKILL. When the command itself ends,
+its background processes are killed at once: a turn leaves nothing running.
 
-Output is read while the command runs and kept up to a limit, its beginning and its end; the middle
-of more is dropped, so that a command never waits for a reader, nor fills memory.
+Output is read while the command runs. Its beginning and its end are kept up to a limit, and the
+middle is dropped, so that a command neither waits for a reader nor fills the memory.
 
-Its limits are set by a process of Python that then becomes the command (`limited`), because a
-`preexec_fn` would run in a process full of threads.
+The limits are set by a Python process that then becomes the command (`limited`), because a
+`preexec_fn` would run in a process with many threads.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _LIMITS = {
     "AS": 8192 * _MIB,  # programs reserve far more than they use
     "FSIZE": 1024 * _MIB,
     "NOFILE": 1024,
-    "NPROC": 4096,  # of all of the user, and other containers of the same user are not seen
+    "NPROC": 4096,  # per user; other containers of the same user are not visible
     "CORE": 0,
 }
 
 
 class Output:
-    """The beginning and the end of what a command wrote, and how much it was."""
+    """The beginning and the end of a command's output, and its total size."""
 
     def __init__(self) -> None:
         self._head, self._tail = bytearray(), bytearray()
         self._bytes = 0
 
     def add(self, data: bytes) -> None:
-        """Take in what comes next."""
+        """Append data."""
         self._bytes += len(data)
         room = _HEAD - len(self._head)
         self._head += data[:room]
@@ -58,7 +58,7 @@ class Output:
         del self._tail[:-_TAIL]
 
     def text(self) -> str:
-        """All of it, with a note where something is left out."""
+        """Return the output, with a note where the middle was dropped."""
         left_out = self._bytes - len(self._head) - len(self._tail)
         if not left_out:
             return (self._head + self._tail).decode("utf-8", "replace")
@@ -75,17 +75,17 @@ async def run(
     timeout_s: float,
     output: Output,
 ) -> int | None:
-    """Run a command without input, with its output and errors in `output`.
+    """Run a command without input, collecting its output and errors in `output`.
 
-    The exit code, as of `subprocess`; None where time was over.
+    Returns the exit code, as of `subprocess`; None after a timeout.
 
     Raises:
         OSError: It cannot be started.
     """
-    # A process that leaves the group escapes the timeout, and not this: as much as all processors
-    # could give it until then.
+    # A process that leaves the group escapes the timeout, but not this limit: the most that all
+    # processors could give it until then.
     limits = {**_LIMITS, "CPU": math.ceil(timeout_s) * (os.cpu_count() or 1) + 1}
-    process = subprocess.Popen(  # noqa: S603, ASYNC220 - what is run is decided by `shell`; starting takes milliseconds, and a cancel cannot fall into it
+    process = subprocess.Popen(  # noqa: S603, ASYNC220 - `shell` decides what is run; starting takes milliseconds, and a cancellation cannot interrupt it
         [sys.executable, "-I", "-S", str(_LIMITED), json.dumps(limits), *arguments],
         cwd=folder,
         env=environment,
@@ -113,24 +113,24 @@ async def run(
 
 
 async def _end(process: subprocess.Popen[bytes]) -> int:
-    while (code := process.poll()) is None:  # noqa: ASYNC110 - asyncio's own watcher would collect the process before its group is killed
+    while (code := process.poll()) is None:  # noqa: ASYNC110 - asyncio's watcher would reap the process before its group is killed
         await asyncio.sleep(_POLL_S)
     return code
 
 
 async def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Ask all of the group to end, and wait for all of it, but not for long."""
+    """Terminate the group, and wait briefly for all of it to end."""
     _signal(process, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_GRACE_S):
-            while process.poll() is None or _signal(process, 0):  # noqa: ASYNC110 - nothing tells when a group is empty
+            while process.poll() is None or _signal(process, 0):  # noqa: ASYNC110 - there is no event for an empty group
                 await asyncio.sleep(_POLL_S)
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Whether there was anybody in the group to be signalled.
+    """Signal the group; return whether it has any processes.
 
-    macOS answers with a lack of permission where only zombies are left.
+    macOS raises PermissionError if only zombies are left.
     """
     try:
         os.killpg(process.pid, number)
@@ -140,7 +140,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
 
 
 class _reading(contextlib.AbstractContextManager[None]):  # noqa: N801 - read as a verb
-    """Reads a pipe into `output` whenever there is something, and the rest at the end."""
+    """Reads a pipe into `output` whenever data is available, and the rest at the end."""
 
     def __init__(self, pipe: IO[bytes], output: Output) -> None:
         self._fd = pipe.fileno()

@@ -1,4 +1,4 @@
-"""Finding passages: text cut at its headings, and ranked by how well each part fits a few words.
+"""Full-text search: splits text at its headings, and ranks the passages for a query.
 
 SQLite's FTS5 does the ranking, by BM25 over an index in memory; its `porter` tokenizer takes off
 English endings, so that `retries` finds `retry`. A word in the passage's heading counts three
@@ -40,18 +40,19 @@ _FENCE = "```"
 _BREAK = re.compile(r"\s*$|([-*+]|\d+\.)\s")
 _WORD = re.compile(r"[^\W_]+")
 _COMMON = """
-a about after all also am an and any are as at be because been before but by can could did do does doing for from get give had has have he
-her here his how i if in into is it its just let like made make many may me mean might more most much must my no not of off on one only or
-other our out over please she should so some such tell than that the their them then there these they this those to under up us was we were
-what when where which while who whom whose why will with would you your
+a about after all also am an and any are as at be because been before but by can could did do does
+doing for from get give had has have he her here his how i if in into is it its just let like made
+make many may me mean might more most much must my no not of off on one only or other our out over
+please she should so some such tell than that the their them then there these they this those to
+under up us was we were what when where which while who whom whose why will with would you your
 """
 _STOP_WORDS = frozenset(_COMMON.split())
 
 
 class Match(Value):
-    """A passage that has some of the words.
+    """A passage that has some of the query words.
 
-    `line` is the number of its first line; `heading` is the one that it stands under.
+    `line` is the number of its first line; `heading` is the one above it.
     """
 
     path: str
@@ -62,9 +63,9 @@ class Match(Value):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What stands between two headings.
+    """The lines from one heading to the next.
 
-    `line` counts from 1 and is the heading's; `headings` go from the outermost to its own.
+    `line` counts from 1 and is the heading's; `headings` are ordered from the outermost to its own.
     """
 
     line: int
@@ -104,21 +105,16 @@ def stems(texts: Iterable[str]) -> list[set[str]]:
 
 
 def keywords(question: str) -> list[str]:
-    """What `question` is about: its words, once each, without those that every text has.
-
-    All of them where nothing else is left.
-    """
+    """Return the distinct words of `question` without stop words; all words if no others remain."""
     every = list(dict.fromkeys(_WORD.findall(question.casefold())))
     return [word for word in every if word not in _STOP_WORDS and len(word) > 1] or every
 
 
 def sections(path: str, text: str) -> Iterator[Section]:
-    """The text cut at its headings: Markdown and reStructuredText.
+    """Split a text at its Markdown and reStructuredText headings.
 
-    Files of other kinds are one section.
-
-    A heading that has only subsections is no section of its own: it is among the headings of each
-    of them.
+    Files of other kinds are one section. A heading with nothing but subsections is not a section of
+    its own: it is among the headings of each of them.
     """
     lines = lines_of(text)
     above: list[tuple[int, str]] = []
@@ -133,7 +129,10 @@ def sections(path: str, text: str) -> Iterator[Section]:
 
 
 class Ranking:
-    """An index of passages in memory, which is gone when the `with` block ends."""
+    """A BM25 ranking of passages.
+
+    Only passages with a query word are kept, so that a large folder fits into memory.
+    """
 
     def __init__(self, wanted: Sequence[str]) -> None:
         if not wanted:
@@ -161,10 +160,7 @@ class Ranking:
         self._database.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", _rows(path, text))
 
     def best(self, limit: int) -> list[Match]:
-        """The most relevant passages, those with all the words first.
-
-        Equal ones by path, then by line.
-        """
+        """Return the most relevant passages; ties are ordered by path, then by line."""
         query = {
             "any": " OR ".join(self._wanted),
             "all": " AND ".join(self._wanted),
@@ -194,7 +190,7 @@ def _rows(path: str, text: str) -> Iterator[tuple[str, str, str, str, int]]:
 
 
 def _headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
-    """(index, (level, title)) of each heading; what stands in a fence of code is none."""
+    """Yield (index, (level, title)) of each heading, ignoring fenced code."""
     fenced = False
     for number, line in enumerate(lines):
         fenced ^= line.lstrip().startswith(_FENCE)
@@ -207,7 +203,7 @@ def _headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
 
 
 def _is_underlined(lines: Sequence[str], number: int) -> bool:
-    """Whether a line is a heading by the line below it, after an empty line or a line above it as well."""
+    """Return whether a line is an underlined heading, optionally with an overline."""
     title, below = (
         lines[number].rstrip(),
         lines[number + 1].rstrip() if number + 1 < len(lines) else "",
@@ -222,7 +218,7 @@ def _is_underlined(lines: Sequence[str], number: int) -> bool:
 
 
 def _passages(section: Section) -> Iterator[tuple[int, Sequence[str]]]:
-    """(line, lines): a section in parts that are short enough to be compared, cut between paragraphs where there are any."""
+    """Yield (line, lines) of a section's passages, split between paragraphs if possible."""
     begin = size = 0
     fenced = False
     for number, line in enumerate(section.lines):
@@ -235,5 +231,5 @@ def _passages(section: Section) -> Iterator[tuple[int, Sequence[str]]]:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines as editors count them."""
+    """Return lines as editors count them."""
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

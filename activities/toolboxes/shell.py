@@ -1,10 +1,7 @@
-"""Commands in a folder: programs that are named, or a shell where a shell is asked for.
+"""The toolbox that runs commands in a folder: listed programs, or a shell. Calls require approval.
 
-Each call waits for an approval.
-
-A command gets PATH and LANG and nothing else of the worker's environment, no input, and a group of
-its own (`processes`). It is not locked in: it runs as the worker's user, and may read and write
-whatever that one may.
+A command gets only PATH and LANG of the worker's environment, no input, and a process group of its
+own (`processes`). It is not sandboxed: it runs as the worker's user, with the same access to files.
 """
 
 from __future__ import annotations
@@ -33,15 +30,15 @@ def shell(
     timeout: timedelta = timedelta(seconds=60),
     requires_approval: bool = True,
 ) -> Toolbox:
-    """Commands in `folder`, in a toolbox named "shell".
+    """Return a toolbox named "shell" that runs commands in `folder`.
 
     Args:
-        folder: Where they begin.
-        allow: The programs, by name or absolute path: the tool is `run_program`, which takes one of
-            them and its arguments, without a shell. "anything": the tool is `run_command`, which
-            gives a line to /bin/sh.
-        timeout: After this a command is stopped, and what it wrote is told.
-        requires_approval: Each call waits until somebody approves it.
+        folder: The working directory.
+        allow: The programs, by name or absolute path. The tool is then `run_program`, which runs
+            one of them with arguments, without a shell. With "anything" the tool is `run_command`,
+            which passes a line to /bin/sh.
+        timeout: After this time a command is stopped; its output so far is returned.
+        requires_approval: Whether each call requires approval.
 
     Raises:
         ConfigurationError: `folder` is not a folder, or a program is not on the PATH.
@@ -71,7 +68,7 @@ def shell(
 
 
 class Commands:
-    """Runs commands in one folder."""
+    """Runs commands in a folder."""
 
     def __init__(self, folder: Path, timeout: timedelta) -> None:
         self._folder = folder
@@ -88,7 +85,7 @@ class Commands:
         return await self.run([_SHELL, "-c", command])
 
     async def run(self, arguments: list[str]) -> str:
-        """What a command wrote, and how it ended.
+        """Run a command; return its output and how it ended.
 
         Raises:
             ValueError: It cannot be started.
@@ -111,7 +108,7 @@ class Commands:
 
 
 class Programs:
-    """Runs the programs of a list, by their paths."""
+    """Runs listed programs by their paths."""
 
     def __init__(self, commands: Commands, paths: Mapping[str, str]) -> None:
         self._commands = commands
@@ -142,7 +139,7 @@ def _found(program: str) -> str:
         raise errors.ConfigurationError(
             f"shell: there is no program {program!r} on the PATH of this worker"
         )
-    return os.path.abspath(path)  # noqa: PTH100 - links stay: a program may be called by many names
+    return os.path.abspath(path)  # noqa: PTH100 - keeps links, as a program may depend on its name
 
 
 def _environment() -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Where a URL leads: what is refused by its words, and to which addresses it is allowed to lead.
+"""Decides which URLs may be read, and which addresses they may lead to.
 
-Names are resolved here and once for each request; what was checked is what is connected to. So a
-name that changes what it means between the check and the connection changes nothing.
+A name is resolved here, once for each request, and the connection goes to the address that was
+checked. A name that resolves differently between the check and the connection has no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import httpx
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The IP addresses of a host, for a port. It may raise OSError."""
+"""Returns the IP addresses of a host, for a port. It may raise OSError."""
 
 _URL_CHARACTERS, _HOST_CHARACTERS = 2_000, 253
 _ADDRESSES = 4
@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 class Target:
     """A checked URL.
 
-    `host` is a name or an IP address; `addresses` are those that may be connected to, in order.
+    `host` is a name or an IP address; `addresses` are the allowed ones, in order.
     """
 
     url: httpx.URL
@@ -46,7 +46,7 @@ class Target:
 class Rules:
     """What may be reached.
 
-    A host of None is any; one that begins with `*.` is every host below it.
+    If `hosts` is None, all hosts are allowed; a name that begins with `*.` allows all subdomains.
     """
 
     hosts: frozenset[str] | None
@@ -55,7 +55,7 @@ class Rules:
     resolve: Resolver
 
     async def target(self, url: str) -> Target:
-        """Where `url` leads.
+        """Check and resolve a URL.
 
         Raises:
             ValueError: It may not be read; the message is written for the model, and names no
@@ -101,10 +101,10 @@ class Rules:
 
 
 def parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
-    """A URL of http or https without user and password; relative to `base`, if there is one.
+    """Parse an http or https URL without user and password, relative to `base` if given.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not such a URL.
     """
     import httpx
 
@@ -123,7 +123,7 @@ def parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, by the machine's own resolver."""
+    """Return the addresses of a host, by the machine's own resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
 

@@ -1,13 +1,12 @@
-"""Protocols: how a model is told of its tools, and how it asks for them.
+"""Protocols: how a model learns about its tools, and how it calls them.
 
-`native` leaves that to the API. The other two are for models without tool calls, or with bad ones:
-`react_text` (Thought, Action, Action Input, Observation, Final Answer; arXiv 2210.03629) and `json`
-(a schema that leaves no choice but a tool's call or an answer). They put calls, results and tools
-into words before a request, and read calls out of the words of the answer. The transcript holds the
-same messages in every protocol, so nothing but the model activity knows which one is spoken. All of
-it is pure, and the same messages always become the same words, so that a provider's prompt cache
-finds them. How long the words are decides what a call reserves: a release that changes them changes
-budgets a little.
+`native` leaves that to the API. The other two are for models without tool calls, or with unreliable
+ones: `react_text` (Thought, Action, Action Input, Observation, Final Answer; arXiv 2210.03629) and
+`json` (a schema that allows only a tool call or an answer). They render calls, results and tools as
+text before a request, and parse calls from the text of the answer. The transcript holds the same
+messages in every protocol, so only the model activity depends on it. All of this is pure, and the
+same messages always render to the same text, so that a provider's prompt cache works. The length of
+the text determines what a call reserves, so a release that changes it changes budgets slightly.
 """
 
 from __future__ import annotations
@@ -25,5 +24,5 @@ _NAMED: Mapping[str, Protocol] = {"native": native, "react_text": react_text, "j
 
 
 def named(name: str) -> Protocol:
-    """The protocol of this name."""
+    """Return the protocol of this name."""
     return _NAMED[name]

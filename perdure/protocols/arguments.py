@@ -1,8 +1,8 @@
-"""Arguments of a call from what a model wrote for them.
+"""Parses the arguments of a call from text.
 
 Models without tool calls write JSON, JSON in a fence, JSON with line breaks in its strings, a
-Python dict, or only the words that they mean. What cannot be understood stays as it is: the tool
-then says what is wrong with it, and the model reads that.
+Python dict, or just the value. Text that cannot be parsed is left as it is: the tool then reports
+what is wrong with it, and the model reads that.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ _FENCE_BEGINS = re.compile(
 _NAMES = ("name", "tool", "action", "tool_name", "function")
 _INPUTS = ("arguments", "args", "parameters", "action_input", "input", "tool_input")
 _NOTHING = ("", "none", "null", "n/a", "()")
-_PYTHON = 20_000  # characters; above that a literal costs more than the step that the model needs to write it anew
+_PYTHON = (
+    20_000  # characters; evaluating a longer literal costs more than another step of the model
+)
 
 _LENIENT = json.JSONDecoder(strict=False)
 
 
 def arguments_of(written: str, text: str, begin: int, tool: ToolDefinition | None) -> str:
-    """JSON text for the arguments that stand in `written`.
+    """Return JSON text for the arguments in `written`.
 
-    `text` has `written` at `begin`, and whatever follows, for a JSON object that itself holds what
-    looks like the end.
+    `text` has `written` at `begin`, followed by the rest of the reply, for a JSON object that
+    itself contains what looks like its end.
     """
     whole = object_in(text, begin)
     if whole is not None:
@@ -56,10 +58,7 @@ def arguments_of(written: str, text: str, begin: int, tool: ToolDefinition | Non
 
 
 def object_in(text: str, begin: int = 0) -> tuple[str, dict[str, Any]] | None:
-    """The JSON object that stands at `begin`, fenced or not, as JSON text and as a value.
-
-    None where none does.
-    """
+    """Return the JSON object at `begin`, fenced or not, as JSON text and as a value, or None."""
     fence = _FENCE_BEGINS.match(text, begin)
     begin = fence.end() if fence else begin
     if not text.startswith("{", begin):
@@ -72,10 +71,7 @@ def object_in(text: str, begin: int = 0) -> tuple[str, dict[str, Any]] | None:
 
 
 def call_in(value: dict[str, Any]) -> tuple[str, str] | None:
-    """The tool that a JSON object names, and its arguments as they are written there.
-
-    None where it names none.
-    """
+    """Return the name and the arguments of the tool that a JSON object names, or None."""
     name = next(
         (value[key] for key in _NAMES if isinstance(value.get(key), str) and value[key].strip()),
         None,
@@ -87,7 +83,7 @@ def call_in(value: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def unfenced(text: str) -> str:
-    """What stands in a fence, or between backticks, else all of the text; without space around it."""
+    """Return the text inside a fence or backticks, else all of it, stripped."""
     fence = _FENCE.match(text)
     if fence:
         end = text.find(fence["ticks"], fence.end())
@@ -96,7 +92,7 @@ def unfenced(text: str) -> str:
 
 
 def dumped(value: Any) -> str:
-    """JSON text that every store takes."""
+    """Return JSON text without lone surrogates."""
     return clean(json.dumps(value, ensure_ascii=False))
 
 
@@ -109,12 +105,12 @@ def _is_strict(text: str) -> bool:
 
 
 def _python_literal(words: str) -> str | None:
-    """A Python dict as JSON text."""
+    """Convert a Python dict to JSON text."""
     if not words.startswith("{") or not words.endswith("}") or len(words) > _PYTHON:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in strings that are not ours
+            warnings.simplefilter("ignore")  # about invalid escapes in the model's strings
             value = ast.literal_eval(words)
         return dumped(value) if isinstance(value, dict) else None
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -127,16 +123,16 @@ def _fields(tool: ToolDefinition | None) -> dict[str, Any]:
 
 
 def _only_field(tool: ToolDefinition | None, fields: dict[str, Any]) -> str | None:
-    """The one argument that words without a name can be meant for."""
+    """Return the only argument that an unnamed value can be meant for."""
     required = tool.parameters.get("required") if tool else None
     names = required if isinstance(required, list) and len(required) == 1 else list(fields)
     return names[0] if len(names) == 1 and names[0] in fields else None
 
 
 def _value(words: str, field: Any) -> Any:
-    """The words as a value of this field.
+    """Convert text to a value of this field.
 
-    What JSON makes of them, but of a text only what is in quotes.
+    It is parsed as JSON, except that a string field takes unquoted text literally.
     """
     try:
         value = json.loads(words)
@@ -144,12 +140,12 @@ def _value(words: str, field: Any) -> Any:
     except (
         ValueError,
         RecursionError,
-    ):  # reading and writing reach Python's limit at different depths
+    ):  # parsing and writing reach Python's recursion limit at different depths
         return words[1:-1] if len(words) > 1 and words[0] == words[-1] == "'" else words
     return words if _is_text(field) and not isinstance(value, str) else value
 
 
 def _is_text(field: Any) -> bool:
-    """Whether an argument is a text, or one that may be left out."""
+    """Return whether an argument is a string or an optional string."""
     kinds = [field, *(field.get("anyOf") or ())] if isinstance(field, dict) else []
     return any(isinstance(kind, dict) and kind.get("type") == "string" for kind in kinds)

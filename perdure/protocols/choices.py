@@ -1,7 +1,7 @@
-"""The schema of a choice: one of these tools with its own arguments, or an answer.
+"""The schema of a choice between tools, each with its own arguments, and an answer.
 
-The definitions of each part come up to the top under names of their own, because a `$ref` is looked
-up from there.
+The definitions of each part are moved to the top level under unique names, because a `$ref` is
+resolved from there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEFINITIONS = ("$defs", "definitions")
 def schema_of(
     tools: Sequence[ToolDefinition], answer: Mapping[str, JsonValue] | None
 ) -> dict[str, JsonValue]:
-    """The schema of a reply; `answer` is the schema of an answer, None where there may be none."""
+    """Return the schema of a reply; `answer` is the schema of an answer, None to rule one out."""
     found: dict[str, JsonValue] = {}
     parts = [_call(tool, found) for tool in tools]
     parts += [_object({"answer": _lifted(answer, "answer", found)})] if answer is not None else []
@@ -48,7 +48,7 @@ def _object(properties: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _lifted(schema: Mapping[str, JsonValue], owner: str, found: dict[str, JsonValue]) -> JsonValue:
-    """`schema` without its definitions, which are put into `found`."""
+    """Return `schema` without its definitions, which are added to `found`."""
     for kind in _DEFINITIONS:
         definitions = schema.get(kind)
         for name, definition in definitions.items() if isinstance(definitions, dict) else ():
@@ -60,7 +60,7 @@ def _lifted(schema: Mapping[str, JsonValue], owner: str, found: dict[str, JsonVa
 
 
 def _renamed(value: Any, owner: str) -> Any:
-    """`value` with every reference to a definition naming the one that is its owner's."""
+    """Return `value` with its references pointing to the owner's definitions."""
     if isinstance(value, list):
         return [_renamed(item, owner) for item in value]
     if not isinstance(value, dict):

@@ -1,11 +1,8 @@
-"""The JSON protocol.
+"""The JSON protocol: every reply is an object with a tool call or an answer.
 
-Every reply is an object that names a tool and its arguments, or is the answer. A schema leaves no
-other choice.
-
-For small models on servers that keep to a schema while they write (vLLM, llama.cpp, Ollama): what
-they write is then always a call that can be read. Where a server does not, the model is told what
-was wrong.
+A schema allows nothing else. The protocol is for small models on servers that enforce a schema
+during generation (vLLM, llama.cpp, Ollama): their replies are then always valid. If a server does
+not, the model is told what was wrong.
 """
 
 from __future__ import annotations
@@ -25,19 +22,22 @@ from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall, 
 from perdure.values.reports import StopReason
 
 NAME = "reply"
-"""What the schema is called where an API asks for a name."""
+"""The name of the schema, for APIs that require one."""
 
 _PLACES = 20
-"""So many braces may stand before the object of a model that nothing forces."""
+"""The number of opening braces to try before the object of a model without enforcement."""
 
 _TOOLS = """\
 You have these tools:
 
 {tools}
 
-Reply with one JSON object and nothing else. To use a tool: {{"name": "the tool", "arguments": {{…}}}}. You will be given its result, and then
+Reply with one JSON object and nothing else. \
+To use a tool: {{"name": "the tool", "arguments": {{…}}}}. \
+You will be given its result, and then
 reply again, as often as you need. To answer, when you know enough: {{"answer": {answer}}}."""
-_ANSWER = """You have no tools now. Reply with one JSON object and nothing else: {{"answer": {answer}}}."""
+_ANSWER = """You have no tools now. Reply with one JSON object and nothing else: \
+{{"answer": {answer}}}."""
 _NEITHER = (
     "Your reply is no JSON object with a tool's name and arguments, and none with an answer, so"
     " nothing was done."
@@ -49,12 +49,10 @@ _OBJECTION = (
 
 
 def ask(prompt: Prompt) -> Prompt:
-    """The prompt without tools.
-
-    They are described, and the choice between them and the answer is the schema of the reply.
+    """Return the prompt with tools described in text and the choice as the response schema.
 
     Raises:
-        LLMInvalidRequestError: The options demand a tool that is not there.
+        LLMInvalidRequestError: The options demand a tool that does not exist.
     """
     demands = prompt.options.tool_choice not in (None, "auto", "none")
     return replace(
@@ -75,11 +73,11 @@ def ask(prompt: Prompt) -> Prompt:
 
 
 def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
-    """The call or the answer in the object of `answer`."""
-    thought, text = _apart(answer.message.text)
+    """Parse the call or the answer from the object in `answer`."""
+    thought, text = _split_reasoning(answer.message.text)
     if answer.message.calls or answer.stop is StopReason.REFUSED or not text.strip():
         return answer
-    said = _said(text, prompt)
+    said = _first_reply(text, prompt)
     if said is None:
         is_cut_off = answer.stop is StopReason.MAX_TOKENS
         return answer.model_copy(
@@ -99,22 +97,22 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
     )
 
 
-def _apart(text: str) -> tuple[str, str]:
-    """What a model that reasons wrote before its reply, and the reply."""
+def _split_reasoning(text: str) -> tuple[str, str]:
+    """Split the text of a reasoning model into its reasoning and its reply."""
     before, tag, after = text.rpartition("</think>")
     if not tag or before.lstrip().startswith("{"):
         return "", text
     return before.strip().removeprefix("<think>").strip(), after
 
 
-def _said(text: str, prompt: Prompt) -> ToolCall | Text | None:
-    """What the first object says that says something."""
+def _first_reply(text: str, prompt: Prompt) -> ToolCall | Text | None:
+    """Return the call or the answer of the first object that holds one."""
     places = itertools.islice(re.finditer(r"\{", text), _PLACES)
     found = (object_in(text, place.start()) for place in places)
-    return next((said for value in found if value and (said := _meant(value[1], prompt))), None)
+    return next((said for value in found if value and (said := _reply_in(value[1], prompt))), None)
 
 
-def _meant(value: dict[str, Any], prompt: Prompt) -> ToolCall | Text | None:
+def _reply_in(value: dict[str, Any], prompt: Prompt) -> ToolCall | Text | None:
     call = call_in(value) if prompt.offered else None
     if call is not None:
         return ToolCall(id="", name=call[0], arguments=call[1])
@@ -142,10 +140,7 @@ def _call(thought: str, call: ToolCall) -> str:
 
 
 def _json(text: str) -> str:
-    """JSON as it was written, so that it is no longer than what was reserved for it.
-
-    A string of what is no JSON.
-    """
+    """Return JSON text as written, which is no longer than reserved; else a JSON string of it."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The protocol that leaves tools to the API."""
+"""The protocol that leaves tool calls to the API."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TYPED = "When you need no tool any more, answer with nothing but JSON that fits 
 
 
 def ask(prompt: Prompt) -> Prompt:
-    """Nothing is put into words but the schema of an answer that calls of tools may come before.
+    """Return the prompt, with the schema of a typed answer in the system prompt if it has tools.
 
-    Not every API takes both.
+    Not every API supports a response schema together with tools.
     """
     if prompt.response_schema is None or not prompt.tools:
         return prompt
@@ -24,5 +24,5 @@ def ask(prompt: Prompt) -> Prompt:
 
 
 def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
-    """An answer is what it is."""
+    """Return the answer unchanged."""
     return answer

@@ -1,4 +1,4 @@
-"""What is asked of a model, before a protocol has put it into words and after."""
+"""The prompt of a model call, before and after a protocol has rendered it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from perdure.values.options import NO_OPTIONS, RequestOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """A request without who is asked.
+    """A request without its target model.
 
-    `response_schema` is what the answer's text must fit, None for free text.
+    `response_schema` is the schema that the answer's text must fit; None for free text.
     """
 
     messages: tuple[Message, ...] = ()
@@ -35,7 +35,7 @@ class Prompt:
         """The tools that the model may choose.
 
         Raises:
-            LLMInvalidRequestError: It is to choose one that is not there.
+            LLMInvalidRequestError: The tool choice names a tool that does not exist.
         """
         wish = self.options.tool_choice
         if wish in (None, "auto", "required") or not self.tools:
@@ -51,7 +51,7 @@ class Prompt:
 
     @property
     def weight(self) -> int:
-        """Bytes of everything but the messages."""
+        """The size of everything except the messages, in bytes."""
         tools = sum(
             len(to_json((tool.name, tool.description, tool.parameters))) for tool in self.tools
         )
@@ -63,25 +63,23 @@ class Prompt:
 
 
 def described(tool: ToolDefinition) -> str:
-    """A tool in words: name, description, and the schema of its arguments."""
+    """Describe a tool in text: name, description, and the schema of its arguments."""
     return f"{tool.name}: {tool.description}\nArguments: {to_json(tool.parameters).decode()}"
 
 
 class Protocol(typing.Protocol):
-    """A way to ask for tools. Modules are protocols."""
+    """A way to call tools. Modules implement it."""
 
     def ask(self, prompt: Prompt) -> Prompt:
-        """`prompt` as it is sent.
+        """Return `prompt` as it is sent.
 
         Raises:
-            LLMInvalidRequestError: An option that this protocol cannot keep.
+            LLMInvalidRequestError: The protocol does not support an option.
         """
 
     def read(self, answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
-        """What the model has answered to `prompt`, which is the one before it was put into words.
+        """Parse the model's answer to `prompt`, which is the prompt before it was rendered.
 
-        Never raises.
-
-        `corrects` says what to do with words that are neither a call nor an answer: object to them,
-        or take them for the answer.
+        Never raises. If the text is neither a call nor an answer, `corrects` decides whether it
+        gets an objection or is taken as the answer.
         """

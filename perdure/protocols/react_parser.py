@@ -1,14 +1,12 @@
-"""What a reply in the ReAct format says, however a small model has written it.
+"""A lenient parser for replies in the ReAct format. It never raises.
 
-Never raises, whatever the text.
-
-The markers stand at the beginning of a line, in any case, with or without bold, headings or numbers
-(`**Action 2:**`). The first that says something decides: after an Action the rest is invented, and
-after a Final Answer all of the rest is the answer. Seen in the wild and read as what was meant: no
-Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`,
-`Action: Final Answer`, `Action: search[words]`, the name and the input as one JSON object, other
-names than a tool's by case and separators only, and `<think>` around the thoughts of models that
-reason.
+Markers are at the beginning of a line, in any case, with or without bold, headings or numbers
+(`**Action 2:**`). The first one with content decides: after an Action the rest is invented, and
+after a Final Answer all of the rest is the answer. These forms of small models are understood as
+well: no Thought, `Answer:`, the Final Answer in the middle of a line, `Action: none`,
+`Action: Final Answer`, `Action: search[words]`, the name and the input as one JSON object, names
+that differ from a tool's only in case and separators, and `<think>` around the thoughts of
+reasoning models.
 """
 
 from __future__ import annotations
@@ -36,15 +34,15 @@ _LABEL = re.compile(r"[ \t>#*_`-]*thought(?:[ \t]*\d+)?[ \t*_`]*[:\uff1a][*_`]*"
 _NO_ACTION = frozenset({"none", "no_action", "no_tool", "n_a", "na", "nothing", "not_needed"})
 _NAME = 100
 _SECTIONS = 100
-"""So many markers may stand before the first that says something."""
+"""The number of markers to try until one has content."""
 _ANSWERS = frozenset({"final_answer", "finalanswer", "finish"})
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What was said: an `action` with `arguments`, an `answer`, or neither, each after a thought.
+    """A parsed reply: an `action` with `arguments`, an `answer`, or neither, each after a thought.
 
-    `reasoning` stood between `<think>` tags.
+    `reasoning` is the text between `<think>` tags.
     """
 
     thought: str = ""
@@ -56,9 +54,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A marker: its kind, where it begins, and where what it marks does.
+    """A marker: its kind, and the beginnings of the marker and of its content.
 
-    `bold` is the decoration that it leaves open.
+    `bold` is the markup that it leaves open.
     """
 
     kind: str
@@ -68,13 +66,13 @@ class _Mark:
 
 
 def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
-    """What a reply says. Without `tools` there are no actions in it."""
-    reasoning, body = _apart(text.replace("\r\n", "\n"))
+    """Parse a reply. Without `tools`, it has no actions."""
+    reasoning, body = _split_reasoning(text.replace("\r\n", "\n"))
     marks = list(_marks(body))
     sections = [mark for mark in marks if mark.kind != "answer"]
     for place, mark in enumerate(sections[:_SECTIONS]):
         if mark.kind == "action" and tools:
-            found = _action(_Asked.at(body, sections[place : place + 3]), tools)
+            found = _action(_RequestedAction.at(body, sections[place : place + 3]), tools)
             if found.action or found.answer:
                 return Reply(
                     _thought(body[: mark.begin]),
@@ -89,7 +87,7 @@ def parse(text: str, tools: Sequence[ToolDefinition]) -> Reply:
 
 
 def _half_marked(body: str, marks: Sequence[_Mark], reasoning: str) -> Reply:
-    """An answer in the middle of a line, or under a shorter marker."""
+    """Find an answer in the middle of a line, or after a shorter marker."""
     inline = _INLINE_ANSWER.search(body)
     if inline and (answer := body[inline.end() :].strip()):
         return Reply(_thought(body[: inline.start()]), reasoning, answer=answer)
@@ -99,10 +97,10 @@ def _half_marked(body: str, marks: Sequence[_Mark], reasoning: str) -> Reply:
     return Reply(reasoning=reasoning)
 
 
-def _apart(text: str) -> tuple[str, str]:
-    """The reasoning of models that write it into their reply, and the rest.
+def _split_reasoning(text: str) -> tuple[str, str]:
+    """Split a reply into reasoning, if the model writes it there, and the rest.
 
-    Some servers keep the opening tag for themselves.
+    Some servers drop the opening tag.
     """
     before, tag, after = text.partition("</think>")
     is_opened = before.lstrip().startswith("<think>")
@@ -119,7 +117,7 @@ def _marks(text: str) -> Iterator[_Mark]:
     for match in _MARK.finditer(text):
         opened, shut = match["open"].strip(), match["shut"].strip()
         if not match["colon"] and opened[-1:] not in ("#", "*", "_"):
-            continue  # a word that ends a line
+            continue  # an ordinary word at the end of a line
         close = match["close"] or ""
         closes = close if not shut and opened.endswith(close) else ""
         bold = "**" if opened.endswith("**") and not shut and not closes else ""
@@ -128,7 +126,7 @@ def _marks(text: str) -> Iterator[_Mark]:
 
 
 def _thought(text: str) -> str:
-    """The words before a marker, without their label."""
+    """Return the text before a marker, without its label."""
     text = text.strip()
     label = _LABEL.match(text)
     return text[label.end() :].strip() if label else text
@@ -144,10 +142,10 @@ def _answer(body: str, mark: _Mark) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is asked for: a name, and what is written as its input.
+class _RequestedAction:
+    """A requested action: a name, and its input as `written`.
 
-    That stands in `text` at `begin`, which goes on where it ends.
+    The input is in `text` at `begin`; `text` continues after it.
     """
 
     name: str
@@ -156,8 +154,8 @@ class _Asked:
     begin: int = 0
 
     @classmethod
-    def at(cls, body: str, marks: Sequence[_Mark]) -> _Asked:
-        """What stands at the first of `marks`."""
+    def at(cls, body: str, marks: Sequence[_Mark]) -> _RequestedAction:
+        """Return the action at the first of `marks`."""
         ends = [mark.begin for mark in marks[1:]] + [len(body)]
         named = body[marks[0].end : ends[0]]
         if inline := _INLINE_INPUT.search(named):
@@ -168,10 +166,10 @@ class _Asked:
         return cls.in_one(named, body, marks[0].end)
 
     @classmethod
-    def in_one(cls, named: str, body: str, begin: int) -> _Asked:
-        """Name and input in one.
+    def in_one(cls, named: str, body: str, begin: int) -> _RequestedAction:
+        """Return an action with its name and input in one text.
 
-        A JSON object, `name(input)`, `name[input]`, or on lines of their own.
+        It is a JSON object, `name(input)`, `name[input]`, or the two on separate lines.
         """
         found = object_in(body, begin)
         if found is not None and (call := call_in(found[1])):
@@ -183,23 +181,20 @@ class _Asked:
         return cls(name, written, written)
 
 
-def _action(asked: _Asked, tools: Sequence[ToolDefinition]) -> Reply:
-    """The action that is asked for, or the answer that is given as one.
-
-    Neither where nothing is named.
-    """
+def _action(asked: _RequestedAction, tools: Sequence[ToolDefinition]) -> Reply:
+    """Return the requested action, or an answer given as one; neither if nothing is named."""
     name = _name(asked.name, tools)
     tool = next((tool for tool in tools if tool.name == name), None)
     plain = _plain(name)
     if tool is None and plain in _ANSWERS:
-        return Reply(answer=_told(asked.written))
+        return Reply(answer=_answer_in_input(asked.written))
     if tool is None and (not plain or plain in _NO_ACTION or plain.startswith("none_")):
         return Reply()
     return Reply(action=name, arguments=arguments_of(asked.written, asked.text, asked.begin, tool))
 
 
 def _name(written: str, tools: Sequence[ToolDefinition]) -> str:
-    """The tool that is meant; the first line as it stands where none is."""
+    """Return the tool that is meant; if none is, the first line."""
     line = one_line(unfenced(written).partition("\n")[0], _NAME).strip(" *`\"'[](){}<>.,:;")
     plain = _plain(line)
     alike = [tool.name for tool in tools if line == tool.name] or [
@@ -216,11 +211,8 @@ def _plain(name: str) -> str:
     return re.sub(r"\W+|_+", "_", name.lower()).strip("_")
 
 
-def _told(written: str) -> str:
-    """An answer that was given as the input of an action.
-
-    The words, out of their quotes or their object.
-    """
+def _answer_in_input(written: str) -> str:
+    """Return an answer that was given as the input of an action, without quotes or its object."""
     found = object_in(written)
     values = list(found[1].values()) if found else []
     if len(values) == 1 and isinstance(values[0], str):

@@ -1,7 +1,7 @@
-"""The ReAct protocol: tools, calls and results in plain words.
+"""The ReAct protocol: tools, calls and results as plain text.
 
-The words of a call and an answer are those that the system prompt asks for, so that what a model
-sees of itself is what it should write.
+Calls and answers are rendered in the format that the system prompt requests, so that the model's
+own messages are examples of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from perdure.values.reports import StopReason
 STOP = "\nObservation:"
 """Where a model begins to invent a result.
 
-Sent unless the options name stop sequences, or none: some models refuse the parameter.
+It is sent unless the options set stop sequences, even an empty list, as some models reject the
+parameter.
 """
 
 _TOOLS = """\
@@ -34,7 +35,8 @@ Thought: why you need it
 Action: the name of one tool: {names}
 Action Input: its arguments as one JSON object
 
-Stop after the Action Input. You will be given the result as an Observation; never write one yourself. Then reply again, as often as you need.
+Stop after the Action Input. You will be given the result as an Observation; \
+never write one yourself. Then reply again, as often as you need.
 
 To answer, when you know enough:
 
@@ -58,10 +60,10 @@ Final Answer: your answer"""
 
 
 def ask(prompt: Prompt) -> Prompt:
-    """The prompt without tools: they are described, and calls and results are told.
+    """Return the prompt with tools, calls and results rendered as text.
 
     Raises:
-        LLMInvalidRequestError: The options demand a call. Words cannot be forced.
+        LLMInvalidRequestError: The options demand a call, which text cannot enforce.
     """
     if prompt.options.tool_choice not in (None, "auto", "none"):
         raise errors.LLMInvalidRequestError(
@@ -81,7 +83,7 @@ def ask(prompt: Prompt) -> Prompt:
 
 
 def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
-    """The call or the answer in the words of `answer`."""
+    """Parse the call or the answer from the text of `answer`."""
     text = answer.message.text
     if answer.message.calls or answer.stop is StopReason.REFUSED or not text.strip():
         return answer
@@ -110,7 +112,7 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
 
 
 def _objection(answer: ModelAnswer, prompt: Prompt) -> str:
-    """What is wrong with words that are neither; nothing where no more were to be expected."""
+    """Return the objection to text that is neither; empty if the text was stopped or cut off."""
     was_stopped = answer.stop is StopReason.STOP_SEQUENCE and prompt.options.stop_sequences
     return (
         ""
@@ -120,9 +122,9 @@ def _objection(answer: ModelAnswer, prompt: Prompt) -> str:
 
 
 def _thinking(message: AssistantMessage, reply: Reply) -> tuple[Thinking, ...]:
-    """The reasoning, then the Thought.
+    """Return the reasoning, then the Thought.
 
-    It is empty where there is reasoning only, which is not told to the model again.
+    The Thought is empty if there is only reasoning, which is not sent to the model again.
     """
     before = (*reasoning(message), *([Thinking(text=reply.reasoning)] if reply.reasoning else []))
     is_apart = any(not part.signature and not part.redacted for part in before)

@@ -1,10 +1,8 @@
-"""A transcript in words.
+"""Renders a transcript as text: calls as the model would write them, results as user messages.
 
-Calls as what a model without tool calls would have written, results as messages of the user.
-
-Users and the model take turns in it, because the chat templates of some small models refuse
-anything else. Several calls of one answer, which another model may have made, are written as one
-after the other. What is sent only grows at its end when the transcript does.
+The user and the model alternate, because some small models' chat templates reject anything else.
+Several calls of one answer, which may be another model's, are rendered one after the other. The
+result only grows at its end as the transcript grows.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ from perdure.values.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How things are said: a call and an answer, each with the thought before it, and a result.
+    """The templates of a protocol: a call and an answer, each with its thought, and a result.
 
-    `objection` is how the words to a model begin whose answer was neither: that answer is sent as
-    it was written.
+    `objection` is the beginning of the message to a model whose answer was neither: such an answer
+    is sent as it was written.
     """
 
     call: Callable[[str, ToolCall], str]
@@ -40,21 +38,21 @@ class Words:
 
 
 def in_words(messages: Sequence[Message], words: Words) -> tuple[Message, ...]:
-    """`messages` without calls and results."""
-    return tuple(_taking_turns(_said(messages, words)))
+    """Return `messages` without calls and results."""
+    return tuple(_alternating(_rendered(messages, words)))
 
 
 def reasoning(message: AssistantMessage) -> tuple[Thinking, ...]:
-    """The thinking that a provider gave or wants back, which is no Thought of ours."""
+    """Return the thinking of a message."""
     return tuple(part for part in message.parts if isinstance(part, Thinking))
 
 
-def _said(messages: Sequence[Message], words: Words) -> Iterator[Message]:
+def _rendered(messages: Sequence[Message], words: Words) -> Iterator[Message]:
     for message, after in zip_longest(messages, messages[1:]):
         if isinstance(message, UserMessage):
             yield message
         elif isinstance(message, AssistantMessage) and message.calls:
-            yield from _acted(
+            yield from _rendered_calls(
                 message, after.results if isinstance(after, ToolMessage) else (), words
             )
         elif isinstance(message, AssistantMessage):
@@ -64,7 +62,7 @@ def _said(messages: Sequence[Message], words: Words) -> Iterator[Message]:
             )
 
 
-def _acted(
+def _rendered_calls(
     message: AssistantMessage, results: Sequence[ToolResult], words: Words
 ) -> Iterator[Message]:
     for index, call in enumerate(message.calls):
@@ -75,7 +73,7 @@ def _acted(
 
 
 def _message(message: AssistantMessage, text: str) -> AssistantMessage:
-    """The words, after the thinking that its provider wants back unchanged."""
+    """Return a message with this text, after thinking that its provider requires unchanged."""
     return AssistantMessage(
         parts=(
             *(part for part in reasoning(message) if part.signature or part.redacted),
@@ -85,7 +83,7 @@ def _message(message: AssistantMessage, text: str) -> AssistantMessage:
 
 
 def _thought(message: AssistantMessage) -> str:
-    """The last thinking that is nobody's but ours, and the words beside a call."""
+    """Return the last unsigned thinking, followed by the text beside a call."""
     thoughts = [
         part.text for part in reasoning(message) if not part.signature and not part.redacted
     ]
@@ -94,7 +92,7 @@ def _thought(message: AssistantMessage) -> str:
     )
 
 
-def _taking_turns(messages: Iterable[Message]) -> Iterator[Message]:
+def _alternating(messages: Iterable[Message]) -> Iterator[Message]:
     asked: UserMessage | None = None
     for message in messages:
         if isinstance(message, UserMessage):

@@ -1,10 +1,8 @@
-"""The type that an answer shall have.
+"""Output types: the JSON schema of a type, and an instance of it from a model's answer. Pure.
 
-Its JSON schema, and an instance of it from what a model wrote. Pure.
-
-A schema is pinned as pydantic makes it, and sent as `strict` makes it. Whatever pydantic knows can
-be a type: a model, a dataclass, a `TypedDict`, `list[Item]`, `int`, a union. `str` is plain text
-and has no schema.
+The schema is pinned as pydantic generates it, and sent as converted by `strict`. Any type that
+pydantic supports works: a model, a dataclass, a `TypedDict`, `list[Item]`, `int`, a union. `str` is
+plain text without a schema.
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ _CAUSE_CHARACTERS = 300
 _REASON_CHARACTERS = 1_000
 _VALUES = (BaseModel, int, float, bytes, list, tuple, dict, set)
 _SCHEMA_BYTES = 8 * 1024
-"""A longer schema is not told again to a model that is asked again."""
+"""A longer schema is not repeated when a model is asked again."""
 
 
 def schema_of(wanted: Any, whose: str = "") -> Schema | None:
-    """The schema of a type, None for `str` and for no type.
+    """Return the schema of a type; None for `str` or no type.
 
-    An error begins with `whose` type it is.
+    Error messages begin with `whose`.
 
     Raises:
-        ConfigurationError: A model cannot be held to the type: it is recursive, or any value may
-            stand in it, or pydantic does not know it.
+        ConfigurationError: The type cannot be enforced: it is recursive, allows any value
+            somewhere, or is not supported by pydantic.
     """
     if wanted is None or wanted is str:
         return None
@@ -73,7 +71,7 @@ def schema_of(wanted: Any, whose: str = "") -> Schema | None:
 
 
 def name_of(schema: Schema | None) -> str:
-    """What an answer of this schema is called in a request: letters, digits, `_` and `-`."""
+    """Return the name of an answer's schema in requests: letters, digits, `_` and `-`."""
     title = str((schema or {}).get("title") or "answer")
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in title)[
         :_NAME_CHARACTERS
@@ -81,10 +79,10 @@ def name_of(schema: Schema | None) -> str:
 
 
 def value_in(text: str, schema: Schema) -> Any:
-    """What stands in an answer, as JSON values: the text as it is, or what is between its fences.
+    """Parse the JSON in an answer: the whole text, or the part between its fences.
 
     Raises:
-        ValueError: There is no JSON in it; the message is written for the model.
+        ValueError: The answer holds no JSON; the message is written for the model.
     """
     text = clean(text)
     try:
@@ -95,12 +93,12 @@ def value_in(text: str, schema: Schema) -> Any:
 
 
 def read(text: str, wanted: Any, pinned: Schema | None) -> Any:
-    """The output of a turn that has an answer: an instance of the type that is wanted.
+    """Return the output of a turn from its answer, as an instance of the type `wanted`.
 
-    Without one JSON values, if the turn is pinned to a schema.
+    Without a type it is JSON values if the turn is pinned to a schema, else text.
 
     Raises:
-        ValueError: It does not fit.
+        ValueError: The answer does not fit.
     """
     schema = pinned if pinned is not None else schema_of(wanted)
     if schema is None or wanted is str:
@@ -110,24 +108,24 @@ def read(text: str, wanted: Any, pinned: Schema | None) -> Any:
 
 
 def read_by_agent(text: str, wanted: Any, pinned: Schema | None) -> Any:
-    """The output of a turn as code of its agent gets it.
+    """Return the output of a turn for its agent's code.
 
-    An instance of the agent's type, or text where it has none.
+    It is an instance of the agent's type, or text if it has none.
 
     Args:
         text: The answer.
-        wanted: The agent's type, as it is deployed.
-        pinned: The schema that the answer was asked for by: that of the type, of an earlier version
-            of it, or of another type that the caller named.
+        wanted: The agent's type as deployed.
+        pinned: The schema that the answer was requested with: that of the type, of an earlier
+            version of it, or of another type that the caller passed.
 
     Raises:
-        ValueError: It does not fit.
+        ValueError: The answer does not fit.
     """
     if wanted is None or wanted is str:
         return text
     schema = pinned if pinned is not None else schema_of(wanted)
     value = value_in(text, schema or {})
-    # a type of which every field has a default would otherwise be read from anything
+    # a type whose fields all have defaults would otherwise accept anything
     return (
         _reread(wanted, value, schema)
         if is_version_of(wanted, schema)
@@ -136,12 +134,12 @@ def read_by_agent(text: str, wanted: Any, pinned: Schema | None) -> Any:
 
 
 def is_version_of(wanted: Any, schema: Schema | None) -> bool:
-    """Whether a schema is that of a type, or of another version of it, by its name."""
+    """Return whether a schema has the name of a type, so that it is some version of it."""
     return (schema or {}).get("title") == (wanted.__name__ if _is_class(wanted) else None)
 
 
 def _reread(wanted: type[T], value: Any, schema: Schema | None) -> T:
-    """An instance of a type from what may have been written for another version of it, which had more fields."""
+    """Return an instance of a type, ignoring extra fields of another version of it."""
     try:
         return instance_of(wanted, value)
     except ValueError:
@@ -153,9 +151,9 @@ def _reread(wanted: type[T], value: Any, schema: Schema | None) -> T:
 def instance_of(
     wanted: type[T], value: Any, *, extra: Literal["ignore", "forbid"] | None = None
 ) -> T:
-    """`value`, which is made of JSON values, as an instance of a type.
+    """Validate JSON values as an instance of a type.
 
-    `extra` says what becomes of fields that the type does not know, instead of the type itself.
+    `extra` overrides how the type treats unknown fields.
 
     Raises:
         ValueError: It does not fit; the message is written for the model.
@@ -180,7 +178,7 @@ def instance_of(
 
 
 def objection(reason: str, schema: Schema) -> str:
-    """What a model is told whose answer does not fit. The first line is for people too."""
+    """Return the message to a model whose answer does not fit. Its first line is for people too."""
     sent = json.dumps(strict(schema), ensure_ascii=False)
     asked = (
         f"JSON of this schema: {sent}"

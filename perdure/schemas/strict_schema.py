@@ -1,20 +1,20 @@
-"""JSON schemas as the structured outputs of OpenAI and Anthropic take them, and the way back from what is written to them. Pure.
+"""Converts JSON schemas to the strict form of OpenAI and Anthropic, and answers back. Pure.
 
-Both take a subset. Every property of an object is required and no other is allowed, the root is an
-object, no type contains itself, and most limits are not known (`minimum`, `maxLength`, `pattern`,
-…). So a schema is sent as follows:
+Both vendors accept a subset for structured outputs. Every property of an object is required and no
+others are allowed, the root is an object, no type contains itself, and most constraints are not
+supported (`minimum`, `maxLength`, `pattern`, …). A schema is converted as follows:
 
-- a property with a default is required like any other; an optional one may be null
-- a map is a list of entries: `{"a": 1}` is written as `[{"key": "a", "value": 1}]`
-- a root that is no object, such as a list, is written as `{"value": …}`
-- `oneOf` is `anyOf`; a tuple is a list of what may stand in it
-- what is not known is told in the description, and the answer is held to it when it is here
-- references stay, but for one with words of its own beside it, which is not allowed; there a copy
-  stands
+- a property with a default becomes required; an optional one may be null
+- a map becomes a list of entries: `{"a": 1}` is written as `[{"key": "a", "value": 1}]`
+- a root that is not an object, such as a list, is wrapped: `{"value": …}`
+- `oneOf` becomes `anyOf`; a tuple becomes a list of its element types
+- unsupported constraints are added to the description, and checked when the answer arrives
+- references are kept, except if they have a description of their own, which is not allowed; those
+  are replaced by a copy
 
-Copies of copies multiply, so a schema is measured while it is written, and refused above a limit.
-Both ways go through the same parts of a schema: its alternatives if it has some, else nothing if it
-is a choice of values, else its fields or items.
+Copies of copies multiply, so the size is measured during conversion and limited. Both directions
+visit the same parts of a schema: its alternatives if it has any, else nothing if it is an enum,
+else its fields or items.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Where = tuple[str, ...]
 
 _SCALARS = ("string", "integer", "number", "boolean", "null")
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
-_SAID = {
+_KNOWN_KEYWORDS = {
     "type",
     "anyOf",
     "oneOf",
@@ -49,21 +49,21 @@ _SAID = {
     "additionalProperties",
     "patternProperties",
 }
-_SAID |= {"propertyNames", "description", "title", "discriminator", "$schema"}
+_KNOWN_KEYWORDS |= {"propertyNames", "description", "title", "discriminator", "$schema"}
 _REFERENCE = "#/$defs/"
 _SAME_PLACE = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else")
-"""The keywords whose schemas are for the value itself and not for what is inside it.
+"""Keywords whose schemas apply to the value itself and not to its parts.
 
-`dependentSchemas` is another.
+`dependentSchemas` is another one.
 """
 
 
 def strict(schema: Schema) -> dict[str, Any]:
-    """`schema` as it is sent.
+    """Return the strict form of `schema`.
 
     Raises:
-        ValueError: A type contains itself, or any value may stand somewhere, or the schema is too
-            large; the message says where.
+        ValueError: A type contains itself, allows any value somewhere, or is too large; the message
+            says where.
     """
     check_size(schema)
     writer = _Writer(schema.get("$defs"))
@@ -77,10 +77,10 @@ def strict(schema: Schema) -> dict[str, Any]:
 
 
 def check_size(schema: object) -> None:
-    """Refuse a schema of more values, or deeper, than the limits allow.
+    """Check the number of values and the depth of a schema.
 
     Raises:
-        ValueError: It is too large.
+        ValueError: It exceeds a limit.
     """
     count, level = 0, [schema]
     for _ in range(2 * limits.SCHEMA_DEPTH):
@@ -94,12 +94,12 @@ def check_size(schema: object) -> None:
 
 
 def _check_references(definitions: object) -> None:
-    """Refuse definitions that lead back to themselves in one place: to follow them never ends.
+    """Reject definitions that refer back to themselves for the same value, which would never end.
 
-    Parts of a schema that are not sent are checked too, because answers are held to them.
+    Parts of a schema that are not sent are checked as well, because answers are validated by them.
 
     Raises:
-        ValueError: There is a circle.
+        ValueError: There is a cycle.
     """
     found = definitions.items() if isinstance(definitions, dict) else ()
     try:
@@ -112,7 +112,7 @@ def _check_references(definitions: object) -> None:
 
 
 def _same_place(node: object) -> set[str]:
-    """The definitions that `node` refers to for the value itself."""
+    """Return the definitions that `node` refers to for the value itself."""
     names, waiting = set[str](), [node]
     while waiting:
         node = waiting.pop()
@@ -127,12 +127,12 @@ def _same_place(node: object) -> set[str]:
 
 
 def plain(schema: Schema, value: Any) -> Any:
-    """What was written to the strict form of `schema`, in the form of `schema` itself.
+    """Convert a value from the strict form of `schema` to the form of `schema` itself.
 
-    What is so already stays.
+    A value that has that form already is returned unchanged.
 
     Raises:
-        ValueError: A map has an entry twice.
+        ValueError: A map has a duplicate key.
     """
     definitions = schema.get("$defs")
     reader = _Reader(definitions if isinstance(definitions, dict) else {})
@@ -142,7 +142,7 @@ def plain(schema: Schema, value: Any) -> Any:
 
 
 class _Writer:
-    """Writes the strict form.
+    """Generates the strict form.
 
     `made` are the definitions so far, `used` those that are referred to.
     """
@@ -155,7 +155,7 @@ class _Writer:
         self.used: set[str] = set()
 
     def node(self, node: object, where: Where) -> dict[str, Any]:
-        """One schema, at `where` in the value."""
+        """Convert one schema, at `where` in the value."""
         if not isinstance(node, dict):
             raise _untyped(where)
         self._depth += 1
@@ -171,18 +171,15 @@ class _Writer:
         return made
 
     def inlined(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The schema itself where it is a reference."""
+        """Return the referenced schema if `body` is a reference."""
         return self.made[_name(body["$ref"])] if "$ref" in body else body
 
     def _count(self, made: dict[str, Any], where: Where) -> None:
-        """Add what one schema says to what is sent, the schemas inside it left out.
-
-        They have been counted.
-        """
+        """Add the size of one schema, without the schemas inside it, which are counted already."""
         own = [made.get("description"), made.get("enum", ()), [*made.get("properties", ())]]
         self._values += (
             len(made) + len(own[1]) + 2 * len(own[2])
-        )  # a field is a property, and is required
+        )  # a field occurs in the properties and in the required ones
         self._bytes += len(json.dumps(own, ensure_ascii=False))
         if self._values > limits.SCHEMA_VALUES or self._bytes > limits.TASK_BYTES:
             most = f"{limits.SCHEMA_VALUES} values or {limits.TASK_BYTES} bytes"
@@ -217,15 +214,15 @@ class _Writer:
             )
         if name not in self._definitions:
             raise ValueError(
-                f"{_at(where)}: there is no definition for {node['$ref']!r}; only those under $defs"
-                " can be referred to"
+                f"{_at(where)}: there is no definition for {node['$ref']!r}; only definitions"
+                " under $defs can be used"
             )
         if name not in self.made:
             self.made[name] = self._definition(name, where)
         if _described(self.inlined(self.made[name]), node) != self.made[name]:
             return _described(
                 self.inlined(self._definition(name, where)), node
-            )  # written again, so that it is counted again
+            )  # converted again, so that it is counted again
         self.used.add(name)
         return {"$ref": _REFERENCE + name}
 
@@ -260,7 +257,7 @@ class _Writer:
 
 @dataclass(slots=True)
 class _Place:
-    """What may stand in one place, all alternatives together, as the schemas of what is inside it."""
+    """What is allowed in one place: all alternatives together, by the schemas of its parts."""
 
     takes_list: bool = False
     takes_map: bool = False
@@ -270,7 +267,7 @@ class _Place:
     tuples: list[list[Any]] = field(default_factory=list)
 
     def add(self, node: Node) -> None:
-        """One more alternative, which has none of its own."""
+        """Add an alternative that has no alternatives itself."""
         if _is_record(node):
             for name, inner in node["properties"].items():
                 self.fields.setdefault(name, []).append(inner)
@@ -285,7 +282,7 @@ class _Place:
                 self.items.append(node.get("items"))
 
     def at(self, index: int) -> list[Any]:
-        """The schemas of an item of a list."""
+        """Return the schemas of a list item."""
         return (
             [*self.items, *(places[index] for places in self.tuples if index < len(places))]
             if self.tuples
@@ -294,9 +291,9 @@ class _Place:
 
 
 class _Reader:
-    """Reads what was written to a strict form.
+    """Converts values from the strict form.
 
-    Each value is gone through once, with all schemas that may be meant for it.
+    Each value is visited once, with all schemas that may apply to it.
     """
 
     def __init__(self, definitions: Node) -> None:
@@ -304,13 +301,13 @@ class _Reader:
         self._places: dict[tuple[int, ...], _Place] = {}
 
     def is_record(self, node: Any) -> bool:
-        """Whether it is an object with named properties, or refers to one."""
+        """Return whether it is an object with named properties, or a reference to one."""
         while isinstance(node, dict) and "$ref" in node:
             node = self._definitions.get(_name(node["$ref"]))
         return isinstance(node, dict) and _is_record(node)
 
     def read(self, nodes: list[Any], value: Any) -> Any:
-        """`value`, and all in it. `nodes` are the schemas of its place."""
+        """Convert `value` and its parts. `nodes` are the schemas of its place."""
         if not nodes or not isinstance(value, list | dict):
             return value
         place = self._place(nodes)
@@ -341,7 +338,7 @@ class _Reader:
         return self._places[known]
 
     def _leaves(self, nodes: Iterable[Any]) -> Iterator[Node]:
-        """The alternatives in these schemas that have none of their own, each once."""
+        """Yield the distinct alternatives in these schemas that have no alternatives themselves."""
         waiting, seen = [*nodes][::-1], set[int]()
         while waiting:
             node = waiting.pop()
@@ -371,7 +368,7 @@ def _alternatives(node: Node) -> list[Any]:
 
 
 def _is_choice(node: Node) -> bool:
-    """Whether it is one of some values."""
+    """Return whether it is an enum or a constant."""
     return "const" in node or "enum" in node
 
 
@@ -382,7 +379,7 @@ def _inside(value: object) -> Iterable[Any]:
 
 
 def _chosen(node: Node, where: Where) -> dict[str, Any]:
-    """One of some values; both APIs want to know their types."""
+    """Return an enum with its types, which both APIs require."""
     values = node["enum"] if isinstance(node.get("enum"), list) else [node.get("const")]
     kinds = list(dict.fromkeys(map(_kind, values)))
     if not kinds or any(kind not in _SCALARS for kind in kinds):
@@ -402,9 +399,11 @@ def _kind(value: object) -> str:
 
 
 def _described(made: dict[str, Any], node: Node) -> dict[str, Any]:
-    """With the words that `node` says, and what else it says that is not known."""
+    """Add the description of `node`, including its unsupported keywords."""
     left = {
-        name: value for name, value in node.items() if name not in _SAID and made.get(name) != value
+        name: value
+        for name, value in node.items()
+        if name not in _KNOWN_KEYWORDS and made.get(name) != value
     }
     if left.get("default", 0) is None:
         del left["default"]
@@ -424,7 +423,7 @@ def _described(made: dict[str, Any], node: Node) -> dict[str, Any]:
 
 
 def _is_record(node: Node) -> bool:
-    """Whether it is an object with named properties, and nothing else."""
+    """Return whether it is an object with named properties, and nothing else."""
     return (
         isinstance(node.get("properties"), dict)
         and node.get("type") == "object"
@@ -433,7 +432,7 @@ def _is_record(node: Node) -> bool:
 
 
 def _key(node: Node) -> Any:
-    """What the keys of a map may be."""
+    """Return the schema of a map's keys."""
     names, patterns = node.get("propertyNames"), node.get("patternProperties")
     if isinstance(names, dict):
         return names if "$ref" in names else {"type": "string", **names}
@@ -444,7 +443,7 @@ def _key(node: Node) -> Any:
 
 
 def _values(node: Node) -> Iterator[Any]:
-    """What the values of a map may be."""
+    """Yield the schemas of a map's values."""
     patterns = node.get("patternProperties")
     yield from patterns.values() if isinstance(patterns, dict) else ()
     if isinstance(node.get("additionalProperties"), dict):

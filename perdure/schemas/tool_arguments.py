@@ -1,8 +1,8 @@
-"""The JSON schema of a function's arguments, and the check of arguments against it.
+"""The JSON schema of a function's arguments, and their validation.
 
-A function's parameters become one pydantic model. Its fields are called `p0`, `p1`, … and carry the
-parameter's name as alias, because a parameter may be called `schema` or `_x`, which pydantic keeps
-for itself. Descriptions come from the docstring (Google, NumPy, reST, Epydoc).
+A function's parameters become a pydantic model. Its fields are called `p0`, `p1`, … with the
+parameter's name as alias, because a parameter may be called `schema` or `_x`, which pydantic
+reserves. Descriptions come from the docstring (Google, NumPy, reST, Epydoc).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _REFUSED = {
 _CAUSE_CHARACTERS = 300
 
 _EXACT = 10**15
-"""Decimals below this are written as numbers; larger ones may have digits without end."""
+"""Decimals below this are written as numbers; larger ones may have arbitrarily many digits."""
 
 
 class Arguments:
-    """What a function accepts: a JSON schema for the model, and a parser for what the model sends."""
+    """A function's arguments: a JSON schema for the model, and a parser for its calls."""
 
     def __init__(self, model: type[BaseModel], names: Mapping[str, str]) -> None:
         self._model = model
@@ -54,7 +54,7 @@ class Arguments:
         self.schema: dict[str, JsonValue] = without_titles(model.model_json_schema)
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Keyword arguments from JSON text.
+        """Return keyword arguments from JSON text.
 
         Raises:
             ValueError: The text is not JSON or breaks the schema; the message is written for the
@@ -69,20 +69,19 @@ class Arguments:
         return {name: getattr(parsed, field) for field, name in self._names.items()}
 
     def values(self, text: str) -> dict[str, Any]:
-        """What the function gets for JSON text, by parameter.
+        """Return the arguments of the function for JSON text, by parameter.
 
         Raises:
-            ValueError: As `parse` does.
+            ValueError: As for `parse`.
         """
         return self.parse(text)
 
     def normal(self, text: str) -> str:
-        """`text` with its values as the function gets them.
+        """Return `text` with its values converted as for the function.
 
-        `{"count": "5"}` is `{"count": 5}` for an `int`.
-
-        What was left out stays so. Text that says the same already is returned as it is, and so is
-        text of which the values cannot be written as JSON and read again.
+        For an `int`, `{"count": "5"}` becomes `{"count": 5}`. Omitted arguments stay omitted. Text
+        that needs no conversion is returned unchanged, and so is text whose values cannot be
+        written as JSON and read back.
         """
         try:
             parsed = self._model.model_validate_json(text.strip() or "{}")
@@ -91,31 +90,31 @@ class Arguments:
             if _same(from_json(written), from_json(text.strip() or "{}")):
                 return text
             return written if self._model.model_validate_json(written) == parsed else text
-        except Exception:  # noqa: BLE001 - somebody's type: whatever it raises, the text stays
+        except Exception:  # noqa: BLE001 - a user's type may raise anything; the text is kept
             return text
 
     def keeps(self, text: str) -> bool:
-        """Whether the function gets what `text` says, as JSON.
+        """Return whether the function receives the same JSON values as in `text`.
 
-        `1` is kept for a float, and not for a bool.
+        `1` is the same for a float, but not for a bool.
         """
-        return _says(*(from_json(one.strip() or "{}") for one in (self.normal(text), text)))
+        return _equal_values(*(from_json(one.strip() or "{}") for one in (self.normal(text), text)))
 
 
 class GivenArguments(Arguments):
-    """Arguments by a schema that somebody else gave, and checks.
+    """Arguments with a schema from elsewhere, which are validated there.
 
-    All of them are one argument here: `arguments`, a JSON object.
+    They are passed as a single argument: `arguments`, a JSON object.
     """
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
         self.schema = dict(schema)
 
     def parse(self, text: str) -> dict[str, Any]:
-        """The arguments from JSON text.
+        """Return the arguments from JSON text.
 
         Raises:
-            ValueError: The text is no JSON object; the message is written for the model.
+            ValueError: The text is not a JSON object; the message is written for the model.
         """
         try:
             found = from_json(text.strip() or "{}", allow_inf_nan=False)
@@ -126,42 +125,39 @@ class GivenArguments(Arguments):
         return {"arguments": found}
 
     def values(self, text: str) -> dict[str, Any]:
-        """The JSON values."""
+        """Return the JSON values."""
         found: dict[str, Any] = self.parse(text)["arguments"]
         return found
 
     def normal(self, text: str) -> str:
-        """`text` itself: nothing is converted."""
+        """Return `text` unchanged: nothing is converted."""
         return text
 
 
 class StatedArguments(Arguments):
-    """Arguments by a schema that the author of a tool has written.
-
-    They are checked where the tool is called.
-    """
+    """Arguments with a schema written by a tool's author. They are validated at the call."""
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
         self.schema = dict(schema)
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Keyword arguments from JSON text, each a JSON value.
+        """Return keyword arguments from JSON text, each a JSON value.
 
         Raises:
-            ValueError: The text is no JSON object; the message is written for the model.
+            ValueError: The text is not a JSON object; the message is written for the model.
         """
         found: dict[str, Any] = GivenArguments(self.schema).parse(text)["arguments"]
         return found
 
 
 def stated(who: str, parameters: Mapping[str, Any]) -> StatedArguments:
-    """The arguments that a schema describes.
+    """Return the arguments that a schema describes.
 
     Raises:
-        ConfigurationError: It is not JSON, not a schema, or not one of an object; the message
+        ConfigurationError: It is not JSON, not a schema, or not that of an object; the message
             begins with `who`.
     """
-    import jsonschema  # type: ignore[import-untyped]  # here, because it takes 0.2 s, and few agents need it
+    import jsonschema  # type: ignore[import-untyped]  # takes 0.2 s, and few agents need it
 
     try:
         plain = from_json(to_json(parameters), allow_inf_nan=False)
@@ -180,10 +176,10 @@ def stated(who: str, parameters: Mapping[str, Any]) -> StatedArguments:
 
 
 def arguments_of(function: Callable[..., object], hidden: Collection[str] = ()) -> Arguments:
-    """The arguments of `function`, without the `hidden` ones and without `self`.
+    """Return the arguments of `function`, without those in `hidden` and without `self`.
 
     Raises:
-        ConfigurationError: A parameter that cannot be described to a model.
+        ConfigurationError: A parameter cannot be described to a model.
     """
     described = {
         p.arg_name: p.description
@@ -209,16 +205,16 @@ def arguments_of(function: Callable[..., object], hidden: Collection[str] = ()) 
 
 
 def description_of(function: Callable[..., object]) -> str:
-    """What the docstring says before its sections."""
+    """Return the docstring's text before its sections."""
     parsed = docstring_parser.parse(inspect.getdoc(function) or "")
     return "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
 
 
 def hints_of(function: Callable[..., object]) -> dict[str, Any]:
-    """The annotations of `function`, names resolved.
+    """Return the annotations of `function` with names resolved.
 
     Raises:
-        ConfigurationError: An annotation names something that is not there.
+        ConfigurationError: An annotation names something that does not exist.
     """
     try:
         return typing.get_type_hints(function, include_extras=True)
@@ -230,7 +226,7 @@ def hints_of(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def hints_that_resolve(function: Callable[..., object]) -> dict[str, Any]:
-    """The annotations of any callable; names that cannot be resolved here stay names."""
+    """Return the annotations of any callable; unresolvable names remain strings."""
     while isinstance(function, functools.partial):
         function = function.func
     try:
@@ -240,9 +236,9 @@ def hints_that_resolve(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def _field(name: str, default: Any, description: str | None) -> Any:
-    """The field of a parameter.
+    """Return the field of a parameter.
 
-    What it says of itself with pydantic's `Field` stays, unless the docstring describes it.
+    The docstring overrides the description of a pydantic `Field`.
     """
     said: dict[str, Any] = {"description": description} if description else {}
     if isinstance(default, FieldInfo):
@@ -275,7 +271,7 @@ def _name(kind: Any) -> str:
 
 
 def _is_known(kind: Any) -> bool:
-    """Whether pydantic can read a type."""
+    """Return whether pydantic supports a type."""
     try:
         TypeAdapter(kind)
     except PydanticUserError:
@@ -296,11 +292,11 @@ class _Plain(GenerateJsonSchema):
 
 
 def without_titles(make: Callable[..., dict[str, Any]]) -> dict[str, JsonValue]:
-    """The schema that a method of pydantic makes, without titles."""
+    """Return the schema that a pydantic method generates, without titles."""
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # a default that is not JSON is left out of the schema, which is what the warning says
+        )  # about defaults that are not JSON, which are left out of the schema
         made = make(by_alias=True, schema_generator=_Plain)
     for definition in made.get("$defs", {}).values():
         definition.pop("title", None)
@@ -308,7 +304,7 @@ def without_titles(make: Callable[..., dict[str, Any]]) -> dict[str, JsonValue]:
 
 
 def _numbers(value: Any) -> Any:
-    """`value` with decimals as numbers: in JSON, pydantic writes them as text."""
+    """Return `value` with decimals as numbers; pydantic writes them as strings."""
     if isinstance(value, Decimal) and abs(value) < _EXACT:
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, dict):
@@ -317,10 +313,10 @@ def _numbers(value: Any) -> Any:
 
 
 def _same(given: Any, said: Any) -> bool:
-    """Whether a JSON value `said` needs no conversion to the one that is given to the function.
+    """Return whether the JSON value `said` equals `given` without conversion.
 
-    An integer does for a float, as in Python's own types; otherwise `1`, `1.0` and `true` are told
-    apart.
+    An integer is accepted for a float, as by Python's own types; otherwise `1`, `1.0` and `true`
+    are different.
     """
     if type(given) is not type(said) and (type(given), type(said)) != (float, int):
         return False
@@ -331,15 +327,14 @@ def _same(given: Any, said: Any) -> bool:
     return bool(given == said)
 
 
-def _says(given: Any, said: Any) -> bool:
-    """Whether two JSON values say the same.
-
-    Numbers by their value, whether they are written as `5` or as `5.0`.
-    """
+def _equal_values(given: Any, said: Any) -> bool:
+    """Return whether two JSON values are equal, with numbers compared by value (`5` and `5.0`)."""
     if isinstance(given, dict) and isinstance(said, dict):
-        return given.keys() == said.keys() and all(_says(given[key], said[key]) for key in given)
+        return given.keys() == said.keys() and all(
+            _equal_values(given[key], said[key]) for key in given
+        )
     if isinstance(given, list) and isinstance(said, list):
-        return len(given) == len(said) and all(map(_says, given, said))
+        return len(given) == len(said) and all(map(_equal_values, given, said))
     return isinstance(given, bool) == isinstance(said, bool) and bool(given == said)
 
 

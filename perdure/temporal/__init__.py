@@ -1,1 +1,1 @@
-"""What all rooms share of Temporal: names, payloads, failures, history, connections."""
+"""Temporal code shared by the other packages: names, payloads, failures, history, connections."""

@@ -1,4 +1,4 @@
-"""One way to reach Temporal, for workers and callers alike."""
+"""Connections to Temporal, for workers and clients alike."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from perdure.temporal import data_converter, secrets
 
 TIMEOUT_S = 10.0
 CORE_LOGGER = "temporalio.core"
-"""Has the records of Temporal's core, the part of its SDK in Rust, where the program has not made a `Runtime` of its own."""
+"""The logger of Temporal's core, the Rust part of its SDK, unless the program sets a `Runtime`."""
 LOCAL = "127.0.0.1:7233"
 _API_KEY = "TEMPORAL_API_KEY"
 
 
 @functools.cache
 def log_core() -> None:
-    """Have Temporal's core log through Python's logging, once a process.
+    """Route the logs of Temporal's core to Python's logging, once per process.
 
-    By itself it prints to standard output, in colours.
-
-    It is a matter of the process's default `Runtime`. One that the program has set stays as it is.
+    By default they are printed to standard output, in colours. This sets the process's default
+    `Runtime`; one that the program has set is kept.
     """
     forwarding = LogForwardingConfig(
         logger=logging.getLogger(CORE_LOGGER), append_target_to_name=False
@@ -39,16 +38,16 @@ def log_core() -> None:
             logging=LoggingConfig(filter=LoggingConfig.default.filter, forwarding=forwarding)
         )
     )
-    with contextlib.suppress(RuntimeError):  # there is one
+    with contextlib.suppress(RuntimeError):  # there is one already
         Runtime.set_default(runtime)
 
 
 async def connect_local(address: str, *, converter: DataConverter | None = None) -> Client:
-    """A client for an embedded server, which has no TLS and no other namespace, whatever Temporal's environment says.
+    """Connect to an embedded server, without TLS and ignoring Temporal's environment.
 
     Raises:
-        ServerUnreachableError: It does not answer.
-        ConfigurationError: The data converter cannot be loaded, or cannot be used.
+        ServerUnreachableError: It does not respond.
+        ConfigurationError: The data converter cannot be loaded or used.
     """
     log_core()
     chosen = data_converter.chosen(converter)
@@ -67,12 +66,14 @@ async def connect(
     converter: DataConverter | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Client:
-    """A client for `address`, for the profile in Temporal's environment (`TEMPORAL_ADDRESS`, `TEMPORAL_PROFILE`, …), or for localhost.
+    """Connect to `address`, or as configured by Temporal's environment, or to localhost.
+
+    The environment is `TEMPORAL_ADDRESS`, `TEMPORAL_PROFILE`, and so on.
 
     Raises:
-        ServerUnreachableError: Nothing answers there within `timeout_s` seconds.
-        ConfigurationError: The profile cannot be read, the address is none, the API key could not
-            be one, or the data converter cannot be loaded.
+        ServerUnreachableError: There is no response within `timeout_s` seconds.
+        ConfigurationError: The profile cannot be read, the address or the API key is not valid, or
+            the data converter cannot be loaded.
     """
     settings, chosen = _settings(), data_converter.chosen(converter)
     target = address or settings.get("target_host") or LOCAL
@@ -90,16 +91,16 @@ async def connect(
         ) from error
     except (RuntimeError, TimeoutError) as error:
         raise errors.ServerUnreachableError(
-            f"no Temporal server answers at {target}; start one with `perdure dev`, or say where it"
-            " is with TEMPORAL_ADDRESS",
+            f"no Temporal server answers at {target}; start one with `perdure dev`, or set"
+            " TEMPORAL_ADDRESS",
             context={"address": target},
         ) from error
 
 
 def _settings() -> ClientConnectConfig:
-    """What Temporal's environment and file say.
+    """Return the connection settings from Temporal's environment and file.
 
-    Its library quotes what it cannot read, which may be a key, so that is not repeated.
+    Temporal's library quotes what it cannot read, which may be a key, so its message is cut.
 
     Raises:
         ConfigurationError: A variable or the file cannot be read.
@@ -118,7 +119,7 @@ def _settings() -> ClientConnectConfig:
         )
     try:
         return ClientConfig.load_client_connect_config()
-    except Exception as error:  # noqa: BLE001 - of Temporal's library; the first line says where, those below quote the file
+    except Exception as error:  # noqa: BLE001 - from Temporal's library; only its first line does not quote the file
         where = str(error).partition("\n")[0]
     raise errors.ConfigurationError(f"Temporal's configuration cannot be read: {where}")
 

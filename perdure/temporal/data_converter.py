@@ -1,8 +1,6 @@
-"""The data converter of Perdure's connections.
+"""The data converter of Perdure's connections, for encryption and external storage.
 
-Encryption, external storage, and what makes them work with Perdure's payloads.
-
-`PERDURE_DATA_CONVERTER=module:name` names one for workers, callers, every command and tests; an
+`PERDURE_DATA_CONVERTER=module:name` names one for workers, clients, all commands and tests; an
 argument in code overrides it.
 """
 
@@ -44,11 +42,10 @@ _WORDS = 300
 
 
 def chosen(given: DataConverter | None = None) -> DataConverter:
-    """The converter of a new connection.
+    """Return the converter of a new connection.
 
-    `given`, else that of the environment, else Temporal's own.
-
-    With a codec, failures are encoded too: their messages quote what tools and guardrails said.
+    It is `given`, else the one in the environment, else Temporal's default. With a codec,
+    failures are encoded too, as their messages quote tools and guardrails.
 
     Raises:
         ConfigurationError: It cannot be loaded, is not a data converter, or cannot carry Perdure's
@@ -69,10 +66,10 @@ def chosen(given: DataConverter | None = None) -> DataConverter:
 
 
 def check(converter: DataConverter) -> None:
-    """Refuse a converter whose payload converter changes what Perdure writes, which is JSON already.
+    """Check that a converter does not change Perdure's payloads, which are JSON already.
 
     Raises:
-        ConfigurationError: It does, or it cannot take such payloads at all.
+        ConfigurationError: It changes them, or does not accept them.
     """
     payloads = converter.payload_converter
     try:
@@ -81,7 +78,7 @@ def check(converter: DataConverter) -> None:
             and payloads.from_payloads([_OURS], [RawValue])[0].payload == _OURS
         )
         carries = carries and payloads.from_payloads(payloads.to_payloads([_MEMO])) == [_MEMO]
-    except Exception:  # noqa: BLE001 - of the user's class; any failure means the same
+    except Exception:  # noqa: BLE001 - from the user's class; any failure means the same
         carries = False
     if not carries:
         raise errors.ConfigurationError(
@@ -121,19 +118,19 @@ def _loaded(target: str) -> DataConverter:
 
 
 def _tried(what: str, load: Callable[[], object]) -> object:
-    """What `load` returns.
+    """Return the result of `load`.
 
-    The module may quote a key in what it raises, so only the class and the place are told, and the
-    error has no cause.
+    As the exception may quote a key, only its class and place are reported, and it is not the
+    cause of the error.
 
     Raises:
-        ConfigurationError: It raised something.
+        ConfigurationError: `load` raised an exception.
     """
     try:
         return load()
     except PerdureError:
         raise
-    except Exception as error:  # noqa: BLE001 - of the user's module
+    except Exception as error:  # noqa: BLE001 - from the user's module
         said = _without_words(error)
     raise errors.ConfigurationError(f"{what}: {said}")
 

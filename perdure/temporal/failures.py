@@ -1,7 +1,7 @@
-"""How activities and workflows end badly: our errors as Temporal failures, and back.
+"""Converts Perdure's errors to Temporal failures and back.
 
-One failure of Temporal holds one error of ours: its type is the error's code, its first detail the
-`ErrorInfo` (of an activity) or the `Summary` with it (of a turn).
+A failure holds one error: its type is the error's code, and its first detail is the `ErrorInfo`
+(for an activity) or the `Summary` that contains it (for a turn).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from perdure.turn.wire import Summary
 
 WORKER_SHUTDOWN = "PERDURE_WORKER_SHUTDOWN"
 NOT_REGISTERED = "NotFoundError"
-"""The SDK's type for an activity that the worker does not have."""
+"""The SDK's failure type for an activity that the worker does not have."""
 _NOT_ENCODED = "Failed building exception result"
-"""How the SDK's failure begins where a codec could not encode that of the activity."""
+"""The beginning of the SDK's failure if a codec could not encode the activity's own."""
 
 
 def of_activity(error: PerdureError) -> ApplicationError:
-    """The failure of an activity. It is expected, so the SDK logs no stack trace."""
+    """Return the failure of an activity. It is benign, so the SDK logs no stack trace."""
     return ApplicationError(
         error.message,
         pack(error.info()),
@@ -39,9 +39,9 @@ def of_activity(error: PerdureError) -> ApplicationError:
 
 @contextlib.contextmanager
 def typed() -> Iterator[None]:
-    """Whatever an activity raises leaves it as a failure that holds an error of ours.
+    """Convert exceptions of an activity into failures that hold an `ErrorInfo`.
 
-    A cancel passes.
+    Cancellations are passed on.
     """
     try:
         yield
@@ -54,7 +54,7 @@ def typed() -> Iterator[None]:
 
 
 def of_turn(error: PerdureError, summary: Summary) -> ApplicationError:
-    """The failure of a turn."""
+    """Return the failure of a turn."""
     return ApplicationError(
         error.message,
         pack(summary),
@@ -65,10 +65,7 @@ def of_turn(error: PerdureError, summary: Summary) -> ApplicationError:
 
 
 def error_in(failure: BaseException) -> ErrorInfo:
-    """The error of ours in an activity's failure.
-
-    Anything else becomes a `PerdureError` that quotes it.
-    """
+    """Return the error in an activity's failure; others become a `PerdureError` with their text."""
     if isinstance(failure, ApplicationError) and failure.details:
         try:
             return ErrorInfo.model_validate(failure.details[0], extra="ignore")
@@ -83,9 +80,9 @@ def error_in(failure: BaseException) -> ErrorInfo:
 
 
 def is_by_operator(failure: BaseException) -> bool:
-    """Whether `temporal activity fail` made this failure.
+    """Return whether a failure comes from `temporal activity fail`.
 
-    Those of Perdure have a type, and the one without a type of the SDK has fixed words.
+    Perdure's failures have a type, and the SDK's only failure without one has a fixed message.
     """
     return (
         isinstance(failure, ApplicationError)
@@ -95,7 +92,7 @@ def is_by_operator(failure: BaseException) -> bool:
 
 
 def summary_in(failure: BaseException) -> Summary | None:
-    """The summary in a turn's failure."""
+    """Return the summary in a turn's failure, if there is one."""
     if not isinstance(failure, ApplicationError) or not failure.details:
         return None
     try:

@@ -1,11 +1,11 @@
-"""From Temporal's history to facts, event by event.
+"""Converts Temporal's history to facts, event by event.
 
-Works without a worker and after the end of a turn. An activity's end names the event that scheduled
-it, so a reader keeps the keys of the activities it has seen; a reader that begins in the middle
-finds no key for those scheduled before, and makes no fact of their end.
+This works without a worker and after the end of a turn. An activity's end refers to the event that
+scheduled it, so a reader keeps the keys of the activities that it has seen. A reader that starts in
+the middle ignores the ends of activities scheduled before.
 
-An update that a reset delivers again is recorded twice: `ADMITTED` has its input, and `ACCEPTED`,
-where the workflow took it in, has only its id.
+An update that is delivered again after a reset is recorded twice: `ADMITTED` has its input, and
+`ACCEPTED`, where the workflow processed it, has only its id.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ _OF_CHILDREN = (
 
 
 class HistoryReader:
-    """Makes facts of one run's events, given in their order.
+    """Creates facts from the events of one run, in order.
 
-    `is_worker` says that this process runs the turn, so it has the turn's codec. A payload that is
-    left encoded is then one that an operator gave an activity for its result, and a fact, as it is
-    for the turn itself. Anywhere else it is a `PayloadDecodeError`.
+    `is_worker` means that this process runs the turn, and so has its codec. A payload that remains
+    encoded then is a result that an operator gave to an activity, and becomes a fact, as it does
+    for the turn itself. Otherwise it is a `PayloadDecodeError`.
     """
 
     def __init__(self, converter: DataConverter, *, is_worker: bool = False) -> None:
@@ -103,7 +103,7 @@ class HistoryReader:
         self._admitted: dict[str, Input] = {}
 
     async def fact(self, event: HistoryEvent) -> Fact | None:
-        """The fact of an event; None where it holds none."""
+        """Return the fact of an event; None if it holds none."""
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 return await self._started(
@@ -144,7 +144,7 @@ class HistoryReader:
                 return await self._closed(event)
 
     async def _of_child(self, event: HistoryEvent) -> Fact | None:
-        """A delegate's turn began, said something, or ended."""
+        """Return the fact of a delegate's turn: its start, its news, or its end."""
         match event.event_type:
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 return await self._child_scheduled(event)
@@ -170,7 +170,7 @@ class HistoryReader:
         return TurnStarted(request) if request else None
 
     async def _request(self, payloads: Sequence[Payload]) -> TurnRequest | None:
-        """The input of a turn, if it is one."""
+        """Return the input of a turn if it is valid."""
         if len(payloads) != 1:
             return None
         raw = await self._raw(payloads)
@@ -279,12 +279,11 @@ class HistoryReader:
                 return None
 
     async def _failure(self, failure: Failure) -> BaseException:
-        """A failure as the exception that it was.
+        """Decode a failure to the original exception.
 
         Raises:
-            PayloadDecodeError: Its message or its details are encoded by a codec that this process
-                does not have. Temporal's own converter takes "Encoded failure" for the message
-                then.
+            PayloadDecodeError: Its message or details are encoded by a codec that this process does
+                not have. Temporal's own converter would return the message "Encoded failure".
         """
         try:
             found = await self._converter.decode_failure(failure)
@@ -310,7 +309,7 @@ class HistoryReader:
 
 
 def key_of(event: HistoryEvent) -> ActivityKey | None:
-    """The key of an activity that this event schedules."""
+    """Return the key of the activity that this event schedules, if any."""
     if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
         return None
     key = parse_key(event.activity_task_scheduled_event_attributes.activity_id)
@@ -369,10 +368,10 @@ async def first_event(client: Client, turn_id: str, run_id: str) -> HistoryEvent
 
 
 async def first_request(client: Client, turn_id: str, run_id: str) -> TurnRequest:
-    """What a run was started with.
+    """Return the input of a run.
 
     Raises:
-        InvalidRequestError: Its input is not that of a turn.
+        InvalidRequestError: The input is not that of a turn.
     """
     fact = await HistoryReader(client.data_converter).fact(
         await first_event(client, turn_id, run_id)

@@ -1,6 +1,6 @@
 """The names of the turn and of Perdure's own activities.
 
-Tools are activities under their own names; those cannot hold a dot, so nothing can collide.
+Tools are activities under their own names, which cannot contain a dot, so the names never collide.
 """
 
 from datetime import timedelta
@@ -9,57 +9,57 @@ TURN = "AgentTurn"
 """The workflow type of a turn."""
 
 TASK_QUEUE = "perdure"
-"""Where workers poll and clients start turns, if nobody names another."""
+"""The default task queue of workers and clients."""
 
 RESOLVE_AGENT = "perdure.resolve_agent"
-"""`AgentCall -> AgentDefinition`: look the agent up once, for the whole turn."""
+"""`AgentCall -> AgentDefinition`: resolve the agent, once per turn."""
 
 CALL_MODEL = "perdure.call_model"
-"""`ModelCall -> ModelAnswer`: one request to a model."""
+"""`ModelCall -> ModelAnswer`: send one request to a model."""
 
 GENERATE = "perdure.generate"
-"""The name of the agent behind `client.generate`.
+"""The name of the agent behind `client.generate`, which user-defined agents cannot have.
 
-No instructions, no tools, the model of the request. No agent of people's can have it.
+It has no instructions and no tools, and uses the request's model.
 """
 
 CALL_TOOL = "perdure.call_tool"
 CALL_SYNC_TOOL = "perdure.call_sync_tool"
-"""`ToolRun -> ToolOutput`.
+"""`ToolRun -> ToolOutput`: run a tool that was unknown when the worker started.
 
-A tool that was not known when the worker started, such as one that a factory made.
+An example is a tool made by a factory.
 """
 
 ADD_BUDGET = "add_budget"
 """The update that raises a turn's budget: `Budget -> Remaining`."""
 
 RESUME = "resume"
-"""The update that has a turn ask its model again at once: nothing in, nothing out."""
+"""The update that makes a turn retry its model now, without input or result."""
 
 MEMO = "perdure"
-"""Where the memo says what a turn is, and how it ended."""
+"""The memo field with the description of a turn and of its end."""
 
 MEMO_WAIT = "perdure_waits_for"
-"""Where it says what a turn waits for, while it does."""
+"""The memo field with the current wait of a turn."""
 
 DECIDE = "decide"
-"""The update by which a person approves or denies a call: `Decision -> nothing`."""
+"""The update by which a person approves or denies a call: `Decision`, without result."""
 
 READ_CHILD = "perdure.read_child"
-"""`ChildRun -> TurnRead`: what a delegate's turn that left no summary did, by its history."""
+"""`ChildRun -> TurnRead`: read the history of a delegate's turn without a summary."""
 
 CHILD_NEWS = "child_news"
-"""The signal from the turn of a delegate to those above it: `ChildNews`."""
+"""The signal from a delegate's turn to its ancestors: `ChildNews`."""
 
 ASK_POLICY = "perdure.ask_policy"
-"""`PolicyCall -> Ruling`: what the policies say about a call."""
+"""`PolicyCall -> Ruling`: ask the policies about a call."""
 
 RUN_MIDDLEWARE = "perdure.middleware"
-"""`HookCall -> Noted`: middleware of the agent, before the turn or after it."""
+"""`HookCall -> Noted`: run middleware of the agent before or after the turn."""
 
 TELL_OBSERVERS = "perdure.observe"
-"""`ObserverCall -> Noted`: what the agent's observers have not seen yet."""
+"""`ObserverCall -> Noted`: notify the agent's observers of what they have not seen."""
 
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""Silence for so long means that the worker is gone."""
+"""A worker counts as lost after this time without a heartbeat."""

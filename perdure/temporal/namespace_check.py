@@ -1,9 +1,9 @@
-"""Whether a namespace has Perdure's search attributes, and registering them.
+"""Checks and registers Perdure's search attributes in a namespace.
 
-The operator service lists a namespace's attributes with their types. Where it may not be asked, as
-behind an authorizer, a count that uses an attribute says whether the namespace has it: that needs
-only what listing turns needs. To register one that is there is no error, not even with another
-type, and changes nothing; so look first.
+The operator service lists a namespace's attributes with their types. If access to it is denied, for
+example by an authorizer, a count query with an attribute shows whether the namespace has it: that
+needs only the permission to list turns. Registering an existing attribute is not an error, even
+with another type, and changes nothing; so check first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Findings:
 
     Attributes:
         missing: Attributes that it does not have.
-        conflicting: Attributes that it has with another type, and which.
+        conflicting: Attributes that it has with another type, by name.
     """
 
     missing: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Findings:
 
 
 class Index:
-    """Whether a namespace has the attributes, asked once a process, and again after a while as long as it has not."""
+    """Whether a namespace has the attributes: checked once, and repeated while it does not."""
 
     def __init__(self, ask_again: timedelta = _ASK_AGAIN) -> None:
         self._ask_again_s = ask_again.total_seconds()
@@ -75,7 +75,7 @@ class Index:
         self._asked_at = 0.0
 
     async def found(self, client: Client) -> Findings | None:
-        """What is known; None where the server could not be asked."""
+        """Return what is known; None if the server could not be queried."""
         if self._found is None or not (
             self._found.is_ready or time.monotonic() - self._asked_at < self._ask_again_s
         ):
@@ -83,7 +83,7 @@ class Index:
         return self._found
 
     async def ask(self, client: Client) -> Findings | None:
-        """Ask, whatever is known."""
+        """Query the server, regardless of what is known."""
         try:
             self._found = await look(client)
             self._asked_at = time.monotonic()
@@ -92,20 +92,20 @@ class Index:
         return self._found
 
     def forget(self) -> None:
-        """Ask again next time."""
+        """Query the server again next time."""
         self._found = None
 
     async def is_ready(self, client: Client) -> bool:
-        """Whether turns may use the attributes."""
+        """Return whether turns may use the attributes."""
         found = await self.found(client)
         return found is not None and found.is_ready
 
 
 async def look(client: Client) -> Findings:
-    """What the client's namespace lacks.
+    """Return what the client's namespace lacks.
 
     Raises:
-        RPCError: The server does not answer, or there is no such namespace.
+        RPCError: The server does not respond, or there is no such namespace.
     """
     request = ListSearchAttributesRequest(namespace=client.namespace)
     try:
@@ -129,7 +129,7 @@ async def look(client: Client) -> Findings:
 
 
 async def is_usable(client: Client, names: Iterable[str] = TYPES) -> bool:
-    """Whether the namespace can be asked for these attributes, by values of their types."""
+    """Return whether the namespace accepts queries for these attributes by their types."""
     query = " AND ".join(f"{name} = {_EXAMPLES[TYPES[name]]}" for name in names)
     request = CountWorkflowExecutionsRequest(namespace=client.namespace, query=query)
     try:
@@ -142,10 +142,10 @@ async def is_usable(client: Client, names: Iterable[str] = TYPES) -> bool:
 
 
 async def register(client: Client, names: Iterable[str]) -> None:
-    """Register attributes of ours. Servers may need a minute until all of them use them.
+    """Register Perdure's attributes. Servers may take a minute to use them.
 
     Raises:
-        RPCError: The client may not, or the namespace has no room for one more of a type.
+        RPCError: The client lacks permission, or the namespace has no room for another attribute.
     """
     kinds = {name: _NUMBERS[TYPES[name]] for name in names}
     request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds)

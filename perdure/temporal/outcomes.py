@@ -1,6 +1,6 @@
-"""What became of an activity, as a fact.
+"""Converts the ends of activities to facts.
 
-The workflow and the readers of history share this, so both make the same fact of one end.
+The workflow and readers of the history share this code, so both get the same facts.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from perdure.values.budgets import BudgetUpdate
 
 
 def added(given: RawValue) -> BudgetAdded:
-    """The fact of an update that adds to the budget.
+    """Return the fact of an update that adds to the budget.
 
     Raises:
-        InvalidRequestError: It is not a budget.
+        InvalidRequestError: The input is not a budget.
     """
     update = unpack(given, BudgetUpdate)
     return BudgetAdded(update.budget, update.by, update.iterations)
 
 
 def completed(key: ActivityKey, result: RawValue) -> Fact:
-    """The fact of an activity that returned."""
+    """Return the fact of an activity that completed."""
     match key:
         case HookKey():
             return HookEnded(key)
@@ -93,7 +93,7 @@ def _tool_completed(key: ToolKey, result: RawValue) -> ToolReturned | ApprovalNe
 
 
 def returned(key: ToolKey, output: ToolOutput) -> ToolReturned | ApprovalNeeded:
-    """The fact of a tool's activity that returned."""
+    """Return the fact of a tool's activity that completed."""
     return (
         ToolReturned(key, output)
         if output.asks is None
@@ -205,7 +205,7 @@ def child_failed(key: ChildKey, failure: BaseException) -> ChildEnded:
 
 
 def child_completed(key: ChildKey, result: RawValue) -> ChildEnded:
-    """The fact of a delegate's turn that returned."""
+    """Return the fact of a delegate's turn that completed."""
     try:
         return ChildEnded(key, unpack(result, Summary))
     except PerdureError as error:
@@ -213,7 +213,7 @@ def child_completed(key: ChildKey, result: RawValue) -> ChildEnded:
 
 
 def news_in(given: Sequence[RawValue]) -> ChildTold | None:
-    """What a signal says; None for one that no turn of ours sent."""
+    """Return the fact of a signal; None if it is not from a turn."""
     if len(given) != 1:
         return None
     try:

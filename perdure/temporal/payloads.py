@@ -1,7 +1,7 @@
-"""Values to payloads and back.
+"""Converts values to payloads and back.
 
-Perdure does this itself and hands `RawValue` to Temporal, so it works with whatever data converter
-a client has (codecs and external storage included), and every value is measured before it becomes a
+Perdure does this itself and passes `RawValue` to Temporal, so that it works with any data converter
+of a client (including codecs and external storage), and every value is measured before it becomes a
 command.
 """
 
@@ -33,13 +33,13 @@ _ENCODINGS = {
     b"binary/null",
     b"binary/protobuf",
 }
-"""Those of Temporal's payload converters."""
+"""The encodings of Temporal's payload converters."""
 _NO_CODEC = "by a codec that this process does not have (set PERDURE_DATA_CONVERTER)"
 _SHOWN = 80
 _UNKNOWN = "Unknown payload encoding"
-"""What a payload converter of Temporal raises for an encoding that is not its own."""
+"""The message of Temporal's payload converters for an unknown encoding."""
 _TEMPORAL = "[TMPRL"
-"""How messages of Temporal's own library begin that have a code."""
+"""The beginning of messages of Temporal's library that have a code."""
 
 NOTHING = RawValue(Payload())
 
@@ -47,11 +47,11 @@ NOTHING = RawValue(Payload())
 def pack(
     value: BaseModel, what: str = "value", *, most_bytes: int = limits.PAYLOAD_BYTES
 ) -> RawValue:
-    """`value` as a JSON payload of at most so many bytes.
+    """Convert `value` to a JSON payload of at most `most_bytes` bytes.
 
     Raises:
-        TooLargeError: It would not fit into history.
-        InvalidRequestError: A text in it is no Unicode, which no JSON can hold.
+        TooLargeError: It does not fit into history.
+        InvalidRequestError: A string in it is not valid Unicode, which JSON cannot hold.
     """
     try:
         data = value.model_dump_json(exclude=_defaults(value)).encode()
@@ -66,10 +66,10 @@ def pack(
 
 
 def _defaults(value: BaseModel) -> dict[str, Any]:
-    """What need not be written: fields that hold their default, and those of values in them.
+    """Return the fields to omit, recursively: those that have their default.
 
-    Values in a collection are left whole: of a union's members only the default of `role` or `type`
-    tells which one it is.
+    Values in collections are kept whole: members of a union are distinguished only by the default
+    of `role` or `type`.
     """
     left_out: dict[str, Any] = {}
     for name, field in type(value).model_fields.items():
@@ -88,11 +88,11 @@ def _defaults(value: BaseModel) -> dict[str, Any]:
 
 
 def unpack(raw: RawValue, cls: type[V]) -> V:
-    """A value of `cls` from a payload; unknown fields are ignored.
+    """Parse a payload as a value of `cls`, ignoring unknown fields.
 
     Raises:
-        InvalidRequestError: The payload is no JSON, or not of this shape; the message says what is
-            wrong.
+        InvalidRequestError: The payload is not JSON, or does not have this shape; the message
+            describes the problem.
     """
     encoding = raw.payload.metadata.get("encoding", b"")
     if encoding != _JSON["encoding"]:
@@ -109,10 +109,10 @@ def unpack(raw: RawValue, cls: type[V]) -> V:
 async def decoded(
     converter: DataConverter, payloads: Sequence[Payload], types: list[type] | None = None
 ) -> list[Any]:
-    """The values of payloads that a turn left.
+    """Decode payloads of a turn.
 
     Raises:
-        PayloadDecodeError: This process lacks the codec or the key that they were written with.
+        PayloadDecodeError: This process lacks the codec or the key that they were encoded with.
     """
     try:
         return await converter.decode(payloads, types)
@@ -121,17 +121,17 @@ async def decoded(
 
 
 def is_foreign(payload: Payload) -> bool:
-    """Whether a payload is still encoded.
+    """Return whether a payload is still encoded.
 
-    A codec gives it an encoding that no payload converter of Temporal's has.
+    A codec sets an encoding that no payload converter of Temporal's uses.
     """
     return payload.metadata.get("encoding", b"") not in _ENCODINGS
 
 
 def undecodable(error: Exception | None, payloads: Sequence[Payload]) -> errors.PayloadDecodeError:
-    """Why payloads cannot be decoded.
+    """Return the error for payloads that cannot be decoded, without a codec's message.
 
-    What a codec raises may quote a key, so its words are left out.
+    Such a message may quote a key.
     """
     foreign = next(
         (payload.metadata["encoding"] for payload in payloads if is_foreign(payload)), None
@@ -152,13 +152,13 @@ def _named(encoding: bytes) -> str:
 
 
 def raw_input(args: Sequence[Any]) -> RawValue:
-    """The one input of an activity. The SDK gives a dynamic one its inputs as a list."""
+    """Return the single input of an activity. The SDK passes a dynamic one its inputs as a list."""
     first: Any = args[0]
     return raw_input(first) if isinstance(first, list) else cast("RawValue", first)
 
 
 def explain(error: ValidationError) -> str:
-    """What is wrong and where, without the values."""
+    """Describe validation errors and their places, without values."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(
         f"{'.'.join(str(part) for part in problem['loc']) or 'input'}: {problem['msg']}"

@@ -1,18 +1,18 @@
-"""What lists of turns are filtered by: the names, types and values of Perdure's search attributes.
+"""The names, types and values of Perdure's search attributes, by which lists of turns are filtered.
 
-Whether a namespace has them: `indexing`.
+`namespace_check` checks whether a namespace has them.
 
-Facts that shaped it, found out by running it, or in the schemas of the stores:
+Facts behind the design, found by running it, or in the schemas of the stores:
 
-- No quoting of a value in a query works with every store. With SQLite a double quote, a backslash
-  or a line break finds nothing, or is answered with a syntax error, however it is escaped. So
-  values hold nothing that would have to be quoted: such characters are percent-encoded, in what is
-  written and in what is asked.
-- SQLite splits keyword lists at ♡, and PostgreSQL stores no NUL: the record of a turn that has one
+- No quoting of values in queries works with every store. With SQLite, a double quote, a backslash
+  or a line break finds nothing or is a syntax error, however it is escaped. Values therefore
+  contain no characters that need quoting: these are percent-encoded, both in records and in
+  queries.
+- SQLite splits keyword lists at ♡, and PostgreSQL stores no NUL: the record of a turn with one
   would be missing for ever.
 - PostgreSQL and MySQL keep 255 characters of a keyword. Longer values end in a digest.
-- The server takes 2,048 bytes of JSON for one attribute. More is refused at the start, and fails a
-  workflow task again and again.
+- The server accepts 2,048 bytes of JSON for one attribute. More is rejected at the start, and
+  repeatedly fails a workflow task.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _KEYS: tuple[SearchAttributeKey[Any], ...] = (AGENT, STATE, OUTCOME, PARENT, LAB
 TYPES: Mapping[str, str] = {
     key.name: key.indexed_value_type.name.title().replace("_", "") for key in _KEYS
 }
-"""Type by name, as Temporal's command line writes them: `{"PerdureAgent": "Keyword", …}`."""
+"""Types by name, as in Temporal's command line: `{"PerdureAgent": "Keyword", …}`."""
 
 Updates = list[SearchAttributeUpdate[Any]]
 
 
 class State(StrEnum):
-    """Where a turn is. `waiting` and `paused` are turns that live.
+    """The state of a turn. `waiting` and `paused` turns have not ended.
 
     One waits for an approval, or until a provider is asked again. The other waits for budget or
     more iterations, or for a person who resumes it.
@@ -71,7 +71,7 @@ class State(StrEnum):
 
 
 def at_start(agent: str, labels: Mapping[str, str], parent: str = "") -> TypedSearchAttributes:
-    """What a turn is started with. `parent` is the id of the turn that delegates to it."""
+    """Return the attributes of a new turn. `parent` is the id of the turn that delegates to it."""
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(AGENT, keyword(agent)),
         SearchAttributePair(STATE, State.RUNNING.value),
@@ -84,9 +84,9 @@ def at_start(agent: str, labels: Mapping[str, str], parent: str = "") -> TypedSe
 
 
 def made_up_for(present: TypedSearchAttributes, agent: str, labels: Mapping[str, str]) -> Updates:
-    """What a turn gives itself that was started without, such as by Temporal's own command line.
+    """Return the attributes for a turn that was started without them; empty for other turns.
 
-    Nothing for the others.
+    An example is a turn started by Temporal's own command line.
     """
     if present.get(AGENT) is not None:
         return []
@@ -94,31 +94,28 @@ def made_up_for(present: TypedSearchAttributes, agent: str, labels: Mapping[str,
 
 
 def in_state(state: State) -> Updates:
-    """A turn begins to wait, or goes on."""
+    """Return the update for a turn that begins or ends a wait."""
     return [STATE.value_set(state.value)]
 
 
 def state_of(waits_for: str) -> State:
-    """The state of a turn that waits for something of this kind."""
+    """Return the state of a turn that waits for something of this kind."""
     return State.PAUSED if waits_for in ("budget", "iterations", "resume") else State.WAITING
 
 
 def at_end(outcome: Outcome, *, steps: int, spent: Decimal | None = None) -> Updates:
-    """A turn is over. `spent` is in USD; None where nobody counted."""
+    """Return the updates at the end of a turn. `spent` is in USD; None if it is unknown."""
     updates = [*in_state(State.ENDED), OUTCOME.value_set(outcome.value), STEPS.value_set(steps)]
     return updates if spent is None else [*updates, SPENT.value_set(float(spent))]
 
 
 def keyword(value: str) -> str:
-    """`value` as it is written and asked for.
-
-    Nothing in it needs quoting, and it has at most 255 bytes.
-    """
+    """Return `value` as it is stored and queried: at most 255 bytes that need no quoting."""
     return _shortened("".join(_plain(letter, _QUOTED) for letter in value))
 
 
 def label(name: str, value: str) -> str:
-    """A label as it is written and asked for: `name=value`."""
+    """Return a label as it is stored and queried: `name=value`."""
     return _shortened(
         "".join(_plain(letter, _QUOTED + "=") for letter in name)
         + "="
@@ -127,7 +124,7 @@ def label(name: str, value: str) -> str:
 
 
 def searchable(labels: Mapping[str, str]) -> Iterator[str]:
-    """The labels as they are written, in the order given, as many as fit."""
+    """Yield the labels as they are stored, in order, as many as fit."""
     used = len("[]")
     for name, value in labels.items():
         text = label(name, value)
@@ -138,12 +135,12 @@ def searchable(labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def value_of(written: str) -> str:
-    """A keyword again, as far as it was not shortened."""
+    """Return the original value of a keyword, unless it was shortened."""
     return unquote(written)
 
 
 def labels_of(written: Iterable[str]) -> dict[str, str]:
-    """The labels again, as far as they were not shortened."""
+    """Return the original labels, unless they were shortened."""
     split = (text.partition("=") for text in written)
     return {unquote(name): unquote(value) for name, _, value in split}
 

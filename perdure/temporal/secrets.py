@@ -1,8 +1,8 @@
-"""Secrets from the worker's environment: read in, and cut out of what comes back.
+"""Reads secrets from the worker's environment, and removes them from text.
 
-A value that could not be a header is refused before any library can quote it in an exception. A
-server that was sent a secret may quote it, as it is or encoded; `without` is applied to its words
-before they become an error, a result or a log line.
+A value that is not valid in a header is rejected before any library can quote it in an exception. A
+server that received a secret may quote it, literally or encoded; `without` is applied to its text
+before it becomes an error, a result or a log line.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _LEAST_CHARACTERS = 4
 _ENCODED_CHARACTERS = 8
 _SOUNDS_SECRET = re.compile(r"key|token|secret|passw|credential|dsn|_url$", re.IGNORECASE)
 _read: set[str] = set()
-"""The variables that were read as secrets in this process."""
+"""The variables that this process has read as secrets."""
 
 
 def read(name: str) -> str:
-    """The environment variable `name`.
+    """Return the environment variable `name`.
 
     Raises:
-        ConfigurationError: It is not set, empty, or holds white space, a line break or a character
-            outside ASCII. The value is never shown.
+        ConfigurationError: It is not set, empty, or contains white space, a line break or a
+            character outside ASCII. The value is never shown.
     """
     return _matching(name, _HEADER_SAFE, "a space, a line break or a character outside ASCII")
 
 
 def read_words(name: str) -> str:
-    """The same for a value that may be of several words, a space between.
+    """Return an environment variable that may have several words, separated by single spaces.
 
     Raises:
-        ConfigurationError: It is not set, empty, or holds other white space, a line break or a
+        ConfigurationError: It is not set, empty, or contains other white space, a line break or a
             character outside ASCII. The value is never shown.
     """
     return _matching(name, _WORDS, "a space too many, a line break or a character outside ASCII")
@@ -63,28 +63,28 @@ def _matching(name: str, pattern: re.Pattern[str], otherwise: str) -> str:
 
 
 def known() -> dict[str, str]:
-    """The secrets of this process by their variables, the longest first, to be kept out of its log.
+    """Return the secrets of this process by variable, longest first, to keep them out of its log.
 
-    They are the variables that were read here, and those whose names sound like a secret. Values
-    that are so short that they may be ordinary words are left out.
+    They are the variables that were read here, and those whose names suggest a secret. Values that
+    are short enough to be ordinary words are omitted.
     """
     found = {name: value for name, value in os.environ.items() if len(value) >= _shortest(name)}
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
 def _shortest(name: str) -> float:
-    """The number of characters from which the value of a variable is taken for a secret."""
+    """Return the minimum length from which the value of a variable counts as a secret."""
     if name in _read:
         return _LEAST_CHARACTERS
     return _ENCODED_CHARACTERS if _SOUNDS_SECRET.search(name) else math.inf
 
 
 def without(text: str, named: Mapping[str, str]) -> str:
-    """`text` with the name in brackets, such as `[key]`, in place of each secret.
+    """Return `text` with each secret replaced by its name in brackets, such as `[key]`.
 
-    A secret is found as it is, percent-encoded, escaped as in JSON or HTML, in hexadecimal digits
-    and in base64. One of a few characters is found only as it is, because its encodings are too
-    short to be told from other text.
+    A secret is found literally, percent-encoded, escaped as in JSON or HTML, in hexadecimal digits
+    and in base64. A short one is found only literally, as its encodings are too short to be
+    distinguished from other text.
     """
     for name, secret in named.items():
         text = text.replace(secret, f"[{name}]") if secret else text
@@ -101,18 +101,18 @@ def _pattern(secret: str) -> re.Pattern[str]:
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
-    """The characters of base64 that are sure to be there, whatever is before and after the data.
+    """Yield base64 forms of the data that do not depend on what surrounds it.
 
-    They depend on where the data begins.
+    There is one for each offset of the data.
     """
     for offset, first in enumerate((0, 2, 3)):
         yield base64.b64encode(bytes(offset) + data).decode().rstrip("=")[first:-1]
 
 
 def _spelled(letters: str) -> str:
-    """A pattern for these characters, each of them as it is or escaped.
+    """Return a pattern for these characters, each literal or escaped.
 
-    Every repetition has a bound, so that reading stays linear.
+    Every repetition is bounded, so that matching stays linear.
     """
     return "".join(map(_spellings, letters))
 

@@ -1,4 +1,4 @@
-"""The input of a turn, made from what a caller says: checked before anything is started."""
+"""Creates and validates the input of a turn from a caller's arguments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def turn_request(
         TypeError: There is no such option.
         TooLargeError: The input is too large.
         InvalidRequestError: It is not valid.
-        ConfigurationError: No model can be held to the output type.
+        ConfigurationError: The output type is not supported.
     """
     keywords.check("a turn", given, TurnOptions)
     context, labels = given.get("context"), given.get("labels")
@@ -60,26 +60,25 @@ def turn_request(
 
 
 def refuse_silence(request: TurnRequest) -> None:
-    """Refuse a turn in which nothing is asked. A context alone may say it.
+    """Reject a turn without a task; a context alone is sufficient.
 
     Raises:
-        InvalidRequestError: Task and context hold no word, no image and no file.
+        InvalidRequestError: Task and context have no text, no image and no file.
     """
     if not any(
         isinstance(part, Media) or part.text.strip()
         for part in opening(request.task, request.context).parts
     ):
         raise errors.InvalidRequestError(
-            "the task is empty: give a text, an image or a file, or a context that says what is"
-            " asked"
+            "the task is empty: give text, an image or a file, or a context with the request"
         )
 
 
 def checked_id(turn_id: str) -> str:
-    """The id of a turn that is to be started.
+    """Return the id of a new turn after validation.
 
     Raises:
-        InvalidRequestError: It is no text, empty, too long, or has a character that is not
+        InvalidRequestError: It is not a string, empty, too long, or has a character that is not
             printable.
     """
     validation.check(
@@ -95,12 +94,9 @@ def checked_id(turn_id: str) -> str:
 
 
 def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a turn's start.
+    """Return the start options of a turn: its summary, its memo and the timeout of its tasks.
 
-    How it introduces itself in Temporal's lists, and how long its workflow tasks may take.
-
-    `trace` is the memo that says whose trace it goes on in. The web UI shows the summary as
-    Markdown.
+    `trace` is the memo of the caller's trace. The web UI renders the summary as Markdown.
     """
     line = headline(request.task)
     return {
@@ -111,17 +107,14 @@ def introduced(request: TurnRequest, trace: Mapping[str, Any]) -> dict[str, Any]
 
 
 def type_of(agent: Agent[Any] | str, output: Any) -> Any:
-    """What an answer is read as: the type that was asked for, else the agent's own.
-
-    None where nobody knows.
-    """
+    """Return the type of the answer: the requested one, else the agent's; None if unknown."""
     if output is not None:
         return output
     return agent.output or str if isinstance(agent, Agent) else None
 
 
 def _listed(given: Any) -> Any:
-    """Any iterable as a tuple; what is a text or no iterable, as it is, for pydantic to refuse."""
+    """Return an iterable as a tuple; other values unchanged, for pydantic to reject."""
     return (
         tuple(given)
         if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)

@@ -1,19 +1,17 @@
-"""Which trace a turn belongs to.
+"""Determines the trace of a turn.
 
-Workflow and activities work it out apart from each other, in any process and after any crash, and
-agree.
+The workflow and its activities compute it independently, in any process and after any crash, with
+the same result. The ids are derived by SHA-256 from the turn's workflow id and its first run, so
+that the parent of a span is known without asking. A child turn shares the trace of its root. If the
+caller had a span when it started the turn, its W3C traceparent is in the memo, and the turn
+continues that trace. Temporal's root of a child is the root's *latest* run, so the memo of a child
+says where it belongs.
 
-The ids are derived: SHA-256 over the turn's workflow id and the run that it began with, so nobody
-needs to be asked for the parent of a span. A child turn shares the trace of its root. Where the
-caller had a span when it started the turn, its W3C traceparent stands in the memo, and the turn
-goes on in that trace. Temporal's root of a child is the root's *latest* run, so whoever starts a
-child says where it belongs by the memo.
+As an activity receives neither the first run nor the memo, it reads the first event of its history,
+once per turn and process. That takes a few milliseconds, whereas headers would enlarge every step
+of every history.
 
-An activity is told neither the first run nor the memo, so it reads the first event of its history,
-once a turn and process. That costs a few milliseconds; headers would cost every step of every
-history.
-
-OpenTelemetry is not imported here, unless the caller has done so.
+OpenTelemetry is not imported here unless the caller has done so.
 """
 
 from __future__ import annotations
@@ -40,22 +38,22 @@ from perdure.temporal.recent import Recent
 logger = logging.getLogger("perdure")
 
 MEMO_TRACE = "perdure_trace"
-"""Where the memo says which span started the turn."""
+"""The memo field with the span that started the turn."""
 
 TURN_ENDED = "perdure.turn_ended"
-"""The function that a worker gives its workflows to tell of the end of a turn.
+"""The extern function by which workflows report the end of a turn: `(state, summary, error)`.
 
-`(state, summary, error)`. It returns what is to be written.
+It returns a function that writes the record.
 """
 
 WAIT_BEGAN = "perdure.wait_began"
-"""The function that a worker gives its workflows to count a wait: `(state, kind)`.
+"""The extern function by which workflows count a wait: `(state, kind)`.
 
-It returns what is to be written.
+It returns a function that writes the record.
 """
 
 WRITE = "perdure.write"
-"""The function that a worker gives its turns to have something written once the server has taken their task: it is given a function."""
+"""The extern function that calls a function once the server has accepted the turn's task."""
 
 _TRACEPARENT = re.compile(
     r"00-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})?"
@@ -68,8 +66,8 @@ _READ_S = 5.0
 class TurnSpan:
     """The span of a turn.
 
-    Its ids, those of its parent (0 for none), and whether its trace is sampled (None: the sampler
-    decides).
+    It has its ids, the id of its parent (0 for none), and whether its trace is sampled (None if the
+    sampler decides).
     """
 
     trace_id: int
@@ -78,9 +76,9 @@ class TurnSpan:
     sampled: bool | None = None
 
     def traceparent(self) -> str:
-        """What a child turn is given as `MEMO_TRACE`.
+        """Return the value of `MEMO_TRACE` for a child turn.
 
-        The flags are left out where the sampler decides, so that it does so there too.
+        If the sampler decides, the flags are omitted, so that it decides for the child too.
         """
         flags = "" if self.sampled is None else f"{self.sampled:02x}"
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{flags}"
@@ -88,7 +86,7 @@ class TurnSpan:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a turn comes from: its agent, as it was asked for, and its span."""
+    """The origin of a turn: its agent as requested, and its span."""
 
     agent: str
     span: TurnSpan
@@ -97,9 +95,9 @@ class Origin:
 def span_of_turn(
     turn_id: str, first_run: str, *, root: tuple[str, str] | None = None, traceparent: object = ""
 ) -> TurnSpan:
-    """The span of a turn.
+    """Return the span of a turn.
 
-    `root` is the workflow id and the run of the root where the turn is not its own; a malformed
+    `root` is the workflow id and the run of the root, unless the turn is its own root. A malformed
     traceparent is ignored.
     """
     span_id = _derived(8, "span", turn_id, first_run)
@@ -111,10 +109,7 @@ def span_of_turn(
 
 
 def memo_of_caller() -> dict[str, str]:
-    """What a client adds to the memo of the turns it starts.
-
-    The span that is current, if any can be.
-    """
+    """Return the memo with the client's current span for turns that it starts, if there is one."""
     if "opentelemetry.trace" not in sys.modules:
         return {}
     from opentelemetry import trace
@@ -128,9 +123,9 @@ def memo_of_caller() -> dict[str, str]:
 
 
 class Origins:
-    """Finds the origins of the turns whose activities run in this process.
+    """Looks up the origins of the turns whose activities run in this process.
 
-    Used on the worker's loop only.
+    It is used only on the worker's loop.
     """
 
     def __init__(self, client: Client) -> None:
@@ -138,9 +133,9 @@ class Origins:
         self._known = Recent[str, Origin](_KEPT)
 
     async def of(self, info: activity.Info) -> Origin:
-        """The origin of an activity's turn.
+        """Return the origin of an activity's turn.
 
-        If history cannot be read, what is known without it, which is right for most turns.
+        If the history cannot be read, it is computed without it, which is correct for most turns.
         """
         assert info.workflow_id is not None
         assert info.workflow_run_id is not None
@@ -151,7 +146,7 @@ class Origins:
             origin = await asyncio.wait_for(
                 self._read(info.workflow_id, info.workflow_run_id), _READ_S
             )
-        except Exception as error:  # noqa: BLE001 - telemetry changes nothing of a turn
+        except Exception as error:  # noqa: BLE001 - telemetry does not affect turns
             logger.warning(
                 "the first event of %s cannot be read, so its trace may be in parts: %s",
                 info.workflow_id,
@@ -186,12 +181,12 @@ class Origins:
 
 
 class _Asked(Wire):
-    """What of a turn's input is needed here."""
+    """The part of a turn's input that is needed here."""
 
     agent: str = ""
 
 
 def _derived(size: int, *parts: str) -> int:
-    """An id of `size` bytes, never 0, which would be no id."""
+    """Return an id of `size` bytes, never 0, which would be invalid."""
     digest = hashlib.sha256(json.dumps(["perdure", *parts]).encode()).digest()
     return int.from_bytes(digest[:size], "big") or 1

@@ -1,4 +1,4 @@
-"""Test agents on a real Temporal server with the real worker. Only the model is scripted.
+"""Test utilities: a real Temporal server and worker with scripted models.
 
 ```python
 model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))

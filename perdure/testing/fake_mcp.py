@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol made of functions, in the process of the test."""
+"""An in-process MCP server made of functions, for tests."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
 
 
 class FakeMCPServer:
-    """An MCP server for tests, in place of one that an agent names.
+    """A fake MCP server that replaces one of an agent's.
 
     `local_runtime(agent, mcp={"github": FakeMCPServer(list_issues)})`.
 
-    The worker speaks to it as to any other, but without a process and without a network. Give one
-    to each runtime.
+    The worker uses it like any other server, but without a process or a network. Use a separate
+    instance for each runtime.
 
     Args:
-        functions: The tools, sync or async, each under the name of its function. Its signature is
-            the schema, its docstring the description. An exception is an error result with its
-            message.
+        functions: The tools, sync or async, named by their functions. The signature is the schema,
+            the docstring the description. An exception becomes an error result with its message.
 
     Attributes:
         calls: The name and the arguments of each call, in order.
-        is_down: Set it to have the server answer nothing but errors, as if it could not be reached.
+        is_down: Set it to make every request fail, as if the server were unreachable.
 
     Raises:
         ConfigurationError: The package `mcp` is not installed.
@@ -46,7 +45,7 @@ class FakeMCPServer:
 
     @property
     def server(self) -> mcp.server.MCPServer[Any]:
-        """The server of the package `mcp`, for what this class does not offer, such as hints.
+        """The server of the package `mcp`, for features that this class lacks, such as hints.
 
         `fake.server.add_tool(…)`.
         """
@@ -80,7 +79,7 @@ def _server(
 
 
 def _with_words(function: Callable[..., Any], error: type[Exception]) -> Callable[..., Any]:
-    """The function, whose exceptions the library would otherwise tell without their words."""
+    """Wrap a function so that the library reports the messages of its exceptions."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -104,7 +103,7 @@ def _with_words(function: Callable[..., Any], error: type[Exception]) -> Callabl
 
 @dataclass(frozen=True, kw_only=True)
 class _InProcess(MCPServer):
-    """The declaration of an agent, with a fake behind it."""
+    """An agent's server declaration backed by a fake."""
 
     fake: FakeMCPServer
 
@@ -114,9 +113,9 @@ class _InProcess(MCPServer):
 
 
 def check_names(fakes: Mapping[str, FakeMCPServer], registry: Registry) -> None:
-    """Refuse a fake that replaces nothing, because the real server would be asked.
+    """Reject a fake that replaces nothing, because the real server would be used.
 
-    What factories make is not known yet.
+    Agents made by factories are not known yet.
 
     Raises:
         ConfigurationError: No agent has a server of this name.
@@ -132,7 +131,7 @@ def check_names(fakes: Mapping[str, FakeMCPServer], registry: Registry) -> None:
 
 
 def with_fakes(agent: Agent[Any], fakes: Mapping[str, FakeMCPServer]) -> Agent[Any]:
-    """The agent with fakes behind those of its servers that are named."""
+    """Return the agent with the named servers replaced by fakes."""
     boxes = [
         _faked(box, fakes[box.name]) if isinstance(box, MCPServer) and box.name in fakes else box
         for box in agent.toolboxes

@@ -1,4 +1,4 @@
-"""A real Temporal server and the real worker around an agent, for tests."""
+"""A real Temporal server and worker for an agent, for tests."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ _GRACE = timedelta(seconds=1)
 
 
 class Runtime(Protocol):
-    """The type of the pytest fixture `perdure_runtime`.
-
-    `local_runtime` on the server of the test session.
-    """
+    """The type of the pytest fixture `perdure_runtime`: `local_runtime` on the session's server."""
 
     def __call__(
         self,
@@ -61,18 +58,18 @@ async def local_runtime(
     address: str | None = None,
     data_converter: DataConverter | None = None,
 ) -> AsyncIterator[AgentClient]:
-    """A client whose turns run on a real server by the real worker, in this process.
+    """Yield a client whose turns run on a real server by a real worker, in this process.
 
     Args:
-        app: What to run.
-        model: Answers instead of the models that the agents name: one for all, or one by agent
-            name; for `generate`, by the model's name.
-        deps: What tools get as `ctx.deps`, instead of what the lifespan yields.
-        mcp: Fakes for MCP servers of the agents, by the servers' names.
-        address: A server that runs already; without it, one is started in memory and stopped at the
-            end.
-        data_converter: For worker and client; without it, that of the worker, or the one that
-            `PERDURE_DATA_CONVERTER` names.
+        app: The agents to run.
+        model: Replaces the agents' models: one for all, or one for each agent by name; for
+            `generate`, by the model's name.
+        deps: The value of `ctx.deps` in tools; replaces the lifespan.
+        mcp: Fakes for the agents' MCP servers, by server name.
+        address: The address of a running server; by default, one is started in memory and stopped
+            at the end.
+        data_converter: The data converter of worker and client; by default the worker's, or the one
+            that `PERDURE_DATA_CONVERTER` names.
     """
     worker = _with(app, model, deps, mcp)
     async with contextlib.AsyncExitStack() as stack:
@@ -88,9 +85,9 @@ async def local_runtime(
 
 @contextlib.contextmanager
 def server_in_thread() -> Iterator[str]:
-    """The address of a server that lives while the block does, on an event loop of its own.
+    """Yield the address of a server that runs during the block, on an event loop of its own.
 
-    Tests may each have theirs.
+    Each test may have its own server.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="perdure-test-server")
@@ -145,12 +142,12 @@ def _yielding(deps: Any) -> Lifespan:
 
 
 def _asking(agent: Agent[Any], name: str) -> Agent[Any]:
-    """The agent, asking `scripted:<its name>`."""
+    """Return the agent with the model `scripted:<its name>`."""
     return replace(agent, model=f"scripted:{name}")
 
 
 def _each(registry: Registry, change: Callable[[Agent[Any], str], Agent[Any]]) -> Registry:
-    """The same agents with a change, those that factories make as well."""
+    """Return a registry with changed agents, including those made by factories."""
     out = Registry()
     for name in registry.list():
         out.add(_changed(registry.entry(name), change))
@@ -170,7 +167,7 @@ def _changed(entry: Entry, change: Callable[[Agent[Any], str], Agent[Any]]) -> E
 
 
 class _ByAgent:
-    """Gives each agent's requests to the model that plays it."""
+    """Routes each agent's requests to its model."""
 
     def __init__(self, model: Provider | Mapping[str, Provider]) -> None:
         self._model = model
@@ -185,4 +182,4 @@ class _ByAgent:
         return self._model[request.model] if isinstance(self._model, Mapping) else self._model
 
     async def close(self) -> None:
-        """The models belong to the test."""
+        """Do nothing: the models belong to the test."""

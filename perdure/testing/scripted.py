@@ -1,4 +1,4 @@
-"""Models that say what a script says, or a function."""
+"""Models whose replies come from a script or a function."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from perdure.values.reports import StopReason, Usage
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply of a script: an answer or an error, after a delay.
+    """A reply of a script: an answer or an error, after a delay.
 
-    To who listens it is said in `pieces`, with a `pause` behind each.
+    If it is streamed, it is sent in `pieces`, each followed by a `pause`.
     """
 
     answer: ModelAnswer | None = None
@@ -33,9 +33,9 @@ class Reply:
 
 
 def call(name: str, /, *, call_id: str = "", **arguments: object) -> ToolCall:
-    """A tool call with JSON arguments.
+    """Return a tool call with JSON arguments.
 
-    Without a `call_id` the turn makes one, as it does for models that give none.
+    Without a `call_id`, the turn generates one, as for models that provide none.
     """
     return ToolCall(id=call_id, name=name, arguments=json.dumps(arguments))
 
@@ -48,7 +48,7 @@ def says(
     usage: Usage | None = None,
     delay: timedelta = timedelta(),
 ) -> Reply:
-    """Answer with text."""
+    """Return a reply with text."""
     parts = (Thinking(text=thinking),) if thinking else ()
     return _reply((*parts, Text(text=text)), stop, usage, delay)
 
@@ -60,20 +60,20 @@ def calls(
     usage: Usage | None = None,
     delay: timedelta = timedelta(),
 ) -> Reply:
-    """Ask for tools."""
+    """Return a reply with tool calls."""
     parts = (Text(text=text),) if text else ()
     return _reply((*parts, *asked), stop, usage, delay)
 
 
 def fails(error: PerdureError, *, delay: timedelta = timedelta()) -> Reply:
-    """Fail with `error`."""
+    """Return a reply that raises `error`."""
     return Reply(error=error, delay=delay)
 
 
 def slowly(reply: Reply | str, *, pause: timedelta, pieces: Sequence[str] | None = None) -> Reply:
-    """The same reply, said piece by piece to whoever listens (`live=True`), with a pause behind each.
+    """Return a reply that is streamed in pieces (`live=True`), each followed by a pause.
 
-    Without `pieces` those are the words of its text. `slowly(fails(…), pieces=["I th", "ink"], …)`
+    By default the pieces are the words of its text. `slowly(fails(…), pieces=["I th", "ink"], …)`
     breaks off in the middle.
     """
     reply = _as_reply(reply)
@@ -82,11 +82,11 @@ def slowly(reply: Reply | str, *, pause: timedelta, pieces: Sequence[str] | None
 
 
 class ScriptedModel:
-    """Replies in order, and keeps the requests. A provider like any other, so a turn cannot tell.
+    """A provider that replies in order and records the requests.
 
     Attributes:
-        requests: Every request, in order.
-        streamed: Those of them that were listened to.
+        requests: All requests, in order.
+        streamed: The requests that were streamed.
     """
 
     def __init__(self, *replies: Reply | str) -> None:
@@ -96,30 +96,30 @@ class ScriptedModel:
 
     @property
     def call_count(self) -> int:
-        """How often it was asked."""
+        """The number of requests."""
         return len(self.requests)
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """The next reply.
+        """Return the next reply.
 
         Raises:
-            ConfigurationError: The script is over.
-            PerdureError: The error that the script holds here.
+            ConfigurationError: The script has no more replies.
+            PerdureError: The error of the reply.
         """
-        return await _said(self._next(request))
+        return await _streamed(self._next(request))
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """The next reply, and its text to `heard`: at once, or in the pieces that the script says.
+        """Return the next reply and pass its text to `heard`, whole or in the script's pieces.
 
         Raises:
-            ConfigurationError: The script is over.
-            PerdureError: The error that the script holds here.
+            ConfigurationError: The script has no more replies.
+            PerdureError: The error of the reply.
         """
         self.streamed.append(request)
-        return await _said(self._next(request), heard)
+        return await _streamed(self._next(request), heard)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _next(self, request: ModelRequest) -> Reply:
         self.requests.append(request)
@@ -130,15 +130,13 @@ class ScriptedModel:
         return self._replies[len(self.requests) - 1]
 
     def assert_finished(self) -> None:
-        """Fail where replies are left over."""
+        """Fail if there are unused replies."""
         left = len(self._replies) - len(self.requests)
         assert left <= 0, f"{left} of {len(self._replies)} scripted replies were not used"
 
 
 class ByTask:
-    """A model that has several turns at once, each with a script of its own.
-
-    Which one, the text of its task says.
+    """A model for several concurrent turns, each with a script that is selected by its task.
 
     Attributes:
         scripts: The models, by the text of the task.
@@ -148,20 +146,20 @@ class ByTask:
         self.scripts = dict(scripts)
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """The next reply of the task's script.
+        """Return the next reply of the task's script.
 
         Raises:
-            ConfigurationError: There is no script for this task, or it is over.
-            PerdureError: The error that the script holds here.
+            ConfigurationError: There is no script for this task, or it has no more replies.
+            PerdureError: The error of the reply.
         """
         return await self._script(request).complete(request)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """The same, and its text to `heard`."""
+        """Like `complete`, but pass the text to `heard`."""
         return await self._script(request).stream(request, heard)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _script(self, request: ModelRequest) -> ScriptedModel:
         asked = [message.text for message in request.messages if isinstance(message, UserMessage)]
@@ -175,36 +173,36 @@ class ByTask:
 
 
 class FunctionModel:
-    """A model that a function plays.
+    """A model implemented by a function.
 
-    What it says follows from the request alone, so it serves any number of turns, in any worker.
+    Its replies depend only on the request, so it can serve any number of turns, in any worker.
     """
 
     def __init__(self, function: Callable[[ModelRequest], Reply | str]) -> None:
         self._function = function
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """What the function replies.
+        """Return the function's reply.
 
         Raises:
-            PerdureError: The error that it replies with.
+            PerdureError: The error of the reply.
         """
-        return await _said(_as_reply(self._function(request)))
+        return await _streamed(_as_reply(self._function(request)))
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """The same, and its text to `heard`."""
-        return await _said(_as_reply(self._function(request)), heard)
+        """Like `complete`, but pass the text to `heard`."""
+        return await _streamed(_as_reply(self._function(request)), heard)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 def _as_reply(reply: Reply | str) -> Reply:
     return says(reply) if isinstance(reply, str) else reply
 
 
-async def _said(reply: Reply, heard: Heard | None = None) -> ModelAnswer:
-    """How a reply ends, once it was said: in its pieces, or at once."""
+async def _streamed(reply: Reply, heard: Heard | None = None) -> ModelAnswer:
+    """Stream a reply in its pieces or at once, then return its answer or raise its error."""
     await asyncio.sleep(reply.delay.total_seconds())
     for piece in reply.pieces:
         if heard is not None:

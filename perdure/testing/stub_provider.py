@@ -1,20 +1,19 @@
-"""A model provider on loopback that answers from a script, over real HTTP.
+"""A model provider on loopback that replies from a script, over real HTTP.
 
-Chat completions and responses of OpenAI, messages of Anthropic.
+It supports OpenAI's chat completions and responses and Anthropic's messages, as whole replies or as
+streams of events, and needs only the standard library.
 
-It speaks the API that it is asked by, in whole replies or in streams of events as the request says,
-and needs the standard library alone.
+It is made for crash tests. The reply depends only on the number of assistant messages in the
+request: a repeated request gets the same reply from any caller, and a restarted stub continues
+where
+the turn is. Every request is logged with its charge before it is answered, so the log shows what
+was paid for even if the caller did not live to read the answer.
 
-It is made for crash tests. Which reply is served depends on the request alone, on the number of
-assistant messages in it: a repeated request gets the same reply, whoever sends it, and a restarted
-stub goes on where the turn is. Every request is in the log before it is answered, with what it is
-charged, so the log tells what was paid for even if nobody lived to read the answer.
-
-With a price it counts tokens and charges them (`stub_replies` says how), and its answers tell that
-usage. An answer ends at the limit that its request sets.
+With a price it counts and charges tokens (see `stub_replies`), and its answers report that usage.
+An answer ends at the limit that its request sets.
 
 As a process: `python -m perdure.testing.stub_provider --port 0 --script script.json --log
-requests.jsonl`. The first line it prints is its base URL; the script is a JSON list of replies
+requests.jsonl`. The first line that it prints is its base URL; the script is a JSON list of replies
 (`Reply`).
 """
 
@@ -70,10 +69,10 @@ PATHS = ("/chat/completions", "/responses", "/v1/messages")
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """A request as the log has it, with its bill.
+    """A logged request with its bill.
 
-    `at` is in seconds since 1970; `sha256` is over the messages as JSON with sorted keys; `limit`
-    is the most tokens its answer may have.
+    `at` is in seconds since 1970; `sha256` is that of the messages as JSON with sorted keys;
+    `limit` is the output limit in tokens.
     """
 
     at: float
@@ -87,10 +86,7 @@ class LoggedRequest:
 
 
 def read_log(path: Path | str) -> list[LoggedRequest]:
-    """The requests in a log, in order of arrival.
-
-    A last line that is still being written is left out.
-    """
+    """Return the requests in a log, in order of arrival, without an unfinished last line."""
     file = Path(path)
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
     return [_logged(json.loads(line)) for line in lines if line.endswith("\n")]
@@ -101,16 +97,16 @@ def _logged(entry: dict[str, Any]) -> LoggedRequest:
 
 
 class StubProvider:
-    """Serves `replies` while its `with` block runs, and `then` where a request is beyond them.
+    """Serves `replies` during its `with` block, and `then` for requests beyond them.
 
-    Without `then` such a request is refused.
+    Without `then`, such requests are rejected.
 
     Attributes:
-        base_url: What `OpenAIChat` and `OpenAIResponses` are given as `base_url`, once started.
-        anthropic_url: What `Anthropic` is given.
+        base_url: The `base_url` for `OpenAIChat` and `OpenAIResponses`, once started.
+        anthropic_url: The `base_url` for `Anthropic`.
         requests: The bodies received, in order of arrival.
-        headers: Their headers, names in lower case.
-        bills: What they were charged with.
+        headers: Their headers, with names in lower case.
+        bills: Their charges.
     """
 
     def __init__(
@@ -160,17 +156,14 @@ class StubProvider:
 
     @property
     def spent(self) -> Decimal:
-        """All bills together, in US dollars."""
+        """The sum of all bills in US dollars."""
         with self._lock:
             return sum((bill.usd for bill in self.bills), Decimal(0))
 
     def served(
         self, body: dict[str, Any], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, str], Iterable[bytes]]:
-        """Status, headers and body of an answer as it goes out.
-
-        In one piece, or as the events that its request asks for.
-        """
+        """Return status, headers and body of a reply, in one piece or as the requested events."""
         reply = self.reply(body) or {}
         status, own, content = self.answer(body, headers)
         if not body.get("stream") or "raw" in reply or status >= 300:
@@ -191,7 +184,7 @@ class StubProvider:
     def answer(
         self, body: dict[str, Any], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
-        """Log a request with its bill, wait as the script says, and give status, headers and body of its reply, whole."""
+        """Log a request with its bill, wait, and return status, headers and body of its reply."""
         index = _answered(body)
         reply = self.reply(body)
         if reply is None:
@@ -213,9 +206,9 @@ class StubProvider:
         )
 
     def reply(self, body: Mapping[str, Any]) -> Reply | None:
-        """What a request is answered with; None to refuse it.
+        """Return the reply to a request; None to reject it.
 
-        Another class may choose by more than the number of answers before.
+        Subclasses may override this to choose by other criteria than the number of answers.
         """
         index = _answered(body)
         return self._replies[index] if index < len(self._replies) else self._then
@@ -244,7 +237,7 @@ class StubProvider:
 def _shaped(
     reply: Reply, bill: Bill, body: Mapping[str, Any], headers: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The body of a 200 in the shape of the API that the request speaks."""
+    """Return the body of a 200 in the format of the request's API."""
     shape = (
         response
         if "input" in body
@@ -258,15 +251,15 @@ def _shaped(
 
 
 def said_in(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a request, or the items of its input."""
+    """Return the messages of a request, or the items of its input."""
     said = body.get("input", body.get("messages", []))
     return [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
 
 
 def _answered(body: Mapping[str, Any]) -> int:
-    """How many answers a request holds.
+    """Return the number of answers in a request.
 
-    As input, an answer is all items of a model in a row: its words, and each of its calls.
+    In a responses input, consecutive items of the model (text and calls) are one answer.
     """
     whose = [
         one.get("role") == "assistant" or one.get("type") in ("function_call", "reasoning")
@@ -287,7 +280,7 @@ def _refused(status: int, reason: str) -> tuple[int, dict[str, str], bytes]:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that was killed while it waited is what this server is for, and no news."""
+        """Ignore disconnected callers: killing them is what this server is for."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -320,7 +313,7 @@ def _handler(stub: StubProvider) -> type[BaseHTTPRequestHandler]:
             return body if isinstance(body, dict) else None
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class names it so
-            """Say nothing on stderr: the log file has the requests."""
+            """Log nothing on stderr: the log file has the requests."""
 
     return Handler
 

@@ -1,10 +1,10 @@
-"""What the stub provider says and what it charges.
+"""The replies and charges of the stub provider.
 
-Replies of a script, cut at the limit of the request, in the shape of each API.
+Replies of a script are cut at the limit of the request and converted to the format of each API.
 
 A token is four bytes, rounded up: of the request's body for the input; of text, names and arguments
-for the output. The stub counts and charges on its own, without the product's code, so that its bill
-can judge the product's.
+for the output. The stub counts and charges without the product's code, so that its bill can be
+compared with the product's.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from typing import Any, TypedDict
 
 INPUT_TOKENS = 10
 OUTPUT_TOKENS = 5
-"""What a whole answer is said to have used by a stub that has no price."""
+"""The reported usage of a complete answer of a stub without a price."""
 
 TOKEN_BYTES = 4
 
 Price = Callable[[int, int], Decimal]
-"""What a request costs in US dollars, by its tokens of input and of output."""
+"""The cost of a request in US dollars, by its input and output tokens."""
 
 
 class Call(TypedDict):
-    """A tool call that a reply asks for."""
+    """A tool call of a reply."""
 
     name: str
     arguments: Mapping[str, Any]
 
 
 class Reply(TypedDict, total=False):
-    """One reply: `text` or `calls` (or both), or a `raw` body.
+    """A reply: `text` or `calls` (or both), or a `raw` body.
 
-    After `delay_s`, with `status` and more `headers`.
-
-    A request for a stream is answered with events: one every `pace_s`. After `cut_after` of them
-    the connection ends, after `error_after` comes an error. A `raw` body goes out as it is.
+    It is sent after `delay_s`, with `status` and additional `headers`. A streaming request is
+    answered with an event every `pace_s`. The connection ends after `cut_after` events; an error
+    follows `error_after` events. A `raw` body is sent unchanged.
     """
 
     text: str
@@ -54,7 +53,7 @@ class Reply(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a request used, and what it cost in US dollars."""
+    """The tokens and the cost in US dollars of a request."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -66,7 +65,7 @@ WHOLE = Bill(INPUT_TOKENS, OUTPUT_TOKENS)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is left of a reply under the limit of its request."""
+    """A reply after applying the limit of its request."""
 
     text: str | None
     calls: Sequence[Call]
@@ -75,14 +74,14 @@ class Said:
 
 
 def per_million(input_usd: Decimal | str | int, output_usd: Decimal | str | int) -> Price:
-    """So many US dollars for a million tokens of input and of output."""
+    """Return a price in US dollars per million tokens of input and output."""
     return lambda taken, written: (
         (Decimal(input_usd) * taken + Decimal(output_usd) * written) / 1_000_000
     )
 
 
 def never_stops(name: str, **arguments: Any) -> Reply:
-    """The reply of a model that asks for this tool whatever happens.
+    """Return a reply that always calls this tool.
 
     `StubProvider([], then=never_stops("look"))`.
     """
@@ -90,9 +89,9 @@ def never_stops(name: str, **arguments: Any) -> Reply:
 
 
 def said(reply: Reply, limit: int | None) -> Said:
-    """What a model that is cut off at `limit` tokens says.
+    """Return a reply cut off at `limit` tokens.
 
-    A call that does not fit whole is left out, with all behind it.
+    A call that does not fit entirely is omitted with everything after it.
     """
     text, calls = reply.get("text"), list(reply.get("calls", ()))
     whole = (
@@ -109,9 +108,9 @@ def said(reply: Reply, limit: int | None) -> Said:
 
 
 def bill(body: Mapping[str, Any], reply: Reply, price: Price | None) -> Bill:
-    """What a request is charged with.
+    """Return the bill of a request.
 
-    An error status costs nothing; a 200 costs what it says, also where its body is nonsense.
+    An error status costs nothing; a 200 is charged even if its body is invalid.
     """
     if reply.get("status", 200) >= 300:
         return Bill()
@@ -126,7 +125,7 @@ def bill(body: Mapping[str, Any], reply: Reply, price: Price | None) -> Bill:
 
 
 def limit_of(body: Mapping[str, Any]) -> int | None:
-    """The most tokens that a request lets its answer have."""
+    """Return the output limit of a request in tokens."""
     limits = (
         body.get("max_completion_tokens"),
         body.get("max_tokens"),
@@ -138,9 +137,9 @@ def limit_of(body: Mapping[str, Any]) -> int | None:
 def completion(
     reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
 ) -> dict[str, Any]:
-    """The body of a 200 by OpenAI.
+    """Return the body of a 200 of OpenAI's chat completions API.
 
-    Call ids are made from the place in the script, so they are the same in a repeated reply.
+    Call ids are derived from the place in the script, so they are the same in a repeated reply.
     """
     answer = said(reply, limit)
     calls = [
@@ -174,7 +173,7 @@ def completion(
 def message(
     reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
 ) -> dict[str, Any]:
-    """The body of a 200 by Anthropic, with the same ids."""
+    """Return the body of a 200 of Anthropic's messages API, with the same ids."""
     answer = said(reply, limit)
     calls = [
         {
@@ -200,7 +199,7 @@ def message(
 def response(
     reply: Reply, index: int, model: str, limit: int | None = None, charged: Bill = WHOLE
 ) -> dict[str, Any]:
-    """The body of a 200 by OpenAI's responses API, with the same ids."""
+    """Return the body of a 200 of OpenAI's responses API, with the same ids."""
     answer = said(reply, limit)
     words = {
         "type": "message",

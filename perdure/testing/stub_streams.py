@@ -1,6 +1,6 @@
-"""A whole reply as a stream of events, in the shape of each API, as the vendors document and send it.
+"""Streams a whole reply as events in the format of each API, as documented and sent by the vendors.
 
-Written without the product's code, so that it can judge what the product puts together again.
+It is written without the product's code, so that it can verify what the product assembles.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from perdure.testing.stub_replies import Reply
 
 PIECE_CHARACTERS = 7
-"""So long are the pieces in which words come."""
+"""The length of the pieces of text."""
 
 OVERLOADED = {"message": "Overloaded"}
 
@@ -21,10 +21,7 @@ Body = Mapping[str, Any]
 
 
 def served(reply: Reply, body: Body, *, tells_usage: bool = True) -> Iterator[bytes]:
-    """The events of a scripted reply, one by one.
-
-    Fewer where it is cut off, and an error where it fails on the way.
-    """
+    """Yield the events of a scripted reply, as far as it is not cut off, or up to its error."""
     events, error = _stream(body, tells_usage)
     if "error_after" in reply:
         yield from islice(events, reply["error_after"])
@@ -34,7 +31,7 @@ def served(reply: Reply, body: Body, *, tells_usage: bool = True) -> Iterator[by
 
 
 def _stream(body: Body, tells_usage: bool) -> tuple[Iterator[bytes], bytes]:
-    """The events, and how this API tells that it gives up in the middle, though it began with a 200."""
+    """Return the events, and the error event with which this API ends a stream prematurely."""
     if "choices" in body:
         return completion_events(body, tells_usage=tells_usage), _event(
             {"error": {**OVERLOADED, "type": "server_error", "code": 503}}
@@ -49,10 +46,7 @@ def _stream(body: Body, tells_usage: bool) -> tuple[Iterator[bytes], bytes]:
 
 
 def completion_events(body: Body, *, tells_usage: bool = True) -> Iterator[bytes]:
-    """Chat completions.
-
-    Chunks with the deltas of a message, then why it ended, then the usage, then `[DONE]`.
-    """
+    """Yield the events of chat completions: deltas, finish reason, usage, `[DONE]`."""
     head = {
         "id": body.get("id", "stub"),
         "object": "chat.completion.chunk",
@@ -107,7 +101,7 @@ def _deltas(message: Body) -> Iterator[dict[str, Any]]:
 
 
 def message_events(body: Body) -> Iterator[bytes]:
-    """Messages: the beginning with the input's tokens, a ping, each block with its deltas, then why it ended and the tokens of the output."""
+    """Yield the events of messages: start, ping, blocks with deltas, stop reason with usage."""
     usage = body.get("usage") or {}
     begun = {
         **body,
@@ -140,7 +134,7 @@ def message_events(body: Body) -> Iterator[bytes]:
 
 
 def _opened(block: Body) -> tuple[Body, Iterator[dict[str, Any]]]:
-    """How a block begins, and its deltas. A block of an unknown type comes whole."""
+    """Return the start of a block and its deltas. A block of an unknown type is sent whole."""
     match block["type"]:
         case "text":
             return {**block, "text": ""}, (
@@ -165,7 +159,7 @@ def _thinking(block: Body) -> Iterator[dict[str, Any]]:
 
 
 def response_events(body: Body) -> Iterator[bytes]:
-    """Responses: each item of the output with its deltas, then the whole body."""
+    """Yield the events of responses: each output item with its deltas, then the whole body."""
     begun = {**body, "status": "in_progress", "output": [], "usage": None}
     yield _named({"type": "response.created", "response": begun})
     for index, item in enumerate(body["output"]):

@@ -1,4 +1,4 @@
-"""Time of one turn that passes at once, by the time skipping of the Temporal server itself."""
+"""Skips the time of a turn, using the time skipping of the Temporal server itself."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from perdure import errors
 from perdure.clients import AgentClient, Turn
 
 SETTING = "frontend.WorkflowTimeSkippingEnabled"
-"""The dynamic configuration by which a server allows it. No other workflow notices."""
+"""The dynamic configuration that enables it on a server. Other workflows are not affected."""
 
 _COMPLETED = FastForwardPollingResult.FAST_FORWARD_POLLING_RESULT_FAST_FORWARD_COMPLETED
 _FAILED = FastForwardPollingResult.FAST_FORWARD_POLLING_RESULT_FAST_FORWARD_FAILED
 
 
 async def skip_time(client: AgentClient, turn: Turn[Any], by: timedelta) -> None:
-    """Let the time of a turn pass at once, and return when it has passed or the turn is over.
+    """Skip time in a turn; return when it has passed or the turn has ended.
 
-    Every timer of the turn that is due by then fires, in order. While an activity or a turn of a
-    delegate runs, no time is skipped. A delegate's turn has a time of its own. A turn that is over
-    stays as it is.
+    Every timer of the turn that is due by then fires, in order. No time is skipped while an
+    activity or a delegate's turn runs. A delegate's turn has a time of its own. A turn that has
+    ended does not change.
 
     Args:
         client: A client of the server.
-        turn: The turn. Other turns keep their time.
-        by: How much time.
+        turn: The turn. Other turns are not affected.
+        by: The time to skip.
 
     Raises:
         ConfigurationError: The server does not skip time. Those of `local_runtime` and
@@ -69,7 +69,7 @@ async def skip_time(client: AgentClient, turn: Turn[Any], by: timedelta) -> None
 
 
 async def _passed(client: AgentClient, execution: WorkflowExecution, mark: str) -> None:
-    """Wait until the time has passed, or until it cannot pass any more because the turn is over."""
+    """Wait until the time has passed, or the turn has ended."""
     request = PollWorkflowExecutionTimeSkippingRequest(
         namespace=client.temporal.namespace, workflow_execution=execution, fast_forward_id=mark
     )

@@ -24,7 +24,7 @@ def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine
         code = dev.interrupt()
 
     assert (note["address"], note["ui"], answered) == (address, ui, 200)
-    assert (again.returncode, "runs already" in again.stderr, address in again.stderr) == (
+    assert (again.returncode, "is already running" in again.stderr, address in again.stderr) == (
         0,
         True,
         True,
@@ -68,7 +68,7 @@ def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
     assert (done.returncode, NO_MODEL in done.stdout) == (0, True)
     assert second.returncode == 2
     assert (
-        "`perdure dev agents:talker` runs in this folder and polls task queue 'perdure'"
+        "`perdure dev agents:talker` is running in this folder and polls task queue 'perdure'"
         in second.stderr
     )
     assert code == 0

@@ -310,6 +310,6 @@ async def test_port_that_is_taken_is_said(tell: Tell, probe: Probe, tmp_path: Pa
 
     assert code == 2
     assert (
-        f"perdure: the health port {probe.port} cannot be had"
+        f"perdure: the health port {probe.port} is not available"
         in (tmp_path / "worker-0.log").read_text()
     )

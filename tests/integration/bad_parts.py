@@ -298,7 +298,7 @@ PARTS = [
     of_server(
         56,
         "a server that floods its standard output during a call",
-        Told("no JSON-RPC to its standard output"),
+        Told("not JSON-RPC to its standard output"),
         asked="flood",
     ),
     of_server(

@@ -121,7 +121,7 @@ async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Ru
     assert (one.output, two.output) == ("one", "two")
     assert first.call_count == 1
     assert [fact.error.context["skipped"] for fact in told] == [True]
-    assert "left alone for another" in told[0].error.message
+    assert "skipped for another" in told[0].error.message
     assert two.model_calls == 1, "what was not sent is no call"
     assert two.steps[0].tried == (Tried(model="a:m", reason="benched"),)
 

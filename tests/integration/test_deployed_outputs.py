@@ -283,7 +283,7 @@ async def test_guardrail_is_found_where_a_deploy_has_moved_it(runtime: Runtime) 
         )
         with pytest.raises(
             errors.ConfigurationError,
-            match="has no middleware number 2 any more, which was a OutputGuardrail",
+            match="no longer has middleware number 2, which was a OutputGuardrail",
         ):
             await client.run("support", "gone")
 

@@ -121,7 +121,7 @@ BAD = {
         "notes__vanish",
         "it ended during the call; whether it took effect is unknown",
     ),
-    "floods": ("notes__flood", "it writes what is no JSON-RPC to its standard output"),
+    "floods": ("notes__flood", "it writes something that is not JSON-RPC to its standard output"),
     "writes a line without end": ("notes__long_line", "it wrote a line of more than 20 MB"),
     "hangs": (
         "notes__hang",
@@ -172,7 +172,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
         "exit": "exit code 2; it said: no such database: [NOTES_KEY]",
         "silent": "it did not start within 1.5 s",
         "garbage": (
-            "it did not start within 1.5 s; it writes what is no JSON-RPC to its standard output"
+            "it did not start within 1.5 s; it writes something that is not JSON-RPC to its standard output"
         ),
     }.items(),
 )

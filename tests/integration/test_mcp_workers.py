@@ -72,7 +72,7 @@ async def test_worker_with_a_dynamic_activity_of_its_own_is_refused(
     with pytest.raises(
         errors.ConfigurationError,
         match=(
-            "'anything' is that already; run the agents with MCP servers in a worker of their own"
+            "which is already 'anything'; run the agents with MCP servers in a worker of their own"
         ),
     ):
         Worker(client, task_queue="q", activities=[anything], plugins=[PerdurePlugin(with_servers)])

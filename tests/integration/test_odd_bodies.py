@@ -113,8 +113,7 @@ async def test_body_that_cannot_be_read_fails_the_turn_after_two_tries(
     ended, stub = await ends(runtime, vendor, bodies)
 
     expected = {
-        name: "is not UTF-8" if "UTF-8" in name else "is no JSON that can be read"
-        for name in bodies
+        name: "is not UTF-8" if "UTF-8" in name else "is not readable JSON" for name in bodies
     }
     assert {name: words(end).partition(" (")[0] for name, end in ended.items()} == {
         name: f"LLMUnavailableError: {vendor.name}: the reply {reason}"

@@ -1014,7 +1014,7 @@ async def test_worker_on_the_command_line_runs_without_an_exporter(perdure_serve
     )
 
     assert outcome == "completed"
-    assert "no spans and metrics: the environment asks for OTLP, but No module named" in said
+    assert "no spans and metrics: the environment enables OTLP, but No module named" in said
     assert "install perdure[otlp]" in said
 
 

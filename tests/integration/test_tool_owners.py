@@ -121,7 +121,7 @@ async def test_tool_with_the_name_of_another_activity_is_refused_when_the_worker
     assert (
         caught.value.message == "the tool 'add' and the worker's activity"
         " 'test_tool_with_the_name_of_another_activity_is_refused_when_the_worker_is_built.<locals>.book_a_sum'"
-        " have one name; rename one of them"
+        " have the same name; rename one of them"
     )
     del caught
     _collect()

@@ -476,7 +476,7 @@ async def test_generate_by_a_model_that_nobody_knows_is_typed(runtime: Runtime) 
     model = ScriptedModel("hello")
     async with runtime(app, model=model) as client:
         said = await client.generate("main", "Hello!", str)
-        with pytest.raises(errors.ConfigurationError, match="no alias of this worker"):
+        with pytest.raises(errors.ConfigurationError, match="not an alias of this worker"):
             await client.generate("nowhere", "Hello!", str)
 
     assert (said, [request.model for request in model.requests]) == ("hello", ["gpt-5-mini"])

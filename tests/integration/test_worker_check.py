@@ -89,8 +89,8 @@ async def test_temporal_that_is_away_is_a_finding(closed_port: str) -> None:
     assert tried[1] == Finding(
         "Temporal",
         "failed",
-        f"no Temporal server answers at {closed_port}; start one with `perdure dev`, or say where"
-        " it is with TEMPORAL_ADDRESS",
+        f"no Temporal server answers at {closed_port}; start one with `perdure dev`, or set"
+        " TEMPORAL_ADDRESS",
     )
 
 

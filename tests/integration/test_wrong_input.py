@@ -46,9 +46,7 @@ def send(to: str) -> str:
 
 CLERK = Agent(name="clerk", model="scripted:clerk", tools=[look, send])
 
-NOTHING_ASKED = (
-    "the task is empty: give a text, an image or a file, or a context that says what is asked"
-)
+NOTHING_ASKED = "the task is empty: give text, an image or a file, or a context with the request"
 
 STARTS: list[tuple[dict[str, Any], str]] = [
     ({"agent": 5}, "the turn cannot be started: agent: Input should be a valid string"),

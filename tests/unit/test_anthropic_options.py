@@ -143,7 +143,7 @@ def test_extra_stands_in_place_of_our_fields_and_is_not_merged_deeper() -> None:
         ({"stream": True}, "start the turn with live=True"),
         (
             {"max_tokens": 100_000, "system": "x"},
-            "extra sets max_tokens, system, which the reservation of a budget is made from",
+            "extra sets max_tokens, system, which a budget's reservation is computed from",
         ),
     ],
 )

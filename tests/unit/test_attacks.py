@@ -238,7 +238,7 @@ async def test_server_without_messages_is_ended(script: str) -> None:
     async with process:
         await process.ended.wait()
 
-    assert process.complaint == "it writes what is no JSON-RPC to its standard output"
+    assert process.complaint == "it writes something that is not JSON-RPC to its standard output"
 
 
 @pytest.mark.accepts("C10")

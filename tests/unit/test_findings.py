@@ -91,7 +91,7 @@ def test_every_part_that_cannot_work_is_found_once(
             "warning tool refund: its parameter order has no annotation, so a model may send any"
             " JSON for it"
         ),
-        "warning tool look: it has no docstring, so a model knows no more of it than its name",
+        "warning tool look: it has no docstring, so a model knows only its name",
         "warning tool look: it uses ctx.deps, which is None, because this worker has no lifespan",
         (
             "failed MCP server docs: the environment variable NO_SUCH_VARIABLE is not set; the"
@@ -101,10 +101,12 @@ def test_every_part_that_cannot_work_is_found_once(
         "failed MCP server here: there is no program './no-such-program'",
         f"failed skills {tmp_path / 'nowhere'}: there is no folder {tmp_path / 'nowhere'}",
     ]
-    assert Finding("agent writer", "skipped", "a factory makes it for each turn") in set(found(app))
+    assert Finding("agent writer", "skipped", "created by a factory for each turn") in set(
+        found(app)
+    )
     assert problems(wrong) == [
         (
-            "failed agent lost: model 'main' has no provider before a colon and is no alias of this"
+            "failed agent lost: model 'main' has no provider before a colon and is not an alias of this"
             " worker (aliases: none)"
         )
     ]
@@ -123,8 +125,8 @@ def test_worker_that_is_set_up_has_no_problems(monkeypatch: pytest.MonkeyPatch) 
     )
 
     assert problems(app) == [
-        "warning tool look_up: it has no docstring, so a model knows no more of it than its name"
+        "warning tool look_up: it has no docstring, so a model knows only its name"
     ]
     assert problems(elsewhere) == [
-        "failed model own:m: own: the base URL is no valid http or https address"
+        "failed model own:m: own: the base URL is not a valid http or https address"
     ]

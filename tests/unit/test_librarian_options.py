@@ -99,7 +99,7 @@ async def test_options_that_ask_for_nothing_else_change_nothing(options: dict[st
     [
         ({"tool_choice": "required"}, "cannot be made to call a tool"),
         ({"tool_choice": "search_files"}, "cannot be made to call a tool"),
-        ({"extra": {"seed": 7, "logprobs": True}}, "has no place for logprobs, seed"),
+        ({"extra": {"seed": 7, "logprobs": True}}, "does not support logprobs, seed"),
     ],
 )
 async def test_option_that_it_cannot_keep_is_refused(options: dict[str, Any], says: str) -> None:

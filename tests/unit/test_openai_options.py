@@ -146,7 +146,7 @@ def test_extra_may_not_change_what_a_budget_was_reserved_for(field: str, budget:
     """Otherwise the bill could be above what is left."""
     with pytest.raises(
         errors.LLMInvalidRequestError,
-        match=f"extra sets {field}, which the reservation of a budget is made from",
+        match=f"extra sets {field}, which a budget's reservation is computed from",
     ):
         body_of(asking(budget=budget, extra={field: 2, "seed": 7}))
 

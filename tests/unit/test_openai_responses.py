@@ -304,9 +304,9 @@ def test_tool_choice_is_sent_in_the_words_of_the_api(choice: str, sent: object) 
     [
         (
             {"stop_sequences": ("END",)},
-            "this API has no stop sequences; RequestOptions(stop_sequences=()) sends none",
+            "this API has no stop sequences; set RequestOptions(stop_sequences=()) to send none",
         ),
-        ({"extra": {"background": True}}, "answers are waited for"),
+        ({"extra": {"background": True}}, "background answer, which is not supported"),
         ({"extra": {"stream": True}}, "stream"),
         ({"tools": True, "tool_choice": "sub"}, "tool_choice 'sub' is none of"),
     ],
@@ -350,7 +350,7 @@ def test_extra_may_not_change_what_a_budget_was_reserved_for(field: str, budget:
     """
     with pytest.raises(
         errors.LLMInvalidRequestError,
-        match=f"extra sets {field}, which the reservation of a budget is made from",
+        match=f"extra sets {field}, which a budget's reservation is computed from",
     ):
         body_of(asking(budget=budget, extra={field: 2, "seed": 7}))
 

@@ -659,7 +659,7 @@ def test_reference_to_another_server_is_not_fetched() -> None:
     with HTTPServer(("127.0.0.1", 0), Schemas) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with pytest.raises(
-            errors.InvalidRequestError, match=r"only those under \$defs can be referred to"
+            errors.InvalidRequestError, match=r"only definitions under \$defs can be used"
         ):
             validator({"not": {"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"}})(
                 {"a": 1}
@@ -671,7 +671,7 @@ def test_reference_to_another_server_is_not_fetched() -> None:
 
 def test_what_is_no_schema_is_refused_before_it_is_used() -> None:
     """A limit that is a word."""
-    with pytest.raises(errors.InvalidRequestError, match="the output schema is none"):
+    with pytest.raises(errors.InvalidRequestError, match="the output schema is invalid"):
         validator({"type": "integer", "minimum": "five"})
 
 
@@ -746,7 +746,7 @@ def test_answer_of_any_depth_is_held_to_a_schema_or_refused_typed(inner: Schema)
         except errors.InvalidRequestError as error:
             refused.add(str(error))
 
-    assert refused == {"the output schema cannot be used: to hold this answer to it goes too deep"}
+    assert refused == {"the output schema cannot be used: checking the answer is nested too deeply"}
 
 
 @pytest.mark.accepts("C2")

@@ -92,7 +92,7 @@ async def test_proxy_that_lets_nobody_through_charges_nothing(
         error = await failing(vendor, "https://provider.invalid")
 
     assert (error.message, error.context) == (
-        f"{vendor.name}: the proxy makes no connection to the server",
+        f"{vendor.name}: the proxy did not connect to the server",
         {"model": "m", "sent": False},
     )
 

@@ -118,13 +118,13 @@ async def test_redirect_carries_the_key_nowhere(
     [
         (b"", "empty"),
         (b"<html><body>Welcome</body></html>", "HTML"),
-        (b'{"content": [{"type": "te', "no JSON"),
+        (b'{"content": [{"type": "te', "not readable JSON"),
         (b"null", "not an object"),
         (b"[]", "not an object"),
         (b"{}", "no message"),
         (b'{"content": "\xff\xfe"}', "not UTF-8"),
-        (b'{"content": ' + b"9" * 5000 + b"}", "no JSON"),
-        (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "no JSON"),
+        (b'{"content": ' + b"9" * 5000 + b"}", "not readable JSON"),
+        (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not readable JSON"),
         (b" " * (limits.PROVIDER_BODY_BYTES + 1), "larger than"),
     ],
 )
@@ -221,7 +221,9 @@ async def test_base_url_that_cannot_work_is_a_typed_error(vendor: Vendor, addres
     with pytest.raises(errors.ConfigurationError) as caught:
         await vendor.ask(address)
 
-    assert caught.value.message == f"{vendor.name}: the base URL is no valid http or https address"
+    assert (
+        caught.value.message == f"{vendor.name}: the base URL is not a valid http or https address"
+    )
 
 
 async def test_compressed_answer_is_read(vendor: Vendor) -> None:

@@ -56,7 +56,7 @@ def test_wheel_is_run_where_path_has_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.accepts("P10")
 @pytest.mark.parametrize(
-    ("version", "said"), [("1.4.1", "is version 1.4.1"), (None, "does not tell its version")]
+    ("version", "said"), [("1.4.1", "is version 1.4.1"), (None, "does not report its version")]
 )
 def test_program_that_is_too_old_falls_back_to_the_wheel_with_a_sentence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, version: str | None, said: str

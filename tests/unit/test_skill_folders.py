@@ -182,7 +182,7 @@ MERGES = f"---\nm0: &m0 {{a: x}}\n{MERGED}---\nBody"
         ("---\nname: [\n---\nBody", "the frontmatter is not valid YAML: "),
         ("---\nwhen: 2024-02-30\n---\nBody", "the frontmatter is not valid YAML: ValueError"),
         ("---\nwhen: !!timestamp x\n---\nBody", "the frontmatter is not valid YAML: "),
-        ("---\nx: " + "[" * 100 + "\n---\nBody", "line 2 has more than 20 brackets in one another"),
+        ("---\nx: " + "[" * 100 + "\n---\nBody", "line 2 has more than 20 nested brackets"),
         (
             "---\nx: !!python/object/apply:os.getcwd []\n---\nBody",
             "the frontmatter is not valid YAML: ",

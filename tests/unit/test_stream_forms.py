@@ -693,7 +693,7 @@ def test_call_without_an_end_is_a_cut() -> None:
 
 def test_piece_of_a_block_that_never_began_is_an_error() -> None:
     """Something was lost on the way."""
-    with pytest.raises(errors.LLMUnavailableError, match="a block that never began"):
+    with pytest.raises(errors.LLMUnavailableError, match="a block that was never started"):
         messages(
             {
                 "type": "content_block_delta",

@@ -256,11 +256,11 @@ async def test_key_in_an_error_of_a_stream_is_cut_out(
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (b"data: {\n\n", "no JSON"),
+        (b"data: {\n\n", "not readable JSON"),
         (b"data: <html>\n\n", "HTML"),
         (b"data: 5\n\n", "not an object"),
         (b"data: null\n\n", "not an object"),
-        (b"data: " + b"[" * 100_000 + b"\n\n", "no JSON"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", "not readable JSON"),
         (b"data: \xff\n\n", "not UTF-8"),
         (b"data: " + b"x" * (limits.STREAM_LINE_BYTES + 1), "a line of more than"),
         ((b": " + b"x" * 1_000 + b"\n\n") * 20_000, "larger than"),

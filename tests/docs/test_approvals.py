@@ -75,14 +75,14 @@ async def test_calls_wait_and_are_decided_as_the_page_says(tell: Tell) -> None:
         registry = Registry([SUPPORT])
         client = await story.works(AgentWorker(registry), ByTask(SCRIPTS))
         story.given(client=client)
-        await story.through("What a turn may call at all")
+        await story.through("Restrict the tools of a turn")
         with pytest.raises(AutonomyBoundaryError):
             await story["turn"].result()
 
         await story.through("Which calls wait for a person")
         registry.add(replace(SUPPORT, policy=story["policy"]), replace=True)
         turn = await waiting(client, "ticket-4711", "Close three.", 3, labels={"team": "trainees"})
-        console = await story.up_to("Deciding", "console")
+        console = await story.up_to("Approve or deny a call", "console")
         decided = await turn.result()
 
         registry.add(replace(SUPPORT, policy=eight_hours), replace=True)

@@ -57,7 +57,7 @@ async def test_turns_spend_pause_and_are_priced_as_the_page_says(tell: Tell) -> 
         await story.defining("report")
         turn = await client.start("patient", "go", id="ticket-4711")
         await begins_to_wait(turn)
-        await story.through("When a budget is spent")
+        await story.through("When a budget is exhausted")
         left = story["left"]
         patient = await turn.result()
         await story.defining("report")

@@ -21,10 +21,10 @@ async def test_tree_is_drawn_and_a_workflow_has_a_turn_as_the_page_says(tell: Te
         agents = [editor, story["researcher"], story["writer"]]
         client = await story.works(agents, tree())
         await client.run("editor", "A page on notice periods", id="page-7")
-        drawn = await story.up_to("Looking at a tree", "text")
+        drawn = await story.up_to("Inspect a tree", "text")
         await story.terminal.run(Command(drawn, "perdure show page-7", f"…\n\n{drawn.text}…"))
 
-        block = await story.up_to("A turn inside a workflow of yours")
+        block = await story.up_to("Run a turn in your own workflow")
         (story.terminal.folder / "their_tickets.py").write_text(block.text, encoding="utf-8")
         theirs = importlib.import_module("their_tickets").Ticket
         plugin = PerdurePlugin(

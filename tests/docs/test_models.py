@@ -57,7 +57,7 @@ async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
         about = await story.defining("about")
         await story["client"].run(agent, about(PICTURE))
         story.given(report=LONG)
-        await story.through("A transcript larger than the window")
+        await story.through("A transcript larger than the context window")
         answers = await answers_of_ones_own(story)
 
     assert (alias.output, chain.output) == ("by alias", "by the next")

@@ -33,13 +33,13 @@ PRINTS = {
         "docs/mcp.md",
         "MCP servers: give an agent the tools of a server",
     ): '…\n…"timezone": "Asia/Tokyo",\n…\n"time_difference": "+…h"\n…\n',
-    ("docs/models.md", "Asking a model without Temporal"): "30 days. 5 0.000105\n30 days.end\n",
+    ("docs/models.md", "Call a model without Temporal"): "30 days. 5 0.000105\n30 days.end\n",
     ("docs/testing.md", "A scripted model"): "",
     ("docs/testing.md", "A function as a model"): "",
     ("docs/testing.md", "Errors"): "failed 1\n",
     ("docs/testing.md", "The stub provider"): "Hello! 1\n",
     ("docs/tools.md", "Lifespan and deps: give tools a database connection"): "3\n",
-    ("docs/workers.md", "In a worker that you have"): "Hello, Jo\nI am no language model…\n",
+    ("docs/workers.md", "In an existing Temporal worker"): "Hello, Jo\nI am no language model…\n",
 }
 """What programs print where their page does not show it."""
 

@@ -29,7 +29,7 @@ They complete, and they make no more model calls than usual. No workflow task fa
 three APIs.
 
 *The turn fails* means that the error has the report of the turn. *After its retries* means that the
-model is asked again as the turn's [ModelRetryPolicy](models.md#when-a-provider-is-away) says: while
+model is asked again as the turn's [ModelRetryPolicy](models.md#when-a-provider-is-down) says: while
 its time budget lasts, or for 30 minutes without one, unless you set another policy. The tests set
 one that asks once more. *After a second attempt* means that the model is asked once more, whatever
 the policy says. *The caller is refused* means that nothing was started or changed.

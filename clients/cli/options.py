@@ -36,6 +36,12 @@ class Duration(click.ParamType[timedelta]):
             self.fail(f"{value!r} is too long", param, ctx)
 
 
+class Count(click.IntRange):
+    """A whole number in a range."""
+
+    name = "whole number"
+
+
 class Label(click.ParamType[tuple[str, str]]):
     """`NAME=VALUE` as a pair."""
 
@@ -117,7 +123,7 @@ def iterations(name: str) -> Decorator[Any]:
     return click.option(
         name,
         metavar="N",
-        type=click.IntRange(min=1),
+        type=Count(min=1),
         help="Steps of the turn itself, without those of its delegates.",
     )
 

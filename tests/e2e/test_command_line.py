@@ -149,13 +149,14 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
         (
             ["add-budget", "t", "--iterations", "0"],
             (
-                "perdure add-budget: --iterations: '0' is not a whole number from 1 to 1000000000;"
-                " see perdure add-budget --help"
+                "perdure add-budget: Invalid value for '--iterations': 0 is not in the range x>=1."
+                " See perdure add-budget --help."
             ),
         ),
         (
             ["run", "talker", "hello", "--max-iterations", "few"],
-            "perdure run: --max-iterations: 'few' is no whole number; see perdure run --help",
+            "perdure run: Invalid value for '--max-iterations': 'few' is not a valid whole number. See"
+            " perdure run --help.",
         ),
         (
             ["run", "talker", "hello", "--usd", "much"],

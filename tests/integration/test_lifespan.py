@@ -208,7 +208,7 @@ FAILING = pytest.mark.parametrize(
         (sync, ".* not an async context manager; decorate it with @contextlib.asynccontextmanager"),
         (
             undecorated,
-            ".*type async_generator .*; decorate it with @contextlib.asynccontextmanager",
+            ".*type async_generator, .*; decorate it with @contextlib.asynccontextmanager",
         ),
         (needs_arguments, "TypeError: .*missing 1 required positional argument"),
     ],

@@ -851,9 +851,8 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_library_is_loaded_with_the_first_request() -> None:
     """Making the provider and a worker's module does not wait for it."""
     code = (
-        "import sys,"
-        " perdure.worker\nperdure.worker.agent_worker.providers.PydanticAI('google')\nsys.exit('pydantic_ai'"
-        " in sys.modules)"
+        "import sys, perdure.providers\nfrom perdure.worker import AgentWorker\n"
+        "perdure.providers.PydanticAI('google')\nsys.exit('pydantic_ai' in sys.modules)"
     )
 
     assert run(code).returncode == 0

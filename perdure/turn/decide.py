@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import PerdureError
-from perdure.turn import boundary, delegation_plan, fallback, leases, loops, outages, reservations
+from perdure.turn import delegation_plan, fallback, guards, leases, outages, reservations
 from perdure.turn.approvals import Asked
 from perdure.turn.delegation_plan import Errand
 from perdure.turn.fallback import Choice
@@ -261,11 +261,11 @@ def _call(
         )
     waiting = state.open_step.unfinished
     if waiting:
-        boundary.check(agent, [one.call for one in state.open_step.calls])
+        guards.check_allowed(agent, [one.call for one in state.open_step.calls])
         return _gate(state) or _acts(state, agent, waiting[:1])[0]
     if not state.finishing:
         _check_iterations(state, agent)
-        loops.check(state, agent)
+        guards.check_loop(state, agent)
     key = ModelKey(len(state.steps) + 1, _attempt(state), is_last=state.finishing)
     left = None if time_left is None else time_left - time_kept(state, agent)
     try:
@@ -415,7 +415,9 @@ def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done 
         return Done(Outcome.TRUNCATED, text, risk="truncated")
     if answer.stop is StopReason.OTHER:
         return Done(Outcome.COMPLETED, text, risk="unknown_stop_reason")
-    return Done(Outcome.COMPLETED, text, risk="loop" if loops.warned(state, agent) else None)
+    return Done(
+        Outcome.COMPLETED, text, risk="loop" if guards.warned_of_loop(state, agent) else None
+    )
 
 
 def _attempt(state: TurnState, call: int = 0) -> int:

@@ -20,12 +20,12 @@ from perdure import limits
 from perdure.agents.definitions import AgentDefinition, Target
 from perdure.errors import InvalidRequestError
 from perdure.turn import (
-    boundary,
     charges,
     delegation,
     delegation_plan,
     fallback,
     gates,
+    guards,
     reservations,
     steps,
 )
@@ -358,7 +358,7 @@ def _answered(
     state = steps.append(state, message)
     if is_final:
         return _objected(steps.close(state, key.step), answer)
-    if state.agent is not None and boundary.violation(state.agent, message.calls):
+    if state.agent is not None and guards.violation(state.agent, message.calls):
         return state
     return delegation_plan.settle(steps.settle(state, key.step))
 
@@ -368,7 +368,7 @@ def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ..
 
     None has a result or a gate beside one that this turn does not allow.
     """
-    if state.agent is not None and boundary.violation(state.agent, calls):
+    if state.agent is not None and guards.violation(state.agent, calls):
         return tuple(map(OpenCall, calls))
     return tuple(
         OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.text import clip, head
-from perdure.turn import loops
+from perdure.turn import guards
 from perdure.turn.facts import CallFailed, Loss
 from perdure.turn.keys import PolicyKey, ToolKey
 from perdure.turn.state import TurnState
@@ -116,9 +116,9 @@ def _with_warning(
     if state.agent is None or state.agent.on_loop != "warn" or not results:
         return results
     step = close(state, number, results).steps[-1]
-    if not loops.found_in((*state.steps, step), state.agent):
+    if not guards.loop_in((*state.steps, step), state.agent):
         return results
-    warning = loops.WARNING.format(times=limits.SAME_CALLS)
+    warning = guards.LOOP_WARNING.format(times=limits.SAME_CALLS)
     return (
         *results[:-1],
         results[-1].model_copy(update={"content": results[-1].content + warning}),

@@ -9,7 +9,7 @@ import pytest
 from perdure import AgentReport, Allow, Deny, Outcome, ProposedCall, errors, tool
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
-from perdure.turn.loops import WARNING
+from perdure.turn.guards import LOOP_WARNING as WARNING
 from perdure.values.messages import ToolMessage
 
 from ..conftest import Runtime

@@ -1,32 +1,58 @@
-"""Whether a model goes round in circles.
+"""What stops a turn: calls that are not allowed, and a model that repeats itself. Pure.
 
-The same step again and again, or step after step in which every tool failed. Pure.
+There are two layers of autonomy: a tool that is not allowed is not offered, and calling it all the
+same ends the turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
+from perdure.text import head
 from perdure.turn import approvals
 from perdure.turn.state import TurnState
-from perdure.values.messages import ToolResult
+from perdure.values.messages import ToolCall, ToolResult
 from perdure.values.reports import Step
 
-WARNING = (
+LOOP_WARNING = (
     "\n[You have done this {times} times in a row. Doing it again will not help: try something"
     " else, or answer.]"
 )
 
 
-def check(state: TurnState, agent: AgentDefinition) -> None:
-    """Stop a turn whose model loops.
+def violation(agent: AgentDefinition, calls: Sequence[ToolCall]) -> ToolCall | None:
+    """Return the first call of a tool that is not allowed."""
+    if agent.allowed is None:
+        return None
+    return next((call for call in calls if call.name not in agent.allowed), None)
+
+
+def check_allowed(agent: AgentDefinition, calls: Sequence[ToolCall]) -> None:
+    """Check all calls of an answer before any of them runs.
 
     Raises:
-        LoopDetectedError: It does, and the agent does not only warn or ignore it.
+        AutonomyBoundaryError: A call is not allowed.
     """
-    found = found_in(state.steps, agent) if agent.on_loop == "fail" else None
+    call = violation(agent, calls)
+    if call is not None:
+        name = head(call.name, 100)
+        allowed = ", ".join(agent.allowed or ()) or "none"
+        raise errors.AutonomyBoundaryError(
+            f"the model of {agent.name} called {name!r}, which this turn does not allow (allowed:"
+            f" {allowed}); none of its calls was run",
+            context={"violation": "tool_not_allowed", "tool": name, "agent": agent.name},
+        )
+
+
+def check_loop(state: TurnState, agent: AgentDefinition) -> None:
+    """Check that the model does not repeat itself.
+
+    Raises:
+        LoopDetectedError: It does, and the agent's `on_loop` is `fail`.
+    """
+    found = loop_in(state.steps, agent) if agent.on_loop == "fail" else None
     if found:
         raise errors.LoopDetectedError(
             f"{agent.name} {found}; change its instructions or tools, or let it go on with"
@@ -35,15 +61,15 @@ def check(state: TurnState, agent: AgentDefinition) -> None:
         )
 
 
-def warned(state: TurnState, agent: AgentDefinition) -> bool:
+def warned_of_loop(state: TurnState, agent: AgentDefinition) -> bool:
     """Whether the model was warned in this turn."""
     return agent.on_loop == "warn" and any(
-        found_in(state.steps[:number], agent) for number in range(1, len(state.steps) + 1)
+        loop_in(state.steps[:number], agent) for number in range(1, len(state.steps) + 1)
     )
 
 
-def found_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
-    """What repeats itself at the end of these steps; None where nothing does."""
+def loop_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
+    """Describe what repeats itself at the end of these steps; None if nothing does."""
     lately = steps[-limits.SAME_CALLS :]
     repeated = _repeated_steps(lately) if agent.rules >= 1 else _repeated_calls(lately)
     if (
@@ -56,9 +82,9 @@ def found_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
 
 
 def _repeated_steps(lately: tuple[Step, ...]) -> str | None:
-    """Equal calls with equal results, step after step.
+    """Describe equal calls with equal results in consecutive steps.
 
-    Calls that were denied do not count: they are not the model's doing.
+    Denied calls are not counted, because their results do not depend on the model.
     """
     ran = [tuple(_ran(step)) for step in lately]
     if len(ran) < limits.SAME_CALLS or not ran[0] or len(set(ran)) > 1:
@@ -71,15 +97,15 @@ def _repeated_steps(lately: tuple[Step, ...]) -> str | None:
 
 
 def _ran(step: Step) -> Iterator[tuple[str, str, str]]:
-    """The calls of a step that were not denied, with their results as the tools gave them."""
-    warning = WARNING.format(times=limits.SAME_CALLS)
+    """Yield the calls of a step that were not denied: name, arguments and original result."""
+    warning = LOOP_WARNING.format(times=limits.SAME_CALLS)
     for call, result in zip(step.message.calls, step.results, strict=False):
         if not _was_denied(result):
             yield call.name, call.arguments, result.content.removesuffix(warning)
 
 
 def _repeated_calls(lately: tuple[Step, ...]) -> str | None:
-    """Equal calls, whatever their results, also of one answer."""
+    """Describe equal calls, with any results, also within one answer."""
     last = [
         (call.name, call.arguments)
         for step in lately
@@ -92,7 +118,7 @@ def _repeated_calls(lately: tuple[Step, ...]) -> str | None:
 
 
 def _failed(result: ToolResult) -> bool:
-    """Whether a tool failed. What nobody let run did not."""
+    """Whether a tool failed; a call that was not allowed to run did not."""
     return result.is_error and not _was_denied(result)
 
 

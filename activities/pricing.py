@@ -44,7 +44,9 @@ V = TypeVar("V")
 
 
 class ByModel(Generic[V]):
-    """What a worker says of models, by `provider:model`, or by `provider:*` for all other models of a provider. `what` is for the error.
+    """A worker's settings for models, by `provider:model` or `provider:*`.
+
+    `what` names the settings in errors.
 
     Raises:
         ConfigurationError: A key has neither form.

@@ -1,8 +1,9 @@
 """Base classes of frozen values.
 
-A `Value` refuses fields that it does not know; `perdure.validation.Given` is one that users build. Only
-our own code makes a `Wire` value. All are read from Temporal with unknown fields ignored (see
-`perdure.temporal.payloads`), so old and new workers can share a queue during a deploy.
+A `Value` rejects unknown fields. `perdure.validation.Given` is built by users, and rejects invalid
+arguments like `Agent` does. A `Wire` value is created only by Perdure. All are read from Temporal
+with unknown fields ignored (see `perdure.temporal.payloads`), so that old and new workers can share
+a queue during a deploy.
 """
 
 from typing import TYPE_CHECKING, Any, TypeVar

@@ -129,7 +129,9 @@ def _loaded(target: str) -> AgentWorker:
 
 @click.command(
     short_help="a Temporal server with web UI, and a worker",
-    epilog="\b\nExamples:\n  perdure dev support:app --reload\n  perdure dev --json | jq -r .address",
+    epilog=(
+        "\b\nExamples:\n  perdure dev support:app --reload\n  perdure dev --json | jq -r .address"
+    ),
 )
 @click.argument("app", metavar="[MODULE:NAME]", required=False, help="Run these agents too.")
 @click.option(

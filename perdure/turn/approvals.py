@@ -94,7 +94,10 @@ OPEN = Gate()
 
 
 def digest_of(call: ToolCall, reason: str = "") -> str:
-    """What an approval is bound to: 16 hexadecimal digits over tool and arguments, and why it is asked for once more."""
+    """Return the digest that an approval is bound to, as 16 hexadecimal digits.
+
+    It covers the tool, the arguments, and the reason why approval is required again, if any.
+    """
     said = f"{call.name}\n{call.arguments}" + (f"\n{reason}" if reason else "")
     return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:16]
 

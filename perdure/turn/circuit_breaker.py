@@ -67,5 +67,8 @@ class Health:
 
 
 def is_long(pause_s: float) -> bool:
-    """Whether a pause that a provider asks for is longer than a first bench, so that another model had better be asked."""
+    """Whether a provider asks for a longer pause than a first bench.
+
+    Another model is asked then.
+    """
     return pause_s > limits.BENCH.total_seconds()

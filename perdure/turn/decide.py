@@ -307,7 +307,10 @@ def _acts(
 
 
 def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Delegate, ...]:
-    """Every call of the step that is open, as many as the budget of tool calls lets, and the first in any case."""
+    """Return the moves of the open calls of the step.
+
+    There are at most as many as tool calls are left in the budget, and at least one.
+    """
     waiting = state.open_step.unfinished
     left = state.accounts.ledger.remaining("tool_calls")
     return _acts(state, agent, waiting[: len(waiting) if left is None else max(int(left), 1)])

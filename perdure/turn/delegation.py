@@ -1,4 +1,4 @@
-"""Delegation: what becomes of the turns that a call started, and what the model is told when they are over. Pure."""
+"""The turns that a call started: their ends, and the result for the model. Pure."""
 
 from __future__ import annotations
 
@@ -101,7 +101,11 @@ def _limited(ledger: Ledger, more: Budget) -> Budget | None:
 
 
 def _ended(state: TurnState, fact: ChildEnded) -> TurnState:
-    """A child is over: it is charged with what it spent, or all it was given where that is not known; with the last of them its call has a result."""
+    """Fold the end of a child.
+
+    It is charged with its spending, or with its whole lease if the spending is unknown. The end of
+    a call's last child gives the call its result.
+    """
     child = state.child(fact.key)
     if child is None or child.ended:
         return state
@@ -187,7 +191,10 @@ def _answered(state: TurnState, key: ChildKey) -> TurnState:
 
 
 def _wanted(call: ToolCall) -> int:
-    """The number of children that a call starts: 0 for one that starts none, which a reader that begins from a wrong answer may meet."""
+    """Return the number of children that a call starts.
+
+    It is 0 for a call that starts none; a reader that begins with a wrong answer may meet one.
+    """
     try:
         return len(asked(call))
     except ValueError:

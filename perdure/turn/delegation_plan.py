@@ -70,7 +70,10 @@ def _errand(given: Any, where: str) -> Errand:
 
 
 def settle(state: TurnState) -> TurnState:
-    """Give a result to every open call of the step that starts no turn, once nobody has to be asked about any call."""
+    """Give a result to every open call of the step that starts no turn.
+
+    This happens once no call of the step waits for a policy or a person.
+    """
     agent, waiting = state.agent, state.open_step.unfinished
     if agent is None or any(one.gate.status != "open" for _, one in waiting):
         return state

@@ -97,7 +97,7 @@ def report(
     risk: str | None = None,
     duration: timedelta = timedelta(),
 ) -> AgentReport[Any]:
-    """The report of a turn as far as its facts go, with all that a summary leaves out or cuts off."""
+    """Return the report of a turn from its facts, including what a summary omits or truncates."""
     whole = {
         "output": state.output,
         "duration": duration,

@@ -1,16 +1,21 @@
-"""Which model of a chain is asked next. Pure.
+"""The model of a fallback chain to ask next. Pure.
 
-| what happened | what is done |
-|---|---|
-| a transient error (overloaded, too many requests, too slow, unreachable) | once more, after a pause; then benched, and the next is asked |
-| all of them failed, and one is away | after a pause the chain begins again with those that are; each is asked once, not before the time it named |
-| the provider asks for a pause that is longer than a bench, and there is another model | benched so long; the next is asked at once |
-| an answer without text and calls, or with more calls than one may hold | the next is asked; no penalty |
-| a request that the provider does not accept, a model that it does not know | the next is asked; no penalty |
-| a model that cannot take the input | not asked; no penalty |
-| a model that is benched | not asked while there is another; said in the step |
-| a key that is not accepted, a set-up that cannot work, a refusal | the turn fails |
-| all of them failed otherwise, or for too long | `ModelChainExhaustedError`, with the error of each; that of one model is its own |
+A transient error (overloaded, rate limited, too slow, unreachable) is retried once after a pause.
+Then the model is benched, and the next one is asked. A pause that the provider asks for and that is
+longer than a bench benches the model for that long at once, if there is another model.
+
+If all models failed and some are unavailable, the chain begins again with these after a pause. Each
+is asked once, and not before the time that it named. If they failed for other reasons or for too
+long, the turn fails with `ModelChainExhaustedError`, or with the only model's own error.
+
+The next model is asked without a penalty for the current one:
+
+- after an answer without text and calls, or with more calls than are allowed in one answer;
+- after a request that the provider rejects, or a model that it does not know;
+- if the model cannot take the input. It is not asked.
+
+A benched model is not asked while there is another one, and the step says so. An invalid key, a
+setup that cannot work and a refusal end the turn.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from perdure.values.profiles import refusal
 from perdure.values.reports import Tried
 
 SKIPPED = "skipped"
-"""In the context of an error: nothing was sent, because the worker knows that the model is benched."""
+"""In the context of an error: nothing was sent, because the worker has the model benched."""
 
 EMPTY = "empty"
 """In the context of an error: the model answered with nothing."""

@@ -138,7 +138,7 @@ def _from_outside(
 
 
 def _pardoned(state: TurnState) -> TurnState:
-    """What failed so far does not count: a person lets the turn go on, or the model has answered."""
+    """Reset the failures, because a person resumed the turn or the model has answered."""
     return replace(state, attempts=state.attempts.pardon())
 
 
@@ -303,7 +303,7 @@ def _landed(state: TurnState, key: Key) -> TurnState:
 
 
 def _is_late(state: TurnState, key: Key) -> bool:
-    """Whether a call of the model or of a policy ends that was given up, because the last answer is asked for by now."""
+    """Whether this ends a model or policy call that was abandoned for the last answer."""
     return state.finishing and (
         isinstance(key, PolicyKey) or (isinstance(key, ModelKey) and not key.is_last)
     )

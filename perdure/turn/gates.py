@@ -91,7 +91,7 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
 
 
 def _unedited(state: TurnState, place: int) -> TurnState:
-    """The state of a call that does not run: nothing ran with the arguments that a person gave it."""
+    """Remove a person's arguments from a call that does not run."""
     gate = state.open_step.at(place).gate
     return (
         state

@@ -1,4 +1,7 @@
-"""Leases: what each turn of a delegate may spend, taken from what is left of its parent's budget before it starts. Pure."""
+"""Leases: the share of its parent's budget that a delegate's turn may spend. Pure.
+
+It is reserved from the remaining budget before the turn starts.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def repeats_lost(failures: Sequence[CallFailed]) -> bool:
 
 
 def may_pass(failures: Sequence[CallFailed]) -> bool:
-    """Whether the last of these failures of one thing is followed by another attempt after a pause."""
+    """Whether the last of these failures of one call is retried after a pause."""
     last = failures[-1]
     failed = sum(not failure.lost for failure in failures)
     return (
@@ -53,7 +53,7 @@ def pause_after(error: PerdureError) -> timedelta:
 
 
 def asked_pause_s(error: PerdureError, most: timedelta = limits.RETRY_AFTER) -> float:
-    """The pause that a provider asked for, in seconds, at most `most`; 0 where it asked for none."""
+    """Return the pause that a provider asked for, in seconds, at most `most`; 0 without one."""
     seconds = error.context.get("retry_after_s")
     if not isinstance(seconds, int | float) or not seconds > 0:
         return 0.0

@@ -81,7 +81,7 @@ class Child:
 
     @property
     def turns(self) -> int:
-        """How many turns of the tree are its: itself, and those below, all it was given if unknown."""
+        """The number of turns in its part of the tree, or its whole lease if that is unknown."""
         if not self.began:
             return 0
         given = self.request.lineage.descendants_left if self.request.lineage else None
@@ -94,7 +94,7 @@ class Child:
 
     @property
     def known(self) -> Summary | None:
-        """What it says of itself, or its history; None while it runs, and where neither is known."""
+        """Its summary, or what its history says; None while it runs and if neither is known."""
         return self.summary or self.read
 
     @property

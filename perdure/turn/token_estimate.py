@@ -1,9 +1,9 @@
-"""How many tokens a request probably has. Pure.
+"""Estimates of the number of tokens in a request. Pure.
 
-`perdure.values.prices` bounds them, a token for each byte. To know whether a request fits a model's window
-that is several times too much, so this is a guess: three bytes of text for a token, and then what
-the provider counted the last time. That it is a guess is why `limits.WINDOW_SHARE` of a window are
-used and not all of it.
+`perdure.values.prices` bounds them by a token for each byte. That is several times too much for
+checking whether a request fits a model's window, so this is an estimate: three bytes of text for a
+token, and then what the provider counted the last time. Because it is an estimate, only
+`limits.WINDOW_SHARE` of a window is used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BYTES_A_TOKEN = 3
 A token has at least one.
 """
 MOST_BYTES_A_TOKEN = 6
-"""A provider that counts fewer tokens has not counted all: some leave out what they had in a cache."""
+"""A provider that counts fewer tokens has not counted all: some omit cached tokens."""
 MEDIA_TOKENS = 1_600
 """For an image or a file. Vendors make 85 to 4,784 of an image, and any number of a file."""
 MESSAGE_TOKENS = 4
@@ -93,7 +93,10 @@ class Estimate:
         return replace(self, messages=self.messages + tokens(message))
 
     def counted(self, input_tokens: int, saved: int = 0) -> Estimate:
-        """With what the provider counted for all of this but the `saved` tokens that were left out; 0 where it does not say."""
+        """Return the estimate with a provider's count for all of this except `saved` tokens.
+
+        `input_tokens` is 0 if the provider reports none.
+        """
         return (
             replace(self, told=input_tokens, told_of=max(self._plain(saved), 1))
             if input_tokens > 0
@@ -101,7 +104,9 @@ class Estimate:
         )
 
     def tokens(self, saved: int = 0) -> int:
-        """About so many tokens the request has without `saved` of them, which are counted by their bytes as those here are.
+        """Return the approximate number of tokens of the request without `saved` of them.
+
+        `saved` is estimated by bytes.
 
         What has changed since the provider counted counts at the rate that it counted at. Text has
         no more than a token for each byte, so what it counted above that is something else, such as

@@ -14,7 +14,10 @@ GROUPS = {
 }
 """The commands, in the order of the help."""
 _SECTIONS = {
-    **dict.fromkeys(("usd", "time", "tokens", "model_calls", "tool_calls"), "Budget"),
+    **dict.fromkeys(
+        ("usd", "time", "tokens", "model_calls", "tool_calls", "max_iterations", "iterations"),
+        "Limits",
+    ),
     **dict.fromkeys(("address", "namespace", "task_queue"), "Temporal"),
 }
 """The sections of options that several commands have."""

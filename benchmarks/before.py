@@ -31,7 +31,8 @@ async def worker(tree: Path, app: str, address: str, queue: str) -> AsyncIterato
     """A worker of a tree, as a process."""
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "PERDURE_TASK_QUEUE": queue}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "perdure", "worker", app, "--address", address, cwd=tree, env=variables,
+        sys.executable, "-m", "perdure", "worker", app, "--address", address,
+        cwd=tree, env=variables,
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

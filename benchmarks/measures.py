@@ -128,7 +128,7 @@ async def replay_ms(kind: Kind, history: WorkflowHistory) -> float:
 
 
 async def recovery_s(bench: Bench, kind: Kind) -> float:
-    """Seconds from a kill during a model call to the next model call, with another worker at hand."""
+    """Seconds from a kill during a model call to the next model call, by another running worker."""
     queue = f"recovery-{kind.name}"
     async with working(kind.module, bench.address, queue) as first:
         handle = await bench.client.start_workflow(

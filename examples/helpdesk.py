@@ -22,7 +22,9 @@ from perdure.testing import ScriptedModel, call, calls, local_runtime
 from perdure.worker import AgentWorker
 
 TABLES = """
-CREATE TABLE IF NOT EXISTS tickets (number INTEGER PRIMARY KEY, customer TEXT, text TEXT, reply TEXT);
+CREATE TABLE IF NOT EXISTS tickets (
+    number INTEGER PRIMARY KEY, customer TEXT, text TEXT, reply TEXT
+);
 CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, customer TEXT, euros INTEGER);
 CREATE TABLE IF NOT EXISTS refunds (key TEXT PRIMARY KEY, number INTEGER, euros INTEGER);
 INSERT OR IGNORE INTO tickets VALUES (4711, 'Jo', 'My parcel is lost.', NULL);

@@ -27,7 +27,8 @@ app = AgentWorker(clerk)
 
 
 async def main() -> None:
-    model = ScriptedModel(  # it plays a small model: bold markers, no JSON, and an Observation of its own invention
+    # scripted answers like those of a small model: bold markers, no JSON, an invented Observation
+    model = ScriptedModel(
         "**Thought:** The handbook will say.\n**Action:** Look up\n**Action Input:** notice"
         " period\nObservation: 14 days\nFinal Answer: 14 days",
         "Thought: Now I know.\nFinal Answer: 30 days",

@@ -40,7 +40,8 @@ LETTER = "Invoice RE-1042 over EUR 119.00, payable until 24 December 2026."
 
 
 async def main() -> None:
-    model = ScriptedModel(  # it plays the model: its first answer is none, so it is told why and asked again
+    # the first answer is not an Invoice, so the model is asked again with the reason
+    model = ScriptedModel(
         "The invoice is over EUR 119.00.",
         '{"number": "RE-1042", "total": 119.00, "due": "2026-12-24"}',
         '{"value": "invoice"}',

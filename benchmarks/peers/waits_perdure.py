@@ -1,4 +1,4 @@
-"""The phases of `benchmarks.peers.waits` on Perdure, whose Temporal server is the one of `address`."""
+"""The phases of `benchmarks.peers.waits` on Perdure, with the Temporal server at `address`."""
 
 from __future__ import annotations
 

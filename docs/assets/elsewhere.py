@@ -1,6 +1,6 @@
-"""What the site has besides the pages of docs/: those whose text stands elsewhere, and the links to them. `mkdocs.yml` names this file.
+"""MkDocs hooks for the pages whose text is outside docs/, and for the links to them.
 
-MkDocs calls what begins with `on_`.
+`mkdocs.yml` names this file. MkDocs calls the functions whose names begin with `on_`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOURCES = {
     "contributing.md": "CONTRIBUTING.md",
     "deploying.md": "deploy/README.md",
 }
-"""Where the text of a page stands in the tree."""
+"""The file in the tree that holds the text of a page."""
 
 EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples").glob("*.py"))}
 BEHIND = ("decisions/", "acceptance.md", "changelog.md", "contributing.md", "examples.md")
@@ -72,7 +72,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def link_on_site(link: str, uri: str) -> str:
-    """A relative link of the page at this place of the site, from where it leads in the tree to where that stands on the site."""
+    """Translate a relative link of this page from its target in the tree to the one on the site."""
     in_tree = SOURCES.get(uri) or f"docs/{uri}"
     target = posixpath.normpath(posixpath.join(posixpath.dirname(in_tree), link))
     place = _PLACES.get(target) or (

@@ -112,7 +112,7 @@ def models() -> dict[str, ScriptedModel]:
 
 @contextlib.asynccontextmanager
 async def turns() -> AsyncIterator[tuple[AgentClient, str]]:
-    """A client whose turns have come to where the pictures want them, and the address of the web UI."""
+    """A client whose turns are in the states that the pictures show, and the address of the UI."""
     async with (
         DevServer(folder=None, port=0) as server,
         local_runtime(app(), model=models(), address=server.address.address) as client,

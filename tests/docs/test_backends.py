@@ -72,7 +72,7 @@ async def until(http: httpx.AsyncClient, path: str, kind: str) -> list[tuple[str
 
 @pytest.mark.accepts("E19")
 async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -> None:
-    """As the page says, with nothing private on the way to the browser, and errors as status codes."""
+    """As on the page; nothing private goes to the browser, and errors become status codes."""
     async with tell("backends") as story:
         await story.works([DESK], model())
         [command] = commands(await story.up_to("The whole program", "console"))

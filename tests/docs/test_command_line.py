@@ -1,4 +1,4 @@
-"""The story of `docs/command-line.md`: its screens on a real terminal, its commands as they stand."""
+"""The story of `docs/command-line.md`: its screens on a real terminal, its commands unchanged."""
 
 from __future__ import annotations
 

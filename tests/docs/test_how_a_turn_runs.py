@@ -16,7 +16,7 @@ def read_ticket(number: str) -> str:
 
 
 async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> None:
-    """By Temporal's own command line, and from the messages of a turn that had no iterations left."""
+    """With Temporal's command line, and from the messages of a turn that had no iterations left."""
     reads = calls(call("read_ticket", number="4711"))
     model = ScriptedModel(says("by hand"), reads, says("30 days"))
     async with tell("how-a-turn-runs") as story:

@@ -22,7 +22,7 @@ def story_of(page: Page) -> Path:
 
 
 def without_story() -> list[Page]:
-    """Pages with blocks that are told here; what is nothing but programs is for test_programs.py."""
+    """Pages with blocks that no story runs, except those with programs alone (test_programs.py)."""
     return [
         page
         for page in PAGES

@@ -1,4 +1,4 @@
-"""All Python of the pages type-checks under mypy strict, but for what needs no annotation in prose."""
+"""All Python on the pages passes mypy strict, except for annotations that prose does not need."""
 
 from __future__ import annotations
 

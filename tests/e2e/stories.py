@@ -97,7 +97,7 @@ class Entry:
 
 
 class Story:
-    """A provider, a client and workers on one task queue; everything it starts ends with its block."""
+    """A provider, a client and workers on one task queue; all of them end with its block."""
 
     def __init__(
         self,

@@ -30,7 +30,11 @@ class Model:
     async def complete(self, request):
         letter = call("close", number="4711", words="Dear Jo,\nclosed.\x1b[2K\u202e9")
         asks = calls(letter, call("close", number="4712"), call("close", number="4713"))
-        results = [result.content.partition("\n")[0] for message in request.messages for result in getattr(message, "results", ())]
+        results = [
+            result.content.partition("\n")[0]
+            for message in request.messages
+            for result in getattr(message, "results", ())
+        ]
         return await ScriptedModel(says("; ".join(results)) if results else asks).complete(request)
 
     async def close(self):

@@ -19,7 +19,8 @@ A tool is a typed function.
 
 ## What happens when a worker dies
 
-A tool call whose worker dies runs again only if the tool is idempotent. Otherwise the model is told that the outcome is unknown.
+A tool call whose worker dies runs again only if the tool is idempotent. Otherwise the model is \
+told that the outcome is unknown.
 """
 
 

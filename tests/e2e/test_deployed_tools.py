@@ -27,22 +27,28 @@ def refund(euros: int{parameter}) -> str:
 
 class Model:
     async def complete(self, request):
-        results = [result.content for message in request.messages for result in getattr(message, "results", ())]
-        return await ScriptedModel(says(results[0]) if results else calls(call("refund", euros=40))).complete(request)
+        results = [
+            result.content
+            for message in request.messages
+            for result in getattr(message, "results", ())
+        ]
+        answer = says(results[0]) if results else calls(call("refund", euros=40))
+        return await ScriptedModel(answer).complete(request)
 
     async def close(self):
         pass
 
 
-app = AgentWorker(Agent(name="support", model="mine:m", tools=[refund]), providers={{"mine": Model()}})
+support = Agent(name="support", model="mine:m", tools=[refund])
+app = AgentWorker(support, providers={{"mine": Model()}})
 '''
 
 
 @pytest.mark.accepts("T28", "T32")
-def test_refund_that_was_approved_before_the_deploy_is_paid_when_a_person_has_seen_the_new_signature(
+def test_refund_approved_before_the_deploy_is_paid_when_a_person_has_seen_the_new_signature(
     perdure_server: str, tmp_path: Path
 ) -> None:
-    """Seen, approved and shown by the command line; the approval of before is refused."""
+    """The command line shows and approves it; the earlier approval is refused."""
     perdure, turn_id = CommandLine(tmp_path), f"ticket-{secrets.token_hex(4)}"
     perdure.environment |= {
         "TEMPORAL_ADDRESS": perdure_server,

@@ -24,10 +24,16 @@ def word() -> str:
     return WORD
 
 def practice(request):
-    results = [one.content for message in request.messages if isinstance(message, ToolMessage) for one in message.results]
+    results = [
+        one.content
+        for message in request.messages
+        if isinstance(message, ToolMessage)
+        for one in message.results
+    ]
     return calls(call("word")) if len(results) < 3 else says(" ".join(results))
 
-app = AgentWorker(Agent(name="desk", model="practice:any", tools=[word]), providers={"practice": FunctionModel(practice)})
+desk = Agent(name="desk", model="practice:any", tools=[word])
+app = AgentWorker(desk, providers={"practice": FunctionModel(practice)})
 '''
 SERVES = "worker    desk on task queue"
 

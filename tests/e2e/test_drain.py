@@ -1,4 +1,4 @@
-"""Workers that are told to stop with SIGTERM while they are at work, with nobody else to take over."""
+"""Workers that receive SIGTERM while they are at work, when no other worker can take over."""
 
 import asyncio
 import signal
@@ -67,7 +67,7 @@ async def test_tool_in_flight_at_sigterm_is_finished_and_recorded(tell: Tell) ->
 async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_next_worker(
     tell: Tell,
 ) -> None:
-    """The worker does not wait for it, and says so, so that nobody waits for a heartbeat timeout."""
+    """The worker gives it up and reports that, so the retry waits for no heartbeat timeout."""
     story = await tell(asks(use("charge", "one"), delay_s=6), says("done"))
     worker = await story.worker(PERDURE_GRACE_S="1")
     turn = await story.start()

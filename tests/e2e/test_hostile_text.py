@@ -42,10 +42,21 @@ def refund(ticket: str, euros: int, note: str = "") -> str:
     return FORGED
 
 REFUNDS = calls(
-    call("refund", call_id="refund-1" + FORGED, ticket="2, euros=3, note=small", euros=3000, note=FORGED),
+    call(
+        "refund",
+        call_id="refund-1" + FORGED,
+        ticket="2, euros=3, note=small",
+        euros=3000,
+        note=FORGED,
+    ),
     call("refund", call_id="refund-1", ticket="3", euros=1),
 )
-LOOKS = calls(call("look", what="now" + FORGED), call("look", what="fail"), call("nothing" + FORGED), text=EVIL)
+LOOKS = calls(
+    call("look", what="now" + FORGED),
+    call("look", what="fail"),
+    call("nothing" + FORGED),
+    text=EVIL,
+)
 
 class Model:
     async def complete(self, request):
@@ -57,7 +68,8 @@ class Model:
     async def close(self):
         pass
 
-app = AgentWorker(Agent(name="evil", model="stub:m", tools=[look, refund]), providers={{"stub": Model()}})
+evil = Agent(name="evil", model="stub:m", tools=[look, refund])
+app = AgentWorker(evil, providers={{"stub": Model()}})
 '''
 OURS = re.compile(r"\x1b\[[0-9;]*m|\r?\x1b\[\d+A\x1b\[J|\r\n")
 

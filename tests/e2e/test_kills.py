@@ -69,7 +69,7 @@ async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> Non
 async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are_seen(
     tell: Tell,
 ) -> None:
-    """Killed while the model thinks: two requests and two attempts; only the second answer counts."""
+    """A kill during the call makes two requests and two attempts; only the second answer counts."""
     story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
     worker = await story.worker()
     turn = await story.start()

@@ -27,7 +27,8 @@ NEIGHBOUR = "llama-index-workflows"
 
 LOOK = """
 import importlib.metadata, json, workflows
-import perdure, perdure.providers, perdure.clients, perdure.testing, perdure.worker, perdure.workflows
+import perdure, perdure.providers, perdure.clients, perdure.testing
+import perdure.worker, perdure.workflows
 print(json.dumps([
     perdure.workflows.AgentTurn.__module__,
     "Workflow" in dir(workflows),

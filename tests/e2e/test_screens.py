@@ -56,9 +56,19 @@ def script(name, task):
     return {
         "handbook": [calls(call("search", query="notice"), call("look"), usage=USED), ANSWER],
         "holder": [calls(call("hold", path=task), usage=USED), ANSWER],
-        "refunder": [calls(call("refund", ticket="2", euros=300), call("refund", ticket="3", euros=80, note=NOTE), usage=USED), ANSWER],
+        "refunder": [
+            calls(
+                call("refund", ticket="2", euros=300),
+                call("refund", ticket="3", euros=80, note=NOTE),
+                usage=USED,
+            ),
+            ANSWER,
+        ],
         "editor": [calls(call("delegate_to_agent", agent="holder", task=task), usage=USED), ANSWER],
-        "chief": [calls(call("delegate_to_agent", agent="refunder", task=task), usage=USED), ANSWER],
+        "chief": [
+            calls(call("delegate_to_agent", agent="refunder", task=task), usage=USED),
+            ANSWER,
+        ],
         "hostile": [says("fine \x1b[2J\x1b]0;owned\x07\u202e", usage=USED)],
     }[name]
 
@@ -75,7 +85,10 @@ class Model:
         pass
 
 tools = [search, look, hold, refund]
-agents = [Agent(name=name, model=f"stub:{name}", tools=tools, on_exhausted="pause") for name in ("handbook", "holder", "refunder", "hostile")]
+agents = [
+    Agent(name=name, model=f"stub:{name}", tools=tools, on_exhausted="pause")
+    for name in ("handbook", "holder", "refunder", "hostile")
+]
 agents.append(Agent(name="editor", model="stub:editor", delegates=["holder"]))
 agents.append(Agent(name="chief", model="stub:chief", delegates=["refunder"]))
 app = AgentWorker(agents, providers={"stub": Model()}, prices={"stub:*": Price(input=3, output=15)})

@@ -51,7 +51,7 @@ class Outage:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Outage]:
-    """A server with a database file, on a port that no connection gets by chance while it is away."""
+    """A server with a database file, on a port below the ephemeral ones, free while it is down."""
     outage = Outage(tmp_path / "state", random.randrange(20_000, 30_000))
     try:
         await outage.begin()

@@ -33,7 +33,8 @@ import logging
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig
 
 forwarding = LogForwardingConfig(logger=logging.getLogger("mine"))
-Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter="WARN", forwarding=forwarding))))
+config = LoggingConfig(filter="WARN", forwarding=forwarding)
+Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=config)))
 """
 CONFIGURED = (
     "import logging\nlogging.basicConfig(format='MINE %(name)s %(levelname)s %(message)s')\n"

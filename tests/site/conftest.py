@@ -1,4 +1,4 @@
-"""Chromium, and the site as a server shows it: for the tests that look at pages as a reader does."""
+"""Chromium and the served site, for the tests that look at pages as a reader does."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ Source = Literal[
 
 
 Retried = Literal["", "a second attempt", "its retries"]
-"""How a model is asked again before the turn fails: never, once, or as the `ModelRetryPolicy` says."""
+"""The retries of a model before the turn fails: none, one, or those of the `ModelRetryPolicy`."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _retried(error: PerdureError) -> Retried:
 
 @dataclass(frozen=True)
 class Refused:
-    """The caller gets this error at once, or the other, and no turn has begun, or the turn goes on."""
+    """The caller gets one of these errors at once, and no turn has begun, or the turn goes on."""
 
     error: type[PerdureError]
     other: type[PerdureError] | None = None

@@ -39,7 +39,7 @@ def of_model(
 
 
 def of_tool(number: int, words: str, outcome: Outcome, made: Any, *asked: ToolCall) -> BadInput:
-    """A tool that gives something odd when it is called like this, each time in a turn of its own."""
+    """A tool with an odd result when it is called like this, each time in a turn of its own."""
     return BadInput(
         number,
         "tool",
@@ -52,7 +52,7 @@ def of_tool(number: int, words: str, outcome: Outcome, made: Any, *asked: ToolCa
 def of_server(
     number: int, words: str, outcome: Outcome, *manners: str, asked: str = "echo", text: str = "a"
 ) -> BadInput:
-    """An MCP server that starts in one of these manners, or behaves badly when this tool is called."""
+    """An MCP server that starts in one of these ways, or misbehaves when this tool is called."""
 
     async def tried(bench: Bench) -> list[End]:
         return await all_of(

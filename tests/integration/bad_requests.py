@@ -360,7 +360,7 @@ def activity_of(bench: Bench, turn: Turn[Any]) -> dict[str, Any]:
 
 
 async def odd_keys(bench: Bench) -> list[End]:
-    """Keys that no header can carry, in the environment of the worker, and addresses that are none."""
+    """Keys in the worker's environment that no header can carry, and invalid addresses."""
     names = ("ODD_EMPTY", "ODD_LINE", "ODD_LETTER", "ODD_UNSET")
     keyed = [OpenAIChat(base_url="http://127.0.0.1:9/v1", api_key_env=name) for name in names]
     lost = [OpenAIChat(base_url=url) for url in ("ftp://localhost", "http://127.0.0.1:port")]

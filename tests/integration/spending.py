@@ -59,7 +59,7 @@ def spender(**fields: Any) -> Agent:
 
 
 def app(*agents: Agent, **fields: Any) -> AgentWorker:
-    """A worker with these agents, or with one agent of these fields; their models cost something."""
+    """A worker with these agents, or with one agent of these fields; their models have a price."""
     return AgentWorker(agents or spender(**fields), prices={"scripted:*": PRICE})
 
 

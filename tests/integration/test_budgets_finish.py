@@ -50,7 +50,7 @@ FINISHES = app(spender(on_exhausted="finish", tools=[look, read]))
 
 @pytest.mark.accepts("B9")
 async def test_agent_that_finishes_gives_a_last_answer(runtime: Runtime) -> None:
-    """One more call without tools, after a word that says why; the report is returned, not raised."""
+    """It comes from one more call, without tools and with the reason; the report is returned."""
     model = ScriptedModel(
         calls(call("look"), usage=usage(900)), says("what I have", usage=usage(300))
     )

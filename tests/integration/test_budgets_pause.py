@@ -1,4 +1,4 @@
-"""A turn whose agent pauses waits for more budget, for days if need be, and goes on where it was."""
+"""A turn whose agent pauses waits for more budget, for days if need be, and then goes on."""
 
 import asyncio
 from datetime import timedelta
@@ -153,7 +153,7 @@ async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) ->
 async def test_every_limit_can_be_waited_for(
     runtime: Runtime, budget: Budget, more: Budget
 ) -> None:
-    """In the middle of a batch of tools too: the calls that were not made are made then, each once."""
+    """Also in the middle of a batch of tools: the calls that are left are then made, each once."""
     model = ScriptedModel(
         calls(*[call("look", number=number) for number in (1, 2, 3)], usage=usage(900)),
         says("done", usage=usage(100)),

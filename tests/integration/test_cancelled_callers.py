@@ -1,4 +1,4 @@
-"""A caller that is cancelled, or has a timeout of its own, gets its cancel back from every method."""
+"""Every method raises the cancellation of a caller that is cancelled or has its own timeout."""
 
 import asyncio
 import contextlib

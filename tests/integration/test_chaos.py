@@ -113,7 +113,7 @@ class Chaotic(StubProvider):
         return status, {**own, "content-length": str(len(content))}, self._unlucky(luck, content)
 
     def _unlucky(self, luck: str, content: bytes) -> Iterator[bytes]:
-        """The pieces of an answer; a client that gets too few of them finds its connection closed."""
+        """The pieces of an answer; the connection closes after the last, even in mid-answer."""
         half = len(content) // 2
         match luck:
             case "drip":

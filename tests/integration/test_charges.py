@@ -178,7 +178,7 @@ async def test_every_attempt_that_is_lost_with_its_worker_is_charged(perdure_ser
 
 @pytest.mark.accepts("B11")
 async def test_tool_call_that_is_repeated_counts_again(perdure_server: str) -> None:
-    """The first attempt was lost with its worker; two are allowed, and the second call is not made."""
+    """The first attempt is lost with its worker, so the limit of two leaves no second call."""
     began = asyncio.Event()
     loop = asyncio.get_running_loop()
     attempts: list[int] = []

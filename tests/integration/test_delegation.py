@@ -409,7 +409,7 @@ async def test_child_has_its_own_tools_then_those_of_its_parent(runtime: Runtime
 
 
 @pytest.mark.accepts("D10")
-async def test_inherited_tool_outside_what_the_parent_may_is_not_offered_and_a_call_of_it_is_unknown(
+async def test_inherited_tool_that_the_parent_may_not_use_is_not_offered_and_its_call_is_unknown(
     runtime: Runtime,
 ) -> None:
     """The parent's turn may only delegate, so its child inherits nothing."""

@@ -281,7 +281,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Went:
-    """How a turn went: what a person was asked because of the deploy, by the tool, and the report."""
+    """How a turn went: the approvals needed because of the deploy, by tool, and the report."""
 
     asked: Mapping[str, PendingApproval]
     facts: Sequence[ApprovalNeeded]

@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a turn ends it typed, with its report, and is read without a worker later."""
+"""A failed turn ends with a typed error and its report, which need no worker to be read later."""
 
 import ast
 import asyncio
@@ -295,7 +295,7 @@ async def test_turn_that_finishes_may_still_get_its_last_answer(runtime: Runtime
 
 @pytest.mark.accepts("U8", "B10")
 async def test_turn_that_pauses_asks_again_when_its_budget_was_raised(runtime: Runtime) -> None:
-    """Whoever adds to the budget has filled up the credit too; the refused attempt costs nothing."""
+    """The credit is assumed to be topped up with the budget; the refused attempt costs nothing."""
     model = ScriptedModel(fails(SPENT), says("done", usage=usage(100)))
     async with runtime(app(on_exhausted="pause"), model=model) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="5"))

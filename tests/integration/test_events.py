@@ -1,4 +1,4 @@
-"""The events of a turn: live, without loss or repeat, from any cursor, for any number of watchers."""
+"""The events of a turn: live, each once, from any cursor, for any number of watchers."""
 
 from __future__ import annotations
 

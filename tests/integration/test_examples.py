@@ -20,7 +20,8 @@ results:
   150 euros for 2
 [A person changed the arguments of this call before it ran, to {"ticket":"2","euros":150}]
   This call was not run: it was denied: no refund is above 1000 euros
-the model of support called 'delete_customer', which this turn does not allow (allowed: refund); none of its calls was run
+the model of support called 'delete_customer', which this turn does not allow \
+(allowed: refund); none of its calls was run
 """
     ),
     "composition": (
@@ -67,7 +68,8 @@ A reply holds one of:
   answer
 The model was told: Result of add:
 15
-The transcript is that of any protocol: ['UserMessage', 'AssistantMessage', 'ToolMessage', 'AssistantMessage']
+The transcript is that of any protocol: \
+['UserMessage', 'AssistantMessage', 'ToolMessage', 'AssistantMessage']
 15
 """
     ),
@@ -97,8 +99,10 @@ True True {"value":"46.8","exact":true} True
 3 orders.md
 
 [exit code 0]
-read_file failed: ValueError: '../../etc/passwd' leads out of the folder: use a path relative to it, without ..
-fetch failed: ValueError: '169.254.169.254' is not on the public internet, or not only there; it is not read
+read_file failed: ValueError: '../../etc/passwd' leads out of the folder: \
+use a path relative to it, without ..
+fetch failed: ValueError: '169.254.169.254' is not on the public internet, \
+or not only there; it is not read
 calculate failed: ValueError: "__import__('os').getcwd" cannot be called like this; there are \
 abs, round, floor, ceil, sqrt, exp, ln, log10, min, max
 run_program failed: ValueError: 'sh' is not allowed here; there are wc

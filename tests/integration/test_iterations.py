@@ -141,7 +141,7 @@ BAD: list[Any] = [0, -1, True, 10**10, "5", 2.5, "unlimited"]
 @pytest.mark.accepts("E21")
 @pytest.mark.parametrize("given", BAD, ids=repr)
 async def test_invalid_iterations_are_refused_at_once(runtime: Runtime, given: Any) -> None:
-    """By the client, before anything is sent, and by a turn that another client starts or adds to."""
+    """The client refuses them before it sends anything, and a turn refuses them in an update."""
     async with runtime(PAUSES, model=steps(2)) as client:
         with pytest.raises(
             errors.InvalidRequestError, match="the turn cannot be started: max_iterations: "

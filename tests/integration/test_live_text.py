@@ -43,7 +43,7 @@ PAUSE = timedelta(milliseconds=200)
 
 
 class Speaker:
-    """A model that says the parts of its answer one by one: each but the first only when it is let."""
+    """A model that streams its answer in parts; each part except the first waits for `go_on`."""
 
     def __init__(self, *parts: str) -> None:
         self.gates = [asyncio.Event() for _ in parts[1:]]
@@ -420,7 +420,7 @@ async def test_outcome_is_the_same_with_and_without(runtime: Runtime) -> None:
 
 
 async def test_live_text_goes_through_the_codec(perdure_server: str) -> None:
-    """With encryption the heartbeats hold no readable word, and who has the key hears all of them."""
+    """With encryption, heartbeats hold no readable text; a client with the key gets all of it."""
     client = await Client.connect(
         perdure_server, data_converter=DataConverter(payload_codec=Reversing())
     )

@@ -23,7 +23,7 @@ def fetch(number: int) -> str:
 @pytest.mark.slow
 @pytest.mark.accepts("Y7")
 async def test_turn_of_500_steps_with_5_kb_results_stays_under_5_mb(runtime: Runtime) -> None:
-    """It completes, each request holds the whole transcript, and history holds each message once."""
+    """Each request holds the whole transcript, and history holds each message once."""
     agent = Agent(name="reader", model="scripted:reader", tools=[fetch], max_iterations="unlimited")
     model = ScriptedModel(
         *[calls(call("fetch", number=number)) for number in range(STEPS)], says("done")

@@ -96,7 +96,7 @@ async def ended(turn: Any) -> AgentReport | errors.PerdureError:
 async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(
     runtime: Runtime, parallel: bool
 ) -> None:
-    """64 run, more are an error, asked for once; a turn beside them has each of its answers once."""
+    """64 calls run; more are an error without a retry; no answer of another turn is repeated."""
     counts = (limits.CALLS, limits.CALLS + 1, 1_000, 20_000)
     steps = 12
     honest = ScriptedModel(

@@ -124,9 +124,8 @@ async def test_who_asks_a_frozen_server_is_not_stuck_with_it(
         await until(frozen, ModelAnswered)
         other = await client.start(clerk, "echo")
         await until(other, TurnStarted)
-        await asyncio.sleep(
-            1
-        )  # by now it asks the server for its tools, most probably; nobody can see that from outside
+        # by now it most probably asks the server for its tools, which is not visible from outside
+        await asyncio.sleep(1)
         await frozen.cancel()
         report = await other.result()
         with contextlib.suppress(TurnCancelledError):

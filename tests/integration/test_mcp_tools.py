@@ -172,7 +172,8 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
         "exit": "exit code 2; it said: no such database: [NOTES_KEY]",
         "silent": "it did not start within 1.5 s",
         "garbage": (
-            "it did not start within 1.5 s; it writes something that is not JSON-RPC to its standard output"
+            "it did not start within 1.5 s; it writes something that is not JSON-RPC"
+            " to its standard output"
         ),
     }.items(),
 )

@@ -30,7 +30,7 @@ from mcp_types import ElicitRequestParams, ElicitResult
 from perdure.clients.mcp.server import serve
 
 MODES = ("legacy", "auto")
-"""Both ways in which clients of the protocol speak: with a handshake, and without one since 2026."""
+"""The two modes of clients of the protocol: with a handshake, and since 2026 without one."""
 
 sent: list[str] = []
 
@@ -298,7 +298,7 @@ async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> 
 async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
     runtime: Runtime,
 ) -> None:
-    """It needs no person, so its result is waited for; a person may have the model asked at once."""
+    """It needs no person, so its result is awaited; a person may have the model called at once."""
     later = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 600})
     patient, user = (
         replace(clerk, model_retry=ModelRetryPolicy()),
@@ -410,9 +410,11 @@ async def test_tools_that_decide_are_announced_as_such() -> None:
     assert {name for name, hint in hints.items() if hint is None or not hint.read_only_hint} == {
         "start_turn", "cancel_turn", "add_budget", "approve_call", "deny_call", "resume_turn"
     }  # fmt: skip
-    assert {name for name, hint in hints.items() if hint and hint.destructive_hint and not hint.idempotent_hint} == {
-        "add_budget", "approve_call", "deny_call", "resume_turn"
-    }  # fmt: skip
+    assert {
+        name
+        for name, hint in hints.items()
+        if hint and hint.destructive_hint and not hint.idempotent_hint
+    } == {"add_budget", "approve_call", "deny_call", "resume_turn"}
 
 
 async def test_approvals_can_be_left_out() -> None:

@@ -83,7 +83,7 @@ async def test_worker_with_a_dynamic_activity_of_its_own_is_refused(
 async def test_activity_of_other_people_that_is_not_deployed_is_not_swallowed(
     perdure_server: str, tmp_path: Path, name: str
 ) -> None:
-    """It fails as it would without Perdure, so that a worker that has it may take the next attempt."""
+    """It fails as it would without Perdure, so a worker that has it may take the next attempt."""
     client, queue = await Client.connect(perdure_server), f"mcp-{secrets.token_hex(4)}"
     app = AgentWorker(Agent(name="a", model="offline:librarian", toolboxes=[notes(tmp_path)]))
 

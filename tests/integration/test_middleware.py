@@ -284,7 +284,7 @@ async def test_timeout_ends_the_turn_with_what_was_done(runtime: Runtime) -> Non
 
 
 async def test_cancel_passes_into_a_timeout(runtime: Runtime) -> None:
-    """The call in flight is told to stop and does, before the turn ends: nothing runs on behind it."""
+    """The call in flight is cancelled and stops before the turn ends."""
     began = asyncio.Event()
 
     @tool

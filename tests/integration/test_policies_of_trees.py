@@ -1,4 +1,4 @@
-"""A tool is under several policies: its owner's, and that of each agent it was handed down through."""
+"""A tool is under several policies: its owner's, and those of the agents that handed it down."""
 
 import asyncio
 import contextlib

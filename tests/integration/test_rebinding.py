@@ -100,7 +100,7 @@ def encoded(text: str) -> str:
 
 @pytest.mark.accepts("P12")
 async def test_rebound_page_cannot_approve_by_the_web_ui(server: DevServer, waiting: Turn) -> None:
-    """The same request by a name of this machine does approve, so it is the name that is refused."""
+    """The same request to `localhost` does approve, so the refusal is because of the host name."""
     assert server.address.ui is not None
     refused = await approve(server.address.ui, f"{EVIL}:{port_of(server.address.ui)}", waiting)
     still = (await waiting.pending_approvals(), list(RAN))

@@ -22,7 +22,7 @@ from .spending import app, ended, report_of, usage
 
 @pytest.mark.accepts("L7")
 async def test_answer_that_was_cut_off_is_reported_with_its_risk(runtime: Runtime) -> None:
-    """Not an error, also without a word; calls in it do not run, and its messages can be continued."""
+    """It is not an error, even if empty; its calls do not run; its messages can be continued."""
     ran: list[int] = []
 
     @tool

@@ -1,4 +1,4 @@
-"""Where tools run and how they are stopped: threads and loops, timeouts, cancels, tools that block."""
+"""Where tools run and how they stop: threads and loops, timeouts, cancels, tools that block."""
 
 import asyncio
 import contextlib
@@ -105,7 +105,7 @@ async def test_cancel_stops_a_tool_in_flight(runtime: Runtime) -> None:
 async def test_async_tool_whose_name_a_sync_tool_of_another_agent_has_is_stopped_too(
     runtime: Runtime,
 ) -> None:
-    """One activity serves both kinds, and a cancel must still reach the coroutine within seconds."""
+    """One activity runs both kinds, and a cancel must still reach the coroutine within seconds."""
     started, stopped = list[str](), list[str]()
 
     @tool(name="work")

@@ -27,9 +27,10 @@ from .tooling import add
 
 MISFIT = (
     "changed was not called: it has changed since this turn began, and the arguments do not fit it:"
-    " loud: Field required. Its arguments are "
-    'now: {"additionalProperties":false,"properties":{"word":{"type":"string"},"loud":{"type":"boolean"}},"required":["word","loud"],'
-    '"type":"object"}'
+    " loud: Field required. Its arguments are now: "
+    '{"additionalProperties":false,'
+    '"properties":{"word":{"type":"string"},"loud":{"type":"boolean"}},'
+    '"required":["word","loud"],"type":"object"}'
 )
 
 
@@ -120,7 +121,8 @@ async def test_tool_with_the_name_of_another_activity_is_refused_when_the_worker
 
     assert (
         caught.value.message == "the tool 'add' and the worker's activity"
-        " 'test_tool_with_the_name_of_another_activity_is_refused_when_the_worker_is_built.<locals>.book_a_sum'"
+        " 'test_tool_with_the_name_of_another_activity_is_refused_when_the_worker_is_built"
+        ".<locals>.book_a_sum'"
         " have the same name; rename one of them"
     )
     del caught

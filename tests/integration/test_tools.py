@@ -293,7 +293,7 @@ async def test_tools_are_offered_in_the_order_given(run: Run) -> None:
 
 @pytest.mark.accepts("T13", "Y9")
 async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> None:
-    """At the limit it is whole; over it, in bytes, the beginning and the note fit into the limit."""
+    """At the limit in bytes it is whole; above, the beginning and the note fit into the limit."""
 
     @tool
     def fetch(letter: str, times: int) -> str:

@@ -49,7 +49,7 @@ READER = Agent(
 
 
 def pages(count: int) -> list[Reply]:
-    """Read page after page, now one and now two at once, with an id or without one; then be done."""
+    """Replies that read page after page, one or two at once, with or without call ids, then end."""
     asked = [
         (
             [call("look", page=n)]
@@ -183,7 +183,7 @@ async def until_waiting(client: RecordingClient, turn_id: str) -> None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A turn that is over, as an activity of it would have seen it before each of its model calls."""
+    """A turn that is over, as its activities would have seen it before each model call."""
 
     client: Client
     history: WorkflowHistory

@@ -19,7 +19,7 @@ from ..conftest import Run, Runtime, eventually
 
 
 async def test_turn_goes_on_after_everything_that_is_refused(run: Run, tmp_path: Path) -> None:
-    """Each refusal is an error result that the model reads; none of them tells where the folder is."""
+    """Each refusal is an error result for the model, without the path of the folder."""
     (tmp_path / "secret.txt").write_text("swordfish")
     folder = tmp_path / "docs"
     folder.mkdir()

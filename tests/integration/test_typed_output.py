@@ -265,7 +265,7 @@ async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtim
 
 
 async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(run: Run) -> None:
-    """A stop sequence came after a call and before an answer: the objection is the call's result."""
+    """If a stop sequence ends an answer after a call, the objection is the call's result."""
     model = ScriptedModel(
         calls(call("look", call_id="c1", number="1"), stop=StopReason.STOP_SEQUENCE), WRITTEN
     )

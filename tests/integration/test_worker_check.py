@@ -27,7 +27,8 @@ from perdure import Agent, Budget, MCPServer, Skill
 from perdure.testing import ScriptedModel
 from perdure.worker import AgentWorker
 
-good, bad = MCPServer.stdio("good", {[sys.executable, str(SERVER), "stdio"]!r}), MCPServer.stdio("bad", ["false"])
+good = MCPServer.stdio("good", {[sys.executable, str(SERVER), "stdio"]!r})
+bad = MCPServer.stdio("bad", ["false"])
 agents = [
     Agent(name="one", model="x:known", toolboxes=[good, bad], budget=Budget(usd="1")),
     Agent(name="two", model="openai:gpt-4o", skills=[Path("skills")], budget=Budget(usd="1")),

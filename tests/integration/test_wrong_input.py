@@ -201,7 +201,7 @@ async def test_task_may_be_empty_where_a_context_says_what_is_asked(runtime: Run
 
 
 async def test_what_has_the_right_form_is_taken(runtime: Runtime) -> None:
-    """Any iterable is a list, and what a worker would read as a budget or as options is read here."""
+    """Any iterable is taken as a list, and mappings are taken as a budget or as options."""
     model = ScriptedModel(says("done"))
     async with runtime(CLERK, model=model) as client:
         given: dict[str, Any] = {

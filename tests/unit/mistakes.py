@@ -228,10 +228,13 @@ def rows() -> list[tuple[str, str]]:
 
 HEAD = """# Mistakes
 
-What {count} mistakes in code and in commands are answered with, before anything is started. In code, `MODEL` is `"openai:gpt-5-mini"`,
-`Ticket` a pydantic model, and `check` an async function. `make mistakes` tries all of them and writes this page.
+What {count} mistakes in code and in commands are answered with, before anything is started. In \
+code, `MODEL` is `"openai:gpt-5-mini"`,
+`Ticket` a pydantic model, and `check` an async function. `make mistakes` tries all of them and \
+writes this page.
 
-[Errors](errors.md) lists the errors of turns, and [bad input](bad-input.md) what providers, callers and tools may send.
+[Errors](errors.md) lists the errors of turns, and [bad input](bad-input.md) what providers, \
+callers and tools may send.
 
 | what is written | what is said |
 |---|---|

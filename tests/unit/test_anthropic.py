@@ -1,4 +1,4 @@
-"""The messages API, over real HTTP on loopback: what is sent, and how answers and errors are read."""
+"""The messages API over real HTTP on loopback: its requests, answers and errors."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_blank_results_are_sent_in_a_way_the_api_takes(
 
 
 def test_blank_text_and_thinking_of_another_vendor_are_not_sent() -> None:
-    """The API refuses both; a message of nothing else is left out, and its neighbours become one."""
+    """The API refuses both; a message of nothing else is left out, its neighbours merged."""
     turns = sent(
         UserMessage.of("a"),
         AssistantMessage(parts=(Thinking(text="hm"), Text(text="\n\n"))),

@@ -147,10 +147,10 @@ def test_extra_stands_in_place_of_our_fields_and_is_not_merged_deeper() -> None:
         ),
     ],
 )
-async def test_extra_that_would_be_paid_for_in_vain_or_beyond_the_budget_is_refused_before_a_request(
+async def test_extra_that_is_unreadable_or_beyond_the_budget_is_refused_before_a_request(
     extra: dict[str, Any], says: str
 ) -> None:
-    """A stream cannot be read, and another limit than the reserved one cannot be paid."""
+    """A stream cannot be read, and only the reserved limit can be paid for."""
     with (
         StubProvider([{"text": "hi"}]) as stub,
         pytest.raises(errors.LLMInvalidRequestError, match=says),

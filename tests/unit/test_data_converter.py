@@ -76,7 +76,7 @@ def test_variable_names_a_converter_or_a_function_that_returns_one(
 async def test_converter_that_cannot_be_loaded_is_named_and_no_key_is_shown(
     monkeypatch: pytest.MonkeyPatch, target: str, said: str
 ) -> None:
-    """Before a server is asked; of an error that may quote a key, its class and its line are told."""
+    """It is raised before any request; an error that may quote a key is named by class and line."""
     monkeypatch.setenv(VARIABLE, target)
     with pytest.raises(errors.ConfigurationError) as caught:
         await AgentClient.connect("127.0.0.1:1")

@@ -203,7 +203,7 @@ def test_probes_ask_the_port_that_the_worker_serves() -> None:
 
 
 def test_scaling_looks_at_the_queue_that_the_workers_poll() -> None:
-    """Address, namespace and queue stand twice, because KEDA does not read the worker's settings."""
+    """Address, namespace and queue are repeated, because KEDA cannot read the worker's settings."""
     spec = manifest("ScaledObject")["spec"]
     (trigger,) = spec["triggers"]
     metadata = trigger["metadata"]

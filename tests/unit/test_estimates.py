@@ -141,7 +141,7 @@ def estimate_of(exchange: Exchange) -> Estimate:
 RECORDED = list(exchanges())
 CONTINUED = [(before, after) for before, after in pairwise(RECORDED) if after.goes_on(before)]
 MOST = 1 / limits.WINDOW_SHARE
-"""A provider may count so many times the estimate until a request that was thought to fit does not."""
+"""The ratio of counted to estimated tokens above which a request may not fit the window."""
 
 
 @pytest.mark.skipif(not RECORDED, reason=SKIP)

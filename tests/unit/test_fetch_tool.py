@@ -257,7 +257,7 @@ async def test_name_of_an_address_inside_is_refused(url: str) -> None:
 @pytest.mark.accepts("G6")
 @pytest.mark.parametrize("url", ODD.values(), ids=ODD)
 async def test_number_as_a_host_is_refused_in_its_odd_forms(url: str) -> None:
-    """A system's resolver takes them for addresses; nobody writes one like this for a good reason."""
+    """A system's resolver takes them for addresses, and they have no good use."""
     names = Names(["93.184.216.34"])
 
     assert re.search("unusual form|is no URL", await refusal(fetch(resolver=names), url))
@@ -716,9 +716,11 @@ async def test_reply_that_breaks_off_or_is_no_http_is_an_error_result(payload: b
 
 def test_page_is_told_as_a_person_reads_it() -> None:
     """Headings, lists, absolute links, the lines of code; no script, no style, no comment."""
-    page = """<!doctype html><html><head><title> The &amp; Shop </title><style>p { color: red }</style>
+    page = """<!doctype html><html><head><title> The &amp; Shop </title>\
+<style>p { color: red }</style>
       <script>if (1 < 2) document.write("<p>no</p>")</script></head>
-      <body><!-- not <p>this</p> --><h2>Tea</h2><ul><li>green<li><a class="x>y" HREF='/black?a=1&amp;b=2'>black</a></ul>
+      <body><!-- not <p>this</p> --><h2>Tea</h2><ul><li>green<li>\
+<a class="x>y" HREF='/black?a=1&amp;b=2'>black</a></ul>
       <p>Write to   <a href="javascript:alert(1)">us</a>,<br>or 1 < 2.</p><pre>a  b
   c</pre><img alt="x"><textarea>hidden</textarea></body>"""
 

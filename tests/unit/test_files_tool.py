@@ -94,7 +94,7 @@ def test_rights_of_a_file_stay_and_a_new_one_has_the_usual(root: Path) -> None:
 
 
 def test_reader_has_the_old_text_or_the_new_one(root: Path) -> None:
-    """Who has the file open goes on reading what he opened: it is replaced, and not written over."""
+    """A reader that has the file open keeps the old text: it is replaced, not overwritten."""
     with (root / "shop.md").open() as old:
         run(root, "write_file", path="shop.md", text="new")
 
@@ -133,7 +133,7 @@ def test_other_name_of_a_file_outside_is_not_written_through(root: Path) -> None
     ],
 )
 def test_path_that_is_none_of_the_folder_is_refused(root: Path, path: str, reason: str) -> None:
-    """In words for the model, without a word of where the folder is; nothing is written anywhere."""
+    """The error for the model does not contain the path of the folder; nothing is written."""
     before = everything(root.parent)
     said = refusal(root, path)
 

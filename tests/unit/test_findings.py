@@ -106,8 +106,8 @@ def test_every_part_that_cannot_work_is_found_once(
     )
     assert problems(wrong) == [
         (
-            "failed agent lost: model 'main' has no provider before a colon and is not an alias of this"
-            " worker (aliases: none)"
+            "failed agent lost: model 'main' has no provider before a colon and is not an alias"
+            " of this worker (aliases: none)"
         )
     ]
 

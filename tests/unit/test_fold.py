@@ -155,7 +155,7 @@ def test_message_that_went_through_json_has_the_same_canonical_bytes(
 @every_turn
 @given(any_turn)
 def test_usage_and_calls_are_those_of_the_facts(played: Played) -> None:
-    """Tokens are those of the answers, model calls those scheduled, tool calls the results so far."""
+    """Tokens are counted by answers, model calls when scheduled, tool calls by results so far."""
     state = fold(played.facts)
     answered = [fact.answer for fact in played.facts if isinstance(fact, ModelAnswered)]
     scheduled = [

@@ -578,7 +578,7 @@ def test_long_result_stays_json(root: Path) -> None:
 
 
 def test_pattern_and_path_have_a_length(root: Path) -> None:
-    """Python's translation of brackets takes quadratic time, and so does the resolution of a path."""
+    """Python's translation of brackets takes quadratic time, and so does resolving a path."""
     for tool, words in (
         ("list_files", "a pattern has at most 500 characters, not 20000"),
         ("read_file", "a path has at most 10000 characters, not 20000"),

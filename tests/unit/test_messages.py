@@ -76,13 +76,13 @@ def test_unknown_field_of_a_message_is_refused() -> None:
 
 @pytest.mark.accepts("Y6")
 def test_digest_of_a_transcript_is_what_it_was_in_the_first_release() -> None:
-    """Running turns and stored histories hold digests: whoever changes this breaks them."""
+    """Running turns and stored histories hold digests, and a change here breaks them."""
     assert (
         messages.canonical(TRANSCRIPT[1])
-        == b'{"role":"assistant","parts":[{"type":"thinking","text":"hm","signature":"s1"},{"type":"text","text":"I'
-        b' will "},'
-        b'{"type":"tool_call","id":"c1","name":"add","arguments":"{\\"a\\":'
-        b' 1}"},{"type":"text","text":"add."},'
+        == b'{"role":"assistant","parts":[{"type":"thinking","text":"hm","signature":"s1"},'
+        b'{"type":"text","text":"I will "},'
+        b'{"type":"tool_call","id":"c1","name":"add","arguments":"{\\"a\\": 1}"},'
+        b'{"type":"text","text":"add."},'
         b'{"type":"tool_call","id":"c2","name":"sub","arguments":"{}"}]}'
     )
     assert (

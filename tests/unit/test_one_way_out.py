@@ -1,4 +1,4 @@
-"""What people see is printed in one place, which lets nothing through that a terminal would obey."""
+"""All output for people is printed in one place, which escapes terminal control sequences."""
 
 import ast
 import io

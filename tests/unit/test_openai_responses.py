@@ -1,4 +1,4 @@
-"""The responses API, over real HTTP on loopback: what is sent, and how answers and errors are read."""
+"""The responses API over real HTTP on loopback: its requests, answers and errors."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ def test_schema_beside_tools_is_for_openais_own_models_only() -> None:
 @pytest.mark.accepts("M7")
 @pytest.mark.parametrize("led_to", [said(words("2")), called()], ids=["words", "call"])
 async def test_reasoning_goes_back_as_it_came_and_where_it_stood(led_to: dict[str, Any]) -> None:
-    """Through the transcript as it stands in history: id, every summary and the encrypted content."""
+    """It keeps its id, every summary and the encrypted content through the stored transcript."""
     answer = await RESPONSES.ask_served(body(said(words("Well.")), REASONED, led_to))
     kept = AssistantMessage.model_validate_json(answer.message.model_dump_json())
 

@@ -254,7 +254,7 @@ def test_turn_outlasts_its_provider(lasts: timedelta, most_attempts: int, late: 
 
 @pytest.mark.accepts("M12")
 def test_turn_gives_up_after_half_an_hour_and_says_why() -> None:
-    """With the last error: who could not be reached, why, how often and for how long it was asked."""
+    """The error names the provider, its last error, and the number and duration of the attempts."""
     turn = Clocked(agent(), always(DOWN))
     error = turn.play()
 

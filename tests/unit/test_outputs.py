@@ -126,7 +126,7 @@ def keywords(node: Any) -> Iterator[str]:
 
 @pytest.mark.accepts("X1")
 def test_every_object_requires_all_of_its_properties_and_allows_no_other() -> None:
-    """Optional, nested, described, list, dict, union and datetime fields included, at every depth."""
+    """At every depth, with optional, nested, described, list, dict, union and datetime fields."""
     sent = strict(schema_of(Order))
 
     found = list(objects(sent))

@@ -117,7 +117,10 @@ def test_tools_are_told_in_the_system_prompt() -> None:
     sent = asked("react_text", system="Be brief.")
 
     assert sent.system.startswith("Be brief.\n\nYou have these tools:\n\n")
-    schema = '{"additionalProperties":false,"properties":{"query":{"type":"string"}},"required":["query"],"type":"object"}'
+    schema = (
+        '{"additionalProperties":false,"properties":{"query":{"type":"string"}},'
+        '"required":["query"],"type":"object"}'
+    )
     assert f"search_handbook: Find passages in the handbook.\nArguments: {schema}" in sent.system
     assert "add: Add two numbers.\nArguments: {" in sent.system
     assert "The first one." in sent.system

@@ -348,7 +348,7 @@ UNTAGGED = WRITTEN.map(lambda text: text.replace("</think>", ""))
 @example(text="Action: add\n" * 2_000)
 @example(text="```" * 20_000)
 def test_parser_never_raises_and_never_says_two_things(text: str) -> None:
-    """Whatever the text; and what it makes of it is something or nothing, never half of something."""
+    """For any text, it returns an action, an answer or neither, and never a part of one."""
     reply = parse(text, TOOLS)
 
     assert not (reply.action and reply.answer)

@@ -70,7 +70,7 @@ async def test_key_that_a_provider_quotes_is_cut_out_of_the_error(
 async def test_transport_error_has_no_trace_of_the_request(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A traceback or a log handler that walks causes finds nothing of httpx, which quotes headers."""
+    """The chain of causes, which tracebacks and log handlers show, has no headers from httpx."""
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider([]) as stub:
         gone = stub.anthropic_url
@@ -345,11 +345,14 @@ async def test_base_url_with_a_password_is_refused_without_showing_it(vendor: Ve
 
 @pytest.mark.accepts("C7")
 async def test_large_reply_is_read_beside_the_loop(vendor: Vendor) -> None:
-    """The loop of a worker has all its heartbeats to send meanwhile: most of the work is not on it."""
+    """Most of the work is outside the worker's event loop, which has heartbeats to send."""
     part = '{"type":"text","text":"a"}'
     item = f'{{"type":"message","content":[{part}]}}' if vendor.name == "openai-responses" else part
     parts = ",".join([item] * 30_000)
-    body = f'{{"choices":[{{"message":{{"content":[{parts}]}}}}],"content":[{parts}],"output":[{parts}],"status":"completed"}}'
+    body = (
+        f'{{"choices":[{{"message":{{"content":[{parts}]}}}}],"content":[{parts}],'
+        f'"output":[{parts}],"status":"completed"}}'
+    )
     with StubProvider([{"status": 200, "raw": body}] * 2) as stub:
         await vendor.ask(stub.anthropic_url)
         here, everywhere = time.thread_time(), time.process_time()

@@ -142,7 +142,7 @@ def not_typed(found: Ends) -> dict[str, str]:
 
 
 def is_stored(end: object) -> bool:
-    """Whether an answer is the same after the way through history, and counts tokens that can be."""
+    """Whether an answer is unchanged by its way through history, with plausible token counts."""
     if not isinstance(end, ModelAnswer):
         return False
     kept = ModelAnswer.model_validate_json(end.model_dump_json())

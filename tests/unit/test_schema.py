@@ -371,5 +371,5 @@ def order(
     ],
 )
 def test_arguments_are_written_as_the_function_gets_them(written: str, normal: str) -> None:
-    """Nothing that is left out is added, and what cannot be written and read again stays as it is."""
+    """No default is added, and a value that has no round trip through JSON stays as it is."""
     assert tool_arguments.arguments_of(order).normal(written) == normal

@@ -245,7 +245,7 @@ async def test_cancel_ends_all_of_the_group(tmp_path: Path) -> None:
 
 
 async def test_nothing_goes_on_in_the_background(tmp_path: Path) -> None:
-    """The command ends at once, though what it left behind holds its output open; that is killed."""
+    """The command ends at once even if a child keeps its output open; the child is killed."""
     began = time.monotonic()
     text = await call(
         anything(tmp_path),

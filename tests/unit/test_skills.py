@@ -260,7 +260,7 @@ def test_two_skills_of_one_name_are_refused_when_the_agent_is_built(tmp_path: Pa
 
 
 def test_kept_texts_stay_within_their_bound() -> None:
-    """Those used longest ago are forgotten first; one that is larger than the bound is kept alone."""
+    """The least recently used are dropped first; one larger than the bound is kept alone."""
     kept = PinnedSkills(max_bytes=2_000)
     skills = [Skill(str(n), "x" * 900, on_demand=True) for n in range(3)]
 

@@ -1,4 +1,4 @@
-"""What is peculiar to the streams of each API, and to servers that speak it in a way of their own."""
+"""The peculiarities of the streams of each API, and of servers with variants of it."""
 
 from __future__ import annotations
 
@@ -440,7 +440,7 @@ def test_words_and_thinking_of_a_stream_are_told_apart(
     ],
 )
 def test_usage_of_a_stream_is_what_is_told_at_its_end(last: list[Event], usage: Usage) -> None:
-    """At the end, at Groq in a field of its own; what is told on the way, or nothing, is not known."""
+    """Groq sends it in a field of its own; without one at the end, the usage is not known."""
     assert (
         chat(
             {**chunk(content="yes"), "usage": {**USAGE, "completion_tokens": 1}},
@@ -609,7 +609,7 @@ def messages(*events: Event, stop: str = "end_turn") -> Event | None:
 
 
 def test_thinking_keeps_its_signature_through_a_stream() -> None:
-    """And what is redacted comes whole; deltas and events of a kind that is not known are left out."""
+    """Redacted thinking arrives whole; deltas and events of unknown kinds are ignored."""
     thinking = block(
         0,
         {"type": "thinking", "thinking": "", "signature": ""},

@@ -157,7 +157,7 @@ def test_worker_is_imported_without_opentelemetry() -> None:
 
 
 def test_tracer_provider_must_be_of_the_sdk() -> None:
-    """Another one cannot give a span its ids; the global one is a stand-in until somebody sets it."""
+    """Another cannot give a span its ids, and the global one is a placeholder until one is set."""
     with pytest.raises(
         errors.ConfigurationError,
         match="needs a TracerProvider of opentelemetry-sdk, not ProxyTracerProvider",

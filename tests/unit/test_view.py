@@ -42,7 +42,7 @@ EVERY = tokens(UserMessage.of("x" * SHORT))
 
 
 def transcript(letters: str) -> tuple[Message, ...]:
-    """u, a and t for what was asked, answered and returned: an answer before a result has a call."""
+    """Messages by letter: u user, a assistant, t tool results; an `a` before a `t` has a call."""
     messages: list[Message] = []
     for place, letter in enumerate(letters):
         text = f"{place} ".ljust(LONG if letter == "t" else SHORT, ".")
@@ -304,7 +304,7 @@ class Asked:
 
     @property
     def untouched(self) -> int:
-        """Where the last four steps begin; where there are fewer, the first; before any, the task."""
+        """Where the last four steps begin, or the first if there are fewer, or else the task."""
         answers = [
             place
             for place, message in enumerate(self.messages)

@@ -38,10 +38,8 @@ async def temporal(address: str, *arguments: str) -> None:
 async def test_namespace_is_prepared_watched_and_encrypted_as_the_page_says(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commands on a new namespace; a turn with the page's codec, before and after a new key; a
-    profile as Temporal's own libraries read it.
-
-    The codec server decrypts for the web UI, and for no other page.
+    """The page's commands work on a new namespace, its codec before and after a new key, its codec
+    server for the web UI alone, and its profile as Temporal's own libraries read it.
     """
     async with tell("operating") as story:
         await temporal(

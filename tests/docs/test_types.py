@@ -109,10 +109,7 @@ def modules() -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.accepts("L20", "P20")
 def test_blocks_type_check(pytestconfig: pytest.Config) -> None:
-    """All pages in one run of mypy, which `make check` starts.
-
-    The modules keep their folder, so that mypy's cache knows them.
-    """
+    """All pages are checked in one run of mypy, in a folder that is kept for its cache."""
     folder = pytestconfig.rootpath / ".mypy_cache/blocks"
     folder.mkdir(parents=True, exist_ok=True)
     texts = {f"{name}.py": text for name, text in modules().items()}

@@ -163,9 +163,8 @@ def test_run_shows_what_happened_and_the_answer(see: See) -> None:
 
 @pytest.mark.accepts("P5")
 def test_last_line_counts_what_happens_now_and_what_is_spent(see: See, tmp_path: Path) -> None:
-    """While a tool runs, and while a model is asked; each is gone when the next line comes.
-
-    Ctrl-C leaves the turn, and says how to come back.
+    """It is there during tool and model calls until the next line comes; Ctrl-C leaves the turn and
+    shows how to follow it again.
     """
     turn, held = an_id("held"), tmp_path / "held"
     watched = see(

@@ -41,10 +41,8 @@ def told(error: PerdureError) -> tuple[Outcome, int, list[str], tuple[str, ...]]
 async def test_turn_that_nobody_works_on_can_be_terminated_or_cancelled_and_keeps_what_it_did(
     tell: Tell,
 ) -> None:
-    """Killed in tool 2 of 2.
-
-    Terminated, it is over at once, and its report needs no worker. A cancel is kept until there is
-    one again.
+    """After a kill in tool 2 of 2, a terminated turn is over at once and its report needs no
+    worker; a cancel is kept until the next worker.
     """
     story = await tell(asks(use("charge", "one"), use("charge", "two", takes_s=60)), says("never"))
     worker = await story.worker()

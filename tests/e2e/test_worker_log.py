@@ -55,9 +55,8 @@ CONFIGURED = (
 def test_core_logs_through_python_and_never_to_standard_output(
     perdure_server: str, begins: str, shown: str
 ) -> None:
-    """A payload of almost a megabyte makes Temporal's core warn.
-
-    A default runtime that the program has set stays.
+    """Temporal's core warns about a payload of almost a megabyte; a default runtime that the
+    program has set is kept.
     """
     command = [sys.executable, "-c", begins + CALLER, perdure_server]
     with subprocess.Popen(

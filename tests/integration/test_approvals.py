@@ -207,9 +207,8 @@ async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
 
 @pytest.mark.accepts("A5")
 async def test_what_waits_of_all_turns_can_be_listed_and_decided(runtime: Runtime) -> None:
-    """With the turn that each belongs to, its arguments whole; of one agent, or of one label.
-
-    What was answered is not listed any more.
+    """The list has the turn and the whole arguments of each call, by agent or by label, until it is
+    decided.
     """
     name, other = (f"clerk-{secrets.token_hex(4)}" for _ in range(2))
     sent.clear()

@@ -393,9 +393,8 @@ async def test_answer_of_three_megabytes_fails_the_turn_typed(run: Run, reply: A
 
 @pytest.mark.accepts("C9", "C10")
 async def test_large_answer_is_billed_and_not_checked(runtime: Runtime) -> None:
-    """Its tokens are known, though nothing of it is kept.
-
-    Its activity had time for a factory and for validators.
+    """Its tokens are counted although none of it is kept or validated; its activity has time for a
+    factory and for validators.
     """
     checked: list[str] = []
 

@@ -46,9 +46,8 @@ async def test_second_request_carries_what_the_first_left(runtime: Runtime) -> N
 
 @pytest.mark.accepts("B1")
 async def test_every_limit_is_in_each_request_with_what_is_left_of_it(runtime: Runtime) -> None:
-    """Tokens and calls too.
-
-    What a turn is started with goes before the agent's own, limit by limit.
+    """This includes tokens and calls; each limit given at the start of a turn overrides the
+    agent's.
     """
     model = ScriptedModel(
         calls(call("look"), call("look", number=2), usage=usage(300)), says("done")

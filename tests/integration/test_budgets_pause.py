@@ -280,10 +280,8 @@ async def test_time_that_is_added_moves_the_deadline(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("B10", "O12")
 async def test_days_of_waiting_do_not_count() -> None:
-    """Three days for money, then five for time: after each the turn has the time that it had
-    before, and what was added.
-
-    The namespace has no search attributes, and the list knows all the same who waits.
+    """After three days of waiting for money and five for time the turn has the time it had before
+    plus what was added; the list shows that it waits, even without search attributes.
     """
     slow_down = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 300})
     model = ScriptedModel(

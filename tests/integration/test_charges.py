@@ -70,9 +70,8 @@ TOLD: dict[str, PerdureError | Reply] = {
 async def test_attempt_without_an_answer_is_charged_by_what_is_known_of_it(
     runtime: Runtime,
 ) -> None:
-    """Nothing is known: its whole reservation.
-
-    A status: nothing but the call. Usage: that. The next attempt has a reservation of its own.
+    """The charge is its usage if that is known, only the call after an error status, and otherwise
+    the whole reservation; the next attempt has its own reservation.
     """
     first = {
         task: fails(reply) if isinstance(reply, PerdureError) else reply

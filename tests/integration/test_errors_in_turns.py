@@ -89,9 +89,8 @@ async def test_every_outcome_is_reached(ends: dict[str, End]) -> None:
 
 @pytest.mark.accepts("U12", "O5", "O11")
 async def test_list_says_how_every_turn_ended(ends: dict[str, End]) -> None:
-    """Agent, outcome, steps and cost, as the report has them.
-
-    Of a turn that was ended from outside, Temporal says how, and nobody what it cost.
+    """Agent, outcome, steps and cost are those of the report; a turn that was ended from outside
+    has an outcome but no cost.
     """
     expected = {
         name: (
@@ -227,9 +226,8 @@ async def test_what_a_workflow_returns_is_bounded(ends: dict[str, End]) -> None:
 
 @pytest.mark.accepts("L10", "U9")
 async def test_turn_that_loses_every_worker_gives_up(perdure_server: str) -> None:
-    """After so many attempts of one call.
-
-    What was done before is read when the last worker is gone as well.
+    """It fails after `LOST_ATTEMPTS` attempts of one call; its earlier steps can be read without a
+    worker.
     """
     first = ScriptedModel(calls(call("look")), says("lost", delay=timedelta(seconds=60)))
     others = [Held("lost") for _ in range(limits.LOST_ATTEMPTS - 1)]

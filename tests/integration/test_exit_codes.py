@@ -36,10 +36,7 @@ CODES = {
 async def test_every_outcome_has_an_exit_code_of_its_own(
     perdure_server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`perdure show` of a turn that ended so, by the command line's own function.
-
-    Scripts rely on the numbers.
-    """
+    """`perdure show` exits with the code of the outcome, which scripts rely on."""
     ends = await play(perdure_server, list(CODES))
     codes = {
         name: await asyncio.to_thread(

@@ -407,9 +407,8 @@ async def test_state_that_a_turn_says_is_the_one_it_is_found_by(
 async def test_turn_that_waits_for_budget_is_listed_as_paused(
     agent: Agent, attributes: Mapping[str, str]
 ) -> None:
-    """It goes on when it is given more, and then the list says what it spent.
-
-    The memo says both where no attribute is registered.
+    """It goes on when more is added, and then the list has what it spent; without search attributes
+    both come from the memo.
     """
     app = AgentWorker(
         replace(agent, on_exhausted="pause"),
@@ -570,9 +569,8 @@ async def test_filter_that_cannot_be_is_refused_at_once(
 async def test_namespace_without_search_attributes_runs_turns_and_says_so_once(
     agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Turns run and are listed; what filters needs `perdure setup`.
-
-    After that the same client finds what is started from then on.
+    """Turns run and are listed, but filters need `perdure setup`; after it the same client finds
+    turns that start from then on.
     """
     async with (
         bare_server() as address,

@@ -192,10 +192,8 @@ async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtim
 
 @pytest.mark.accepts("L24")
 async def test_history_that_the_server_counts_refuses_calls_at_once(runtime: Runtime) -> None:
-    """16 calls that may bring 6 MB are made where 43 MB are recorded, and not where it is 44 MB.
-
-    The server tells the size with each workflow task. It is changed in a short history, because a
-    server that is busy needs minutes to hand out a real one of that size.
+    """16 calls that may bring 6 MB are made in a history of 43 MB and not in one of 44 MB. The test
+    changes the size in a short history, because a real one of that size takes minutes.
     """
     model = ScriptedModel(many(16), many(16), says("done"))
     agent = Agent(

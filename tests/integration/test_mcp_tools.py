@@ -146,10 +146,8 @@ BAD = {
 async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     run: Run, tmp_path: Path, tool: str, words: str
 ) -> None:
-    """With what happened; nothing of the old process is left.
-
-    One that hangs in a single call answers others, so the next call may still be served by it,
-    until the worker hears that the time is up.
+    """The result has the reason, and the old process is gone. A server that hangs in one call
+    answers others, so the next call may still use it until the call's timeout.
     """
     results = await results_of(
         run,

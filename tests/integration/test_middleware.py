@@ -161,9 +161,8 @@ FORGETS = f"forgets (test_middleware.py:{forgets.__code__.co_firstlineno})"
 async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
     runtime: Runtime, stage: Middleware, said: str
 ) -> None:
-    """The error names the check, its file and line, and what to return.
-
-    The answer stays in the transcript.
+    """The error names the check, its file and line, and what to return; the answer stays in the
+    transcript.
     """
     async with runtime(agent(middleware=[stage]), model=ScriptedModel(says("rude"))) as client:
         with pytest.raises(errors.ConfigurationError, match=re.escape(said)) as caught:

@@ -20,9 +20,8 @@ OF_THE_AGENT = RequestOptions(
 
 @pytest.mark.accepts("L8")
 async def test_options_reach_the_request_of_every_step(runtime: Runtime) -> None:
-    """Those of the turn go before those of the agent, one by one; `extra` of both is sent.
-
-    Repeated attempts have them as well.
+    """Each option of the turn overrides the agent's, `extra` of both is sent, and repeated attempts
+    have the same options.
     """
     busy = errors.LLMRateLimitError(context={"status": 429, "retry_after_s": 0.01})
     model = ScriptedModel(

@@ -46,9 +46,8 @@ def agent(**fields: Any) -> Agent:
 async def test_policy_that_returns_no_verdict_denies(
     runtime: Runtime, caplog: pytest.LogCaptureFixture, said: Any, words: str
 ) -> None:
-    """The call does not run.
-
-    The model and the worker's log are told which policy it is, where it is and what to return.
+    """The call does not run, and the model and the worker's log get the name of the policy, its
+    place and what to return.
     """
 
     def rules(_: ProposedCall) -> Any:

@@ -146,9 +146,8 @@ async def test_unknown_action_and_failing_tool_are_observed(run: Run) -> None:
 
 @pytest.mark.accepts("R3")
 async def test_text_with_neither_marker_is_corrected_or_the_answer(runtime: Runtime) -> None:
-    """As configured.
-
-    The correction is a new request, at most twice in a row; then the turn ends typed.
+    """It depends on `unmarked`; a correction is a new request, at most twice in a row, and then the
+    turn ends with a typed error.
     """
     agents = {name: speaker(name) for name in ("corrected", "stubborn", "late")} | {
         "taken": speaker("taken", unmarked="answer")

@@ -217,9 +217,8 @@ async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(
 async def test_turn_that_pauses_waits_until_it_is_resumed(
     runtime: Runtime, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the client, or by the command line.
-
-    It is paused in the list, its error is the reason, and the model is asked again.
+    """The client or the command line resumes it, and the model is asked again; until then it is
+    listed as paused with its error as the reason.
     """
     model = ScriptedModel(BUSY, BUSY, BUSY, BUSY, says("done"))
     async with runtime(app(model_retry=GIVES_UP), model=model) as client:

@@ -125,10 +125,8 @@ FIELDS = {
 async def test_each_event_has_its_fields_and_no_others(
     perdure_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of calls that end well and badly.
-
-    The tier is what the agent calls its model; a tool that fails took its time too; a line says it
-    all.
+    """This holds for calls that succeed and calls that fail: the tier is the agent's name for its
+    model, a failed tool has its duration, and the line has every field.
     """
     caplog.set_level(logging.INFO, "perdure")
 
@@ -253,9 +251,8 @@ async def test_turn_of_an_unknown_agent_has_its_record_too(
 async def test_what_a_model_or_a_caller_names_can_neither_forge_a_line_nor_move_the_cursor(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Names of labels as little as values: they are quoted, with escapes that a terminal shows.
-
-    The record has them as they were.
+    """Names and values of labels are quoted in the line, with visible escapes, and unchanged in the
+    record.
     """
     caplog.set_level(logging.INFO, "perdure")
     labels = {
@@ -294,9 +291,8 @@ async def test_what_a_model_or_a_caller_names_can_neither_forge_a_line_nor_move_
 
 @pytest.mark.accepts("O4")
 async def test_replay_logs_nothing(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
-    """The check of every history replays it; the records are those of the turn alone.
-
-    A cancelled turn has its two as well.
+    """The histories of all tests are replayed, and yet a cancelled turn has each of its records
+    once.
     """
     caplog.set_level(logging.INFO, "perdure")
     async with runtime(

@@ -185,9 +185,8 @@ async def test_folder_that_changes_changes_the_next_turn_and_not_a_running_one(
 async def test_another_process_reads_only_what_the_turn_was_pinned_to(
     perdure_server: str, tmp_path: Path
 ) -> None:
-    """The worker that began the turn is gone.
-
-    Its successor finds the pins in history: what is as it was is read, what changed is refused.
+    """The worker that takes over finds the pins in history; it reads unchanged files and refuses
+    changed ones.
     """
     write_skill(tmp_path / "same", "As it was.", description="Same")
     changed = write_skill(tmp_path / "changed", "Old.", description="Changed", form="Old form")
@@ -240,9 +239,8 @@ async def test_another_process_reads_only_what_the_turn_was_pinned_to(
 async def test_agent_whose_skills_do_not_fit_fails_the_turn_before_the_model_is_asked(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    """Tool and both sources are named, or the file that is wrong.
-
-    The agents came into the registry after the worker had started.
+    """The error names the tool and both sources, or the invalid file, even for agents registered
+    after the worker has started.
     """
     write_skill(tmp_path / "bad", "---\nname: [\n---\nBody")
     write_skill(tmp_path / "twice" / "A", "Do A.")

@@ -46,9 +46,8 @@ async def waiting(client: AgentClient, task: str) -> Turn:
 async def test_approval_expires_in_the_time_that_is_skipped_and_in_no_other_turn(
     runtime: Runtime,
 ) -> None:
-    """After 23 of its 24 hours it waits; after two more the model is told.
-
-    The other turn can still be approved.
+    """After 23 of its 24 hours it still waits, and two hours later the model gets the refusal; the
+    other turn can still be approved.
     """
     model = ByTask(
         {

@@ -216,9 +216,8 @@ async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_i
 async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(
     runtime: Runtime,
 ) -> None:
-    """Gone, or with other arguments: an error result that names it.
-
-    Another body is the deployed code, and runs. The next turn has what is there.
+    """A tool that is gone or has other arguments is an error result that names it. One with a new
+    body runs as deployed, and the next turn has the new tools.
     """
     called: list[str] = []
 

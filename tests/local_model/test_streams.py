@@ -34,9 +34,8 @@ CUT = replace(ASKED, options=RequestOptions(max_output_tokens=5, temperature=0))
 async def test_stream_of_a_real_server_is_the_answer(
     small_model: str, vendor: Vendor, request_: ModelRequest, stop: StopReason
 ) -> None:
-    """Word by word; message, stop reason and usage are the same.
-
-    What was in the cache differs from one request to the next.
+    """Message, stop reason and usage are those of the whole answer, except for cached tokens, which
+    differ between requests.
     """
     whole = await vendor.ask(small_model, request_)
     streamed, heard = await vendor.hear(small_model, request_)

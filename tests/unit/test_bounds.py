@@ -163,9 +163,8 @@ def said(value: object) -> int:
 @in_its_own_time
 @given(MESSAGES)
 def test_every_byte_of_what_is_sent_counts(message: Message) -> None:
-    """A token has at least one byte.
-
-    No API is sent more words for a message than its bound has tokens.
+    """A token has at least one byte, and no API is sent more bytes of text for a message than its
+    bound has tokens.
     """
     request = ModelRequest(model="m", messages=(message,))
 
@@ -203,9 +202,8 @@ LARGEST = [
 def test_image_counts_as_much_as_vendors_make_of_the_largest(
     tokens: int, image: dict[str, str]
 ) -> None:
-    """Whatever the bytes are: a small file can hold many pixels, and a URL says nothing about them.
-
-    The numbers are from the vendors' pages.
+    """Its size in bytes does not matter, because a small file can hold many pixels; the numbers are
+    from the vendors' pages.
     """
     assert bound(UserMessage(parts=(Media(media_type="image/png", **image),))) >= tokens
 

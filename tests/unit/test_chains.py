@@ -374,10 +374,7 @@ def test_budget_of_money_wants_a_price_for_every_model() -> None:
 
 @pytest.mark.accepts("M7")
 def test_thoughts_go_back_to_the_model_that_had_them_and_to_no_other() -> None:
-    """Their signatures mean nothing elsewhere.
-
-    What is left of a message without them is sent, if there is anything left.
-    """
+    """Their signatures are invalid elsewhere; the rest of the message is sent if there is any."""
     said = with_author(
         AssistantMessage(parts=(Thinking(text="hm", signature="s"), Text(text="hi"))), "a:m"
     )

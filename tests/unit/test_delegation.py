@@ -199,9 +199,8 @@ def test_leases_and_what_the_turn_keeps_are_never_more_than_what_is_left(
 def test_shares_are_fair_and_refused_only_where_there_is_not_one_unit_for_each(
     budget: Budget, spent: Spending, asked: list[str]
 ) -> None:
-    """Nobody gets more than one unit over another.
-
-    The turn itself keeps a share too, where there is one more unit.
+    """Shares differ by one unit at most, and the turn itself keeps a share if there is one more
+    unit.
     """
     agent = delegating()
     state = with_ledger(after(agent, spawn(*asked)), budget, spent, NOTHING)
@@ -574,9 +573,8 @@ def spent_of(usd: str, tokens: int) -> Spending:
 def test_history_that_was_read_corrects_the_charge_and_nothing_that_the_model_is_told(
     is_over: bool, read: tuple[str, int], charged: tuple[str, int], overrun: bool
 ) -> None:
-    """What is booked is what it says, whole; of a turn that still runs no less than its lease.
-
-    Without it the lease stays.
+    """The whole amount that was read is booked, for a running turn at least its lease; without a
+    history the lease stays.
     """
     key = ChildKey(1, 1, 1)
     budget = Budget(usd="10", tokens=1_000)

@@ -271,9 +271,8 @@ def test_only_loopback_ports_are_published() -> None:
 
 
 def test_services_wait_for_what_they_need() -> None:
-    """The order is: database, schema, server, namespace, worker.
-
-    What is waited for says when it is well, or ends.
+    """The order is database, schema, server, namespace, worker; each that is waited for has a
+    health check or ends.
     """
     needs = {name: service.get("depends_on", {}) for name, service in SERVICES.items()}
 

@@ -57,9 +57,8 @@ each = pytest.mark.parametrize("cls", EVERY, ids=[cls.__name__ for cls in EVERY]
 
 @pytest.mark.accepts("U5")
 def test_codes_are_what_they_were_released_as() -> None:
-    """A code is a promise: callers in other languages and stored histories hold them.
-
-    Add to the table, change nothing in it.
+    """Callers in other languages and stored histories hold the codes, so the table may grow but not
+    change.
     """
     assert {cls.__name__: cls.code for cls in EVERY} == CODES
     assert len(set(CODES.values())) == len(CODES)
@@ -76,9 +75,8 @@ def test_code_is_upper_snake_and_of_the_class_itself(cls: type[PerdureError]) ->
 @pytest.mark.accepts("U5")
 @each
 def test_default_severity_is_the_designed_one(cls: type[PerdureError]) -> None:
-    """Fatal: somebody must fix the set-up.
-
-    Warn and info: the caller decided it. Everything else is an error.
+    """Fatal needs a change of the set-up, warn and info come from a decision of the caller, and the
+    rest are errors.
     """
     designed = {
         **dict.fromkeys(FATAL, Severity.FATAL),

@@ -146,9 +146,8 @@ MOST = 1 / limits.WINDOW_SHARE
 
 @pytest.mark.skipif(not RECORDED, reason=SKIP)
 def test_providers_count_no_more_in_long_requests_than_a_window_has_room_for() -> None:
-    """Nor fewer than two fifths.
-
-    Most recorded requests are too short to tell: they are what a provider adds to each.
+    """The ratio to the estimate is at least 0.4 as well. Short requests do not count, because what
+    a provider adds to each dominates them.
     """
     counted = {
         one.name: one.usage.input_tokens / estimate_of(one).tokens()

@@ -226,9 +226,8 @@ def test_what_is_over_is_settled_only_once() -> None:
 def test_bill_above_its_reservation_is_booked_whole_and_ends_the_spending(
     budget: Budget, reserved: Spending, above: Spending
 ) -> None:
-    """In a dimension that is limited: then the bounds cannot be relied on.
-
-    In another one it is only counted.
+    """It ends the spending if the dimension is limited, because its bounds are unreliable;
+    otherwise it is only counted.
     """
     is_over = any(getattr(above, name) > 0 for name in named(budget))
 

@@ -197,9 +197,8 @@ def grown(budget: Budget, seed: int, steps: int) -> Tree:
 @in_its_own_time
 @given(BUDGETS, st.integers(0, 2**32))
 def test_whole_tree_stays_within_the_budget_of_its_root(budget: Budget, seed: int) -> None:
-    """Children in parallel, lost ones among them.
-
-    In the end every bill is booked once, and more only where one was lost.
+    """With parallel and lost children, every bill is booked once, and more is booked only for a
+    lost child.
     """
     tree = grown(budget, seed, steps=60)
 
@@ -222,9 +221,8 @@ def test_long_lives_of_large_trees_stay_within_it_too() -> None:
 
 
 def test_many_orders_of_events_keep_the_budget() -> None:
-    """Short lives, each another order: seeded, so that one that fails can be looked at.
-
-    `make soak` tries a hundred thousand.
+    """Each short life has another order of events, seeded so that a failure can be repeated; `make
+    soak` tries a hundred thousand.
     """
     for seed in range(ORDERS):
         tree = grown(Budget(usd="5", tokens=10**6, model_calls=100, tool_calls=100), seed, steps=20)

@@ -497,9 +497,8 @@ def test_thinking_of_another_vendor_stays_out(foreign: Thinking) -> None:
 
 
 async def test_reasoning_that_led_to_a_tool_of_the_vendor_stays_out() -> None:
-    """What it led to is not in the transcript, and the API refuses the one without the other.
-
-    What is shown of it stays.
+    """The tool call is not in the transcript, and the API refuses reasoning without it; the text of
+    the reasoning stays.
     """
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     answer = await RESPONSES.ask_served(

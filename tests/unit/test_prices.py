@@ -294,9 +294,8 @@ ALWAYS = genai.ConditionalPrice(prices=mtok("1", "2"))
 def test_dearest_rate_of_every_kind_of_token_counts(
     price: genai.ModelPrice, expected: tuple[str, ...]
 ) -> None:
-    """Nobody knows before how much is cached, or where a long request ends.
-
-    The vendor's own tools are left out.
+    """How much is cached and where a long request ends are not known before; the vendor's own tools
+    are left out.
     """
     assert rates(dearest(price)) == expected
 
@@ -433,9 +432,8 @@ def test_cost_knows_what_was_cached_and_what_was_asked_for() -> None:
     "named", [{}, {"openai:*": Price(input="2.5", output="10")}], ids=["known", "named"]
 )
 def test_usage_that_contradicts_itself_is_never_cheaper(named: dict[str, Price]) -> None:
-    """More cached than there was; less than nothing.
-
-    What is absurd has no cost: whoever asks then charges what was reserved.
+    """This covers more cached tokens than input and negative counts; absurd counts have no cost, so
+    the reservation is charged.
     """
     usage = Usage(
         input_tokens=1, output_tokens=1, cache_read_tokens=10**6, cache_write_tokens=10**6

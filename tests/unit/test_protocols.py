@@ -473,9 +473,8 @@ def test_broken_object_is_no_answer_even_where_text_is(words: str) -> None:
     ("name", "words"), [("react_text", '```json\n{"total": 5}\n```'), ("json", '{"total": 5}')]
 )
 def test_object_without_a_marker_is_the_answer_where_one_is_wanted(name: str, words: str) -> None:
-    """A model that is told to answer again, with nothing but JSON, does just that.
-
-    Whether it fits is for others to say.
+    """A model that is asked again for nothing but JSON answers like this; the schema is checked
+    elsewhere.
     """
     answer = read(name, words, response_schema=choice({"total": {"type": "integer"}}))
 

@@ -284,9 +284,8 @@ async def test_nesting_just_below_what_can_be_parsed_goes_there_and_back_or_is_a
 async def test_media_that_the_api_does_not_take_is_refused_before_a_request(
     vendor: Vendor, kind: str
 ) -> None:
-    """Nothing is sent, nothing is charged, and the error names the model.
-
-    An image or a document needs data or a URL.
+    """Nothing is sent or charged, and the error names the model; an image or a document needs data
+    or a URL.
     """
     media = Media(
         media_type=kind,

@@ -456,9 +456,8 @@ async def test_what_does_not_fit_any_more_stays_out(
 
 
 async def test_answer_without_signatures_is_words_and_calls_alone() -> None:
-    """Nothing that must go back: nothing is added.
-
-    Files and the vendor's own tools have no place in a transcript.
+    """Without provider details nothing is added; files and the vendor's own tools are not part of a
+    transcript.
     """
     file = said.FilePart(
         said.BinaryContent(data=b"GIF", media_type="image/gif"),

@@ -149,9 +149,8 @@ def kept(letters: str, window: int, opening: int = 0, output: int | None = None)
 def test_oldest_goes_first_and_what_was_asked_stays(
     letters: str, window: int, view: str | None
 ) -> None:
-    """Results before steps.
-
-    A gap stands for what is missing, T for results of which a note is left.
+    """Results go before steps; in the view a gap is a missing part, and T a result of which a note
+    is left.
     """
     assert kept(letters, window) == view
 
@@ -437,10 +436,7 @@ def test_what_is_sent_fits_or_nothing_is(turn: Played) -> None:
 @in_its_own_time
 @given(TURNS)
 def test_what_is_left_out_stays_left_out(turn: Played) -> None:
-    """A cut is never less than the one before.
-
-    The same transcript is cut no more, and one that fits not at all.
-    """
+    """A cut is never smaller than the one before, and the same transcript is not cut again."""
     for one in turn.answered:
         assert one.cut is not None
         assert one.cut.results >= one.before.results
@@ -503,10 +499,7 @@ def splits(one: Asked, place: int) -> bool:
 @in_its_own_time
 @given(TURNS)
 def test_no_more_is_left_out_than_brings_it_to_half_of_the_window(turn: Played) -> None:
-    """Or half way from what must stay to where something has to go, if that is more.
-
-    Compared with the slow way to find it.
-    """
+    """Or half way from what must stay to the limit, if that is more, as a slow search finds it."""
     for one in turn.answered:
         if one.cut != one.before:
             assert one.view == naive(one)
@@ -535,9 +528,8 @@ def bytes_of(messages: Sequence[Message]) -> int:
 def test_long_turn_fits_its_model_and_seldom_sends_another_beginning(
     bytes_a_token: float, result: int
 ) -> None:
-    """However many bytes a token has: the provider says what it counted.
-
-    Three hundred steps of a model with 100,000 tokens.
+    """The number of bytes in a token does not matter, because the provider's counts correct the
+    estimate: 300 steps with a window of 100,000 tokens.
     """
     window, cut, gaps = 100_000, Cut(), [0]
     messages: tuple[Message, ...] = (UserMessage.of("w" * 9_000),)
@@ -615,10 +607,7 @@ def test_note_names_the_tool_and_the_size(content: str, name: str, note: str) ->
 def test_step_says_what_was_left_out(
     letters: str, cut: Cut, expected: LeftOut | None, words: str
 ) -> None:
-    """As numbers, and as words for people.
-
-    What stays of the part that is left out does not count.
-    """
+    """It has numbers and a text for people; messages that stay are not counted."""
     found = left_out(transcript(letters), cut)
 
     assert found == expected

@@ -152,7 +152,8 @@ async def readiness(bench: Bench, kinds: Sequence[Kind]) -> Figures:
             queue = f"ready-{kind.name}-{number}"
             began = time.perf_counter()
             async with working(kind.module, bench.address, queue):
-                while not await polled(bench.client, queue):  # noqa: ASYNC110 - the server does not tell
+                # the server sends no notification of it
+                while not await polled(bench.client, queue):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
                 took[kind.name].append(time.perf_counter() - began)
     return took

@@ -59,7 +59,8 @@ async def perdure(phase: str, folder: str) -> None:
     async with worker:
         if phase == "begin":
             await client.start("refunds", "go", id="ticket-1")
-            while not [found async for found in client.pending_approvals()]:  # noqa: ASYNC110 - the list lags
+            # the list lags behind, so it is polled
+            while not [found async for found in client.pending_approvals()]:  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
             print("waits", flush=True)
             await asyncio.sleep(60)

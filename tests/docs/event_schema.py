@@ -51,7 +51,8 @@ FAILURE: dict[str, Any] = {
     "error": {**or_null(STRING), "description": "the code of an error"},
     "message": STRING,
 }
-PENDING = {**CALL, "properties": {**CALL["properties"], "expires_at": TIME}}  # type: ignore[dict-item]  # a nested dict of two types
+# a nested dict with values of two types
+PENDING = {**CALL, "properties": {**CALL["properties"], "expires_at": TIME}}  # type: ignore[dict-item]
 PUBLIC: dict[str, dict[str, Any]] = {
     "turn_started": {"task": STRING},
     "scheduled": {"activity": {"enum": ACTIVITIES}, "arguments": STRING},

@@ -254,11 +254,17 @@ ELSEWHERE = {
     ),
     errors.StaleCursorError: (
         "told to who reads events",
-        "integration/test_event_json.py::test_cursor_that_is_not_of_this_run_is_refused_by_the_call",
+        (
+            "integration/test_event_json.py"
+            "::test_cursor_that_is_not_of_this_run_is_refused_by_the_call"
+        ),
     ),
     errors.PayloadDecodeError: (
         "told to who lacks the codec",
-        "integration/test_encrypted_turns.py::test_turn_that_cannot_be_decoded_costs_a_list_one_line",
+        (
+            "integration/test_encrypted_turns.py"
+            "::test_turn_that_cannot_be_decoded_costs_a_list_one_line"
+        ),
     ),
 }
 """Classes that no turn ends with: why, and the test that raises them."""
@@ -367,7 +373,8 @@ async def listening() -> AsyncIterator[list[dict[str, Any]]]:
 
     class Ear(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record.perdure)  # type: ignore[attr-defined]  # every record of this logger has it
+            # every record of this logger has `perdure`
+            heard.append(record.perdure)  # type: ignore[attr-defined]
 
     logger, ear = logging.getLogger("perdure.turns"), Ear()
     level = logger.level

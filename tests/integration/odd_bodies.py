@@ -135,7 +135,8 @@ def _message(
     )
 
 
-def _tool_use(*, name: bytes = b'"weigh"', id: bytes = b'"c1"', arguments: bytes = b"{}") -> bytes:  # noqa: A002 - what both APIs call it
+# both APIs call this field `id`
+def _tool_use(*, name: bytes = b'"weigh"', id: bytes = b'"c1"', arguments: bytes = b"{}") -> bytes:  # noqa: A002
     return b'{"type": "tool_use", "id": %b, "name": %b, "input": %b}' % (id, name, arguments)
 
 

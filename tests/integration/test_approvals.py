@@ -68,7 +68,8 @@ class Answering(ScriptedModel):
 async def pending(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
     """What waits, once it does."""
     async with asyncio.timeout(20):
-        while len(found := await turn.pending_approvals()) < count:  # noqa: ASYNC110 - a reader of history polls
+        # history is read by polling
+        while len(found := await turn.pending_approvals()) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return found
 
@@ -187,7 +188,8 @@ async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
         async with work.worker(app, model):
             await turn.approve(ann)
             async with asyncio.timeout(20):
-                while await turn.pending_approvals() in ((), (ann,)):  # noqa: ASYNC110 - a reader of history polls
+                # history is read by polling
+                while await turn.pending_approvals() in ((), (ann,)):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             await sleep_through(environment, turn, timedelta(hours=25))
             report = await report_of(turn)
@@ -225,7 +227,8 @@ async def test_what_waits_of_all_turns_can_be_listed_and_decided(runtime: Runtim
             }
 
         async with asyncio.timeout(30):
-            while len(await listed(name)) + len(await listed(other)) < 3:  # noqa: ASYNC110 - the list is a little behind
+            # the list lags behind, so it is polled
+            while len(await listed(name)) + len(await listed(other)) < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert await listed(name) == {
             f"{name}-Ann": '{"to": "Ann"}',
@@ -335,7 +338,8 @@ async def test_call_that_has_expired_does_not_keep_one_that_was_approved(runtime
     async with runtime(agent(policy=policy), model=model) as client:
         turn = await client.start("clerk", "go")
         async with asyncio.timeout(60):
-            while [one.tool for one in await turn.pending_approvals()] != ["send"]:  # noqa: ASYNC110 - a reader of history polls
+            # history is read by polling
+            while [one.tool for one in await turn.pending_approvals()] != ["send"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         [asked] = await turn.pending_approvals()
         await turn.approve(asked)

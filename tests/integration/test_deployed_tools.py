@@ -331,7 +331,8 @@ async def deployed(address: str) -> dict[tuple[str, str], Went]:
 async def pending(turn: Turn[Any]) -> PendingApproval:
     """What waits, once it does."""
     async with asyncio.timeout(60):
-        while not (found := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
+        # history is read by polling
+        while not (found := await turn.pending_approvals()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return found[0]
 
@@ -440,7 +441,8 @@ async def test_approval_that_was_given_before_does_not_count_for_the_deployed_to
     assert second.reason.split(". Its")[0] in shown
     assert (approved.content.splitlines()[0], approved.is_error) == ("0:00:30 to Ann, new", False)
     assert refused.content == "This call was not run: it was denied: too much"
-    lines = [getattr(record, "perdure") for record in caplog.records]  # noqa: B009 - a field of our own
+    # a field that Perdure adds to the record
+    lines = [getattr(record, "perdure") for record in caplog.records]  # noqa: B009
     assert [line.get("decided_by") for line in lines if line["event"] == "tool_call"] == [
         "bob",
         None,

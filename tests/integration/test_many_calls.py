@@ -65,7 +65,8 @@ class Failures(Interceptor):
 
 
 class _Watched(WorkflowInboundInterceptor):
-    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - Temporal's name
+    # Temporal calls the parameter `input`
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002
         try:
             return await super().execute_workflow(input)
         except ApplicationError as error:
@@ -240,7 +241,8 @@ async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
     async with runtime(agent, model=model) as client:
         turn = await client.start("asker", "go")
         async with asyncio.timeout(30):
-            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
+            # history is read by polling
+            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         for one in pending:
             await turn.approve(one, arguments={"letter": "x" * 1_100_000})
@@ -270,7 +272,8 @@ async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
     async with runtime(Agent(name="payer", model="scripted:m", tools=[pay]), model=model) as client:
         turn = await client.start("payer", "go")
         async with asyncio.timeout(30):
-            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
+            # history is read by polling
+            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         for one in pending:
             await turn.approve(one)

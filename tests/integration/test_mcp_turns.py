@@ -366,7 +366,8 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
     ):
         turn = await perdure.start("clerk", "go")
         async with asyncio.timeout(30):
-            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110 - a reader of history polls
+            # history is read by polling
+            while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         one = {"call": pending[0].call_id, "digest": pending[0].digest}
         said = [
@@ -541,7 +542,8 @@ async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
         turn = (await use(client, "start_turn", agent="clerk-of-the-list", task="go"))["turn"]
         await use(client, "turn_result", turn=turn)
         async with asyncio.timeout(30):
-            while not (found := (await use(client, "list_turns", state="waiting"))["result"]):  # noqa: ASYNC110 - the list lags behind
+            # the list lags behind, so it is polled
+            while not (found := (await use(client, "list_turns", state="waiting"))["result"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         await use(client, "cancel_turn", turn=turn, reason="changed my mind")
         ended = await use(client, "turn_result", turn=turn)

@@ -246,7 +246,8 @@ async def test_turn_with_a_tool_runs_on_a_model_of_pydantic_ai(runtime: Runtime)
         report.steps[0].message,
         ToolMessage.of(report.steps[0].message.calls[0], "5"),
     )
-    assert (question.content, parts, result.content) == ("2 + 3?", [thought, call], "5")  # type: ignore[union-attr]  # those parts have it
+    # these parts have the attributes
+    assert (question.content, parts, result.content) == ("2 + 3?", [thought, call], "5")  # type: ignore[union-attr]
 
 
 async def test_prompt_of_a_loop_is_cached_and_its_last_answer_is_not(runtime: Runtime) -> None:

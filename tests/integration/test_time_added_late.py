@@ -33,7 +33,8 @@ async def test_time_that_is_added_while_a_call_is_being_stopped_is_time_for_that
         turn = await client.start("spender", "go", budget=Budget(time=SHORT))
         try:
             async with asyncio.timeout(SOON_S):
-                while EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in await kinds(  # noqa: ASYNC110 - history is polled
+                # history is read by polling
+                while EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in await kinds(  # noqa: ASYNC110
                     client, turn.id
                 ):
                     await asyncio.sleep(0.05)

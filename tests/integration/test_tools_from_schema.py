@@ -166,7 +166,8 @@ class Theirs:
     def __init__(self) -> None:
         self.name = "a name of their own!"
 
-    def __call__(self, x: TheirType) -> str:  # type: ignore[name-defined]  # noqa: F821 - as where it is imported for type checkers alone
+    # unknown at run time, like a name that is imported for type checkers alone
+    def __call__(self, x: TheirType) -> str:  # type: ignore[name-defined]  # noqa: F821
         return str(x)
 
 

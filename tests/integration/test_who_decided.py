@@ -68,7 +68,8 @@ async def test_decision_says_who_made_it_everywhere(
     for event in events:
         progress.show(event)
     decided = tuple(event.fact.decision for event in events if isinstance(event.fact, Decided))
-    lines = [getattr(record, "perdure") for record in caplog.records]  # noqa: B009 - a field of our own
+    # a field that Perdure adds to the record
+    lines = [getattr(record, "perdure") for record in caplog.records]  # noqa: B009
     told = {
         line["event_id"][-6:]: line.get("decided_by")
         for line in lines
@@ -169,7 +170,8 @@ async def test_command_names_the_person_and_filters_by_agent_and_label(
             await client.start("clerk", team, labels={"team": team}) for team in scripts
         ]
         async with asyncio.timeout(60):
-            while not {line["turn"] for line in await approvals(Asked())} >= {north.id, south.id}:  # noqa: ASYNC110 - a list lags behind, so it is polled
+            # the list lags behind, so it is polled
+            while not {line["turn"] for line in await approvals(Asked())} >= {north.id, south.id}:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         found = await approvals(Asked(labels=[("team", "north")], agent="clerk"))
         none = await approvals(Asked(agent="nobody"))

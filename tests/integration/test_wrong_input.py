@@ -169,7 +169,8 @@ async def test_generate_refuses_the_same(runtime: Runtime) -> None:
     async with runtime(CLERK, model=ScriptedModel()) as client:
         told = [
             await refusal(client.generate("scripted:m", " ", str)),
-            await refusal(client.generate(5, "go", str)),  # type: ignore[arg-type]  # that is the mistake
+            # the wrong type is the mistake under test
+            await refusal(client.generate(5, "go", str)),  # type: ignore[arg-type]
             await refusal(client.generate("scripted:m", "go", str, budget="1")),  # type: ignore[arg-type]
             await refusal(client.generate("scripted:m", "go", str, id=5)),  # type: ignore[arg-type]
         ]
@@ -297,14 +298,17 @@ FIVE: Any = 5
 NONE: Any = None
 TELLS: dict[str, Tell] = {
     "letters": lambda client, turn, pending: turn.approve(pending, arguments=WRONG),
-    "no JSON": lambda client, turn, pending: turn.approve(pending, arguments={"to": object()}),  # type: ignore[dict-item]  # that is the mistake
+    # the wrong type is the mistake under test
+    "no JSON": lambda client, turn, pending: turn.approve(pending, arguments={"to": object()}),  # type: ignore[dict-item]
     "reason": lambda client, turn, pending: turn.deny(pending, FIVE),
-    "no pending": lambda client, turn, pending: turn.deny(pending.call_id),  # type: ignore[arg-type]  # that is the mistake
+    # the wrong type is the mistake under test
+    "no pending": lambda client, turn, pending: turn.deny(pending.call_id),  # type: ignore[arg-type]
     "by id": lambda client, turn, pending: client.approve(
         turn.id, pending.call_id, arguments=WRONG
     ),
     "no budget": lambda client, turn, pending: turn.add_budget(NONE),
-    "money alone": lambda client, turn, pending: client.add_budget(turn.id, "0.5"),  # type: ignore[arg-type]  # that is the mistake
+    # the wrong type is the mistake under test
+    "money alone": lambda client, turn, pending: client.add_budget(turn.id, "0.5"),  # type: ignore[arg-type]
     "no id": lambda client, turn, pending: client.get(FIVE),
     "cancel": lambda client, turn, pending: turn.cancel(FIVE),
 }

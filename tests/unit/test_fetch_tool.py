@@ -149,7 +149,8 @@ def test_tool_reads_only_and_may_wait_for_approval() -> None:
         (item.name, item.read_only, item.is_async, item.requires_approval) for item in tools
     ] == [("fetch", True, True, False), ("fetch", True, True, True)]
     assert all(
-        item.description and "offset" in item.arguments.schema["properties"]  # type: ignore[operator]  # JSON
+        # the schema is JSON
+        item.description and "offset" in item.arguments.schema["properties"]  # type: ignore[operator]
         for item in tools
     )
 

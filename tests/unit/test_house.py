@@ -186,7 +186,8 @@ def test_public_names_are_these_and_no_others(module: object) -> None:
     """
     names = PUBLIC[module]  # type: ignore[index]  # modules are keys here
 
-    assert list(module.__all__) == names  # type: ignore[attr-defined]  # every module of these has it
+    # every module in PUBLIC has `__all__`
+    assert list(module.__all__) == names  # type: ignore[attr-defined]
     assert [name for name in names if not hasattr(module, name)] == []
 
 

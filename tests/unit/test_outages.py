@@ -468,7 +468,8 @@ def test_agent_and_worker_take_a_policy_and_nothing_else() -> None:
     with pytest.raises(
         errors.ConfigurationError, match="the worker: model_retry must be a ModelRetryPolicy"
     ):
-        AgentWorker(Agent(name="x", model="a:m"), model_retry=None)  # type: ignore[arg-type]  # that is the point
+        # the wrong type is the mistake under test
+        AgentWorker(Agent(name="x", model="a:m"), model_retry=None)  # type: ignore[arg-type]
 
 
 def test_reader_finds_the_rounds_in_the_calls() -> None:

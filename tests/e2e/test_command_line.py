@@ -156,8 +156,8 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
         (
             ["run", "talker", "hello", "--max-iterations", "few"],
             (
-                "perdure run: Invalid value for '--max-iterations': 'few' is not a valid whole number. See"
-                " perdure run --help."
+                "perdure run: Invalid value for '--max-iterations': 'few' is not a valid whole"
+                " number. See perdure run --help."
             ),
         ),
         (

@@ -164,7 +164,7 @@ def test_search_knows_the_word(word: str, page: str) -> None:
 
 @pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
 def test_reference_has_every_public_name(module: ModuleType) -> None:
-    """Whatever can be imported from there by its `__all__`, under one of the modules that have it."""
+    """All of its `__all__`, under one of the public modules that have the name."""
     ids = reader("reference.html").ids
     missing = [
         name

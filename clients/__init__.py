@@ -1,6 +1,6 @@
-"""What callers use: start turns, follow them, read how they went.
+"""The API for callers: start turns, follow them and read their reports.
 
-Nothing here needs the code of an agent, or Temporal's own classes.
+It needs neither the code of an agent nor Temporal's own classes.
 """
 
 from typing import TYPE_CHECKING

@@ -58,7 +58,7 @@ logger = logging.getLogger("perdure")
 IfExists = Literal["attach", "restart", "error"]
 
 LAST_PRIORITY = 5
-"""What a server has unless it is told otherwise."""
+"""The lowest priority that a server supports by default."""
 
 _STARTS = {
     "if_exists": IfExists,
@@ -110,16 +110,16 @@ class AgentClient:
         """Connect to Temporal.
 
         Args:
-            address: `host:port`; without it, Temporal's environment profiles say
+            address: `host:port`. The default is that of Temporal's environment profiles
                 (`TEMPORAL_ADDRESS`, …), or localhost.
             namespace: Temporal's namespace.
-            task_queue: Where the workers of the agents poll.
-            data_converter: Temporal's, for encryption or external storage; without it, the one that
-                `PERDURE_DATA_CONVERTER` names. With a codec, the messages of failures are encoded
-                too.
+            task_queue: The task queue that the workers of the agents poll.
+            data_converter: Temporal's data converter, for encryption or external storage. The
+                default is the one that `PERDURE_DATA_CONVERTER` names. With a codec, the messages
+                of failures are encoded too.
 
         Raises:
-            ServerUnreachableError: Nothing answers there within 10 s.
+            ServerUnreachableError: No server answers at the address within 10 s.
             ConfigurationError: The data converter cannot be loaded, or cannot carry Perdure's
                 payloads.
         """
@@ -129,7 +129,7 @@ class AgentClient:
 
     @classmethod
     def from_temporal(cls, client: Client, *, task_queue: str = TASK_QUEUE) -> AgentClient:
-        """Use a Temporal client that you have, with its data converter.
+        """Create a client from an existing Temporal client, with its data converter.
 
         Raises:
             ConfigurationError: Its data converter cannot carry Perdure's payloads.
@@ -139,7 +139,7 @@ class AgentClient:
 
     @property
     def temporal(self) -> Client:
-        """Temporal's own client, for what is not Perdure's to offer."""
+        """The underlying Temporal client, for features that Perdure does not offer."""
         return self._client
 
     @keywords.shows(TurnOptions)
@@ -158,40 +158,39 @@ class AgentClient:
         """Start a turn and return at once; a worker runs it.
 
         Args:
-            agent: Its name, or the agent itself, whose type the report's output then has. Only the
-                name is sent: the worker has the code.
-            task: What is asked. It may be empty only where a context says what is.
-            output: The type of the answer; it goes before the agent's own. What the worker needs of
-                it, its schema, is sent.
+            agent: The name of the agent, or the agent itself; then the report's output has the
+                agent's type. Only the name is sent: the worker has the code.
+            task: The task. It may be empty only if there is a context.
+            output: The type of the answer; it overrides the agent's. Its schema is sent to the
+                worker.
             id: The turn's id, at most 100 characters; the same id is the same turn. Without it,
                 `<agent>/<12 random characters>`.
-            context: Named blocks that stand before the task.
-            history: Messages of an earlier turn, such as `report.messages`, to go on from.
-            labels: Words of yours that tools see as `ctx.labels`, and that `list` finds the turn
-                by.
-            budget: What the turn may spend, delegates included; it goes before the agent's own,
-                limit by limit.
-            max_iterations: How many steps it may make, from 1; it overrides that of the agent.
-            options: Temperature, output limit and the like; they go before the agent's own, option
-                by option.
-            allowed_tools: Only these are offered, and calling another ends the turn; None for every
-                tool, `[]` for none.
-            live: Have what the model says told while it speaks, for `Turn.text`. It changes nothing
-                else.
-            if_exists: A turn of this id exists, running or over: `attach` to it if agent, task,
-                context and history are the same; `restart` it, ending one that runs; or `error`.
-                `attach` starts a new turn if the one that exists failed because no worker knew its
-                agent.
-            priority: From 1, the first, to 5, the last; 3 without it. Where work waits for workers,
-                that of the turn and its delegates goes by it.
+            context: Named blocks that are placed before the task.
+            history: Messages of an earlier turn to continue from, such as `report.messages`.
+            labels: User-defined labels, available to tools as `ctx.labels` and to `list` as a
+                filter.
+            budget: The limits of what the turn may spend, delegates included. Each limit overrides
+                the agent's.
+            max_iterations: The largest number of steps, from 1; it overrides the agent's.
+            options: Temperature, output limit and the like. Each option overrides the agent's.
+            allowed_tools: The only tools that are offered; calling another one ends the turn. None
+                for every tool, `[]` for none.
+            live: Whether `Turn.text` yields text while the model generates it. It has no other
+                effect.
+            if_exists: What to do if a turn of this id exists, running or over: `attach` to it if
+                agent, task, context and history are the same; `restart` it, ending one that runs;
+                or `error`. `attach` starts a new turn if the existing one failed because no worker
+                knew its agent.
+            priority: From 1, the first, to 5, the last; the default is 3. It orders the work of the
+                turn and its delegates where work waits for workers.
 
         Raises:
             TurnConflictError: A turn of this id has another agent, task, context or history.
             TurnExistsError: A turn of this id exists and `if_exists` is `error`.
             TooLargeError: The input is too large.
-            InvalidRequestError: The id is empty or too long, nothing is asked, or a value is not
+            InvalidRequestError: The id is empty or too long, there is no task, or a value is not
                 one of those named here.
-            ConfigurationError: No model can be held to the output type.
+            ConfigurationError: The output type cannot be enforced on a model.
             ServerUnreachableError: Temporal does not answer.
         """
         wanted = start_request.type_of(agent, output)
@@ -209,7 +208,7 @@ class AgentClient:
         on_step: OnStep | None = None,
         **given: Unpack[StartOptions],
     ) -> AgentReport[R]:
-        """Start a turn and wait for its end: `start` and `result` in one.
+        """Start a turn and wait for its end: `start` and `Turn.result` in one.
 
         Raises:
             PerdureError: As `start` and `Turn.result` do.
@@ -228,17 +227,17 @@ class AgentClient:
         budget: Budget | None = None,
         options: RequestOptions | None = None,
     ) -> R:
-        """Ask a model, and return what it says as an instance of a type.
+        """Ask a model, and return its answer as an instance of a type.
 
-        A turn like any other, of an agent without instructions and tools.
+        This starts a turn like any other, of an agent without instructions and tools.
 
         Args:
             model: `provider:model`, or an alias of the worker.
-            prompt: What is asked.
+            prompt: The prompt.
             output: The type of the answer; `str` for text.
             id: The turn's id; the same id with the same model and prompt is asked once.
-            labels: Words of yours that `list` finds the turn by.
-            budget: What the turn may spend.
+            labels: User-defined labels that `list` can filter by.
+            budget: The limits of what the turn may spend.
             options: Temperature, output limit and the like.
 
         Raises:
@@ -257,13 +256,14 @@ class AgentClient:
         return (await turn.typed(output).result()).output
 
     async def get(self, id: str) -> Turn[Any]:  # noqa: A002 - what callers know it as
-        """A turn that was started before, here or elsewhere, running or over.
+        """Return a turn that was started earlier, here or elsewhere, running or over.
 
-        The latest of this id. `typed` says what its output is read as.
+        If the id was used more than once, it is the latest turn. Use `Turn.typed` to set the type
+        of its output.
 
         Raises:
-            TurnNotFoundError: Temporal does not have it, or not any more.
-            InvalidRequestError: The id is no text.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            InvalidRequestError: The id is not a string.
             ServerUnreachableError: Temporal does not answer.
         """
         validation.check(
@@ -281,7 +281,7 @@ class AgentClient:
         return self._turn(id, found.execution.run_id)
 
     async def status(self, id: str) -> TurnStatus:  # noqa: A002 - what callers know it as
-        """How far a turn is now: `get` and `Turn.status` in one.
+        """Return the current status of a turn: `get` and `Turn.status` in one.
 
         Raises:
             PerdureError: As `get` and `Turn.status` do.
@@ -297,8 +297,8 @@ class AgentClient:
 
         Args:
             id: The turn's id.
-            timeout: The longest wait, as a timedelta or in seconds; without it, however long it
-                takes.
+            timeout: The longest wait, as a timedelta or in seconds; without it, the wait is
+                unlimited.
 
         Raises:
             PerdureError: As `get` and `Turn.wait` do.
@@ -321,7 +321,7 @@ class AgentClient:
         return await (await self.get(id)).add_budget(more, iterations=iterations, by=by)
 
     async def resume(self, id: str) -> None:  # noqa: A002 - what callers know it as
-        """Have a turn ask its model again at once: `get` and `Turn.resume` in one.
+        """Make a turn ask its model again at once: `get` and `Turn.resume` in one.
 
         Raises:
             PerdureError: As `get` and `Turn.resume` do.
@@ -335,10 +335,10 @@ class AgentClient:
         labels: Mapping[str, str] | None = None,
         task_queue: str | None = None,
     ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
-        """Every call that waits for a person, with its turn.
+        """Return every call that waits for a person, with its turn.
 
         A turn that this process cannot decode is left out, with a warning in the log `perdure`.
-        `list(state="waiting")` has it, with its `error`.
+        `list(state="waiting")` includes it, with its `error`.
 
         Args:
             agent: Only of this agent's turns.
@@ -367,20 +367,21 @@ class AgentClient:
         arguments: Mapping[str, JsonValue] | None = None,
         by: str | None = None,
     ) -> None:
-        """Let a call run, with its own arguments or with these.
+        """Approve a call, with its own arguments or with `arguments`.
 
         Args:
             id: The turn's id.
-            call_id: The call, as `pending_approvals` names it.
-            token: Its token, from there as well: the call runs only if it is still the one that
-                was looked at, in the same run. Needed for a turn that was restarted or reset.
-            reason: Why.
-            arguments: These in place of its own.
-            by: Who approves it, such as an e-mail address: one line, at most 200 characters.
-                It is recorded, not checked.
+            call_id: The call's id, from `pending_approvals`.
+            token: The call's token, from `pending_approvals`: the call runs only if it is still the
+                one that was reviewed, in the same run. Required for a turn that was restarted or
+                reset.
+            reason: The reason for the decision.
+            arguments: Arguments that replace the call's own.
+            by: The person or program that approves it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
 
         Raises:
-            ApprovalConflictError: No such call waits, or it is not the one of the token.
+            ApprovalConflictError: No such call waits, or the token belongs to another call.
             PerdureError: As `get` and `Turn.approve` do.
         """
         turn = await self.get(id)
@@ -395,7 +396,7 @@ class AgentClient:
         *,
         by: str | None = None,
     ) -> None:
-        """Refuse a call; the model is told why.
+        """Refuse a call; the model sees the reason.
 
         Raises:
             PerdureError: As `approve` does.
@@ -415,20 +416,19 @@ class AgentClient:
         task_queue: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[TurnEntry]:
-        """The turns of the namespace, of all task queues.
+        """List the turns of the namespace, of all task queues.
 
-        First those that are not over, then the last that ended.
-
-        Temporal's list may lag a second behind.
+        Turns that are not over come first, then the others, the last ended first. Temporal's list
+        may lag a second behind.
 
         Args:
             agent: Only turns of this agent.
-            outcome: Only turns that ended so.
+            outcome: Only turns with this outcome.
             state: Only turns that are `running`, `waiting`, `paused` or `ended`.
             labels: Only turns with all of these labels.
-            parent: Only turns that the turn of this id delegated to.
+            parent: Only turns to which the turn of this id delegated.
             task_queue: Only turns that were started on this task queue.
-            limit: At most so many; without it, all of them, read page by page.
+            limit: The largest number of turns; without it, all of them, read page by page.
 
         Raises:
             ConfigurationError: A filter needs search attributes that the namespace lacks;
@@ -466,7 +466,7 @@ class AgentClient:
         if_exists: IfExists,
         priority: int | None = None,
     ) -> Turn[Any]:
-        """Start a turn, or find the one that is there."""
+        """Start a turn, or find the existing one."""
         validation.check(
             "the turn",
             {"if_exists": if_exists, "priority": priority},
@@ -493,10 +493,10 @@ class AgentClient:
     async def _started(
         self, turn_id: str, request: TurnRequest, priority: Priority, if_exists: IfExists
     ) -> WorkflowHandle[object, object]:
-        """A new turn, also in place of one that failed because no worker knew its agent.
+        """Start a new turn, also in place of one that failed because no worker knew its agent.
 
         Raises:
-            WorkflowAlreadyStartedError: A turn holds the id.
+            WorkflowAlreadyStartedError: A turn with the id exists.
         """
         if if_exists == "restart":
             return await self._start(
@@ -550,7 +550,7 @@ class AgentClient:
         )
 
     def _packed(self, request: TurnRequest) -> RawValue:
-        """The input of a turn. Images and files may be large where history does not hold them."""
+        """Return the input of a turn. It may be larger if payloads are stored out of history."""
         if self._client.data_converter.external_storage is not None:
             return pack(request, "the input of the turn", most_bytes=limits.STORED_BYTES)
         try:
@@ -562,7 +562,7 @@ class AgentClient:
             raise errors.TooLargeError(f"{error.message}; {hint}", context=error.context) from None
 
     async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Turn[Any]:
-        """The turn that holds this id, if it was asked the same."""
+        """Return the existing turn with this id, if it has the same input."""
         if if_exists == "error":
             raise errors.TurnExistsError(
                 f"a turn {turn_id!r} exists already", context={"turn_id": turn_id}
@@ -596,7 +596,7 @@ class AgentClient:
 
 
 def _what_is_large(request: TurnRequest) -> str:
-    """What of an input that is too large can be given otherwise; empty where nothing can."""
+    """Return hints on how to make an input smaller that is too large; empty if there are none."""
     hints = []
     if request.history:
         bytes_ = sum(len(message.model_dump_json()) for message in request.history)
@@ -609,10 +609,10 @@ def _what_is_large(request: TurnRequest) -> str:
 
 
 def _named(call_id: str, token: str | None = None) -> str:
-    """A call as `waiting.named` takes it.
+    """Return the name of a call as `waiting.named` takes it.
 
     Raises:
-        InvalidRequestError: One is no text.
+        InvalidRequestError: The id or the token is not a string.
     """
     given = {"call_id": call_id, "token": token}
     wanted = {"call_id": validation.Text, "token": validation.Text | None}

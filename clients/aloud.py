@@ -1,4 +1,4 @@
-"""A turn that tells what its model and its tools say on the way to its events."""
+"""A turn that also reports live text and tool progress while its events are iterated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perdure.clients.turn import Turn
 
 
 class Aloud:
-    """A turn to be followed by its events. `say` is called with what is said before each of them.
+    """A turn whose events can be followed. `say` gets the text and progress between the events.
 
     Attributes:
         id: The turn's id.
@@ -25,7 +25,7 @@ class Aloud:
         self._say = say
 
     async def events(self) -> AsyncIterator[Event]:
-        """The turn's events, to its end."""
+        """Yield the turn's events until it is over."""
         async with contextlib.aclosing(self._turn.live()) as telling:
             async for one in telling:
                 if isinstance(one, Event):

@@ -1,4 +1,4 @@
-"""What a turn is doing, in words."""
+"""The current activity of a turn, in words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from perdure.turn.state import PROVIDER, TurnState, Waiting
 
 
 def doing(state: TurnState, gap: str = "  ") -> str:
-    """What happens right now, without how long it has been so.
+    """Describe what happens in a turn right now, without its duration.
 
-    `gap` stands between an activity's id and what it does.
+    `gap` separates an activity's id from its description.
     """
     if state.waiting is not None and not (state.waiting.kind == PROVIDER and state.in_flight):
         return _waits(state.waiting)
@@ -28,9 +28,9 @@ def _waits(waiting: Waiting) -> str:
 
 
 def is_stopped(state: TurnState) -> bool:
-    """Whether nothing at all goes on until a person does something.
+    """Whether the whole turn waits for a person.
 
-    The time of the turn does not count then.
+    This time does not count towards the time of the turn.
     """
     if state.waits_for_people:
         return True

@@ -1,6 +1,6 @@
-"""What is said in a turn right now, by its models and its tools.
+"""The live output of a turn's model calls and tools.
 
-A look at the heartbeats, shared by all who watch in one process.
+It is read from heartbeats, once for all watchers in a process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Describe = Callable[[], Awaitable[DescribeWorkflowExecutionResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The end of what was said in a model call, from the character at `offset` on."""
+    """The last text of a model call, from the character at `offset` on."""
 
     key: ModelKey
     offset: int
@@ -39,14 +39,14 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a tool that runs gave to `ctx.heartbeat` last."""
+    """The last details that a running tool passed to `ctx.heartbeat`."""
 
     key: ToolKey
     details: tuple[JsonValue, ...]
 
 
 class Ear:
-    """Listens to one run of a turn."""
+    """Reads the heartbeats of one run of a turn."""
 
     def __init__(self, describe: Describe, converter: DataConverter) -> None:
         self._describe = describe
@@ -55,7 +55,7 @@ class Ear:
         self._looked_at = float("-inf")
 
     async def listen(self) -> tuple[Heard | Noted, ...]:
-        """What the calls in flight have said last; nothing where Temporal does not answer."""
+        """Return the last output of the calls in flight; empty if Temporal does not answer."""
         if self._look is None or (
             self._look.done() and asyncio.get_running_loop().time() - self._looked_at > _FRESH_S
         ):

@@ -1,8 +1,8 @@
-"""A turn as a list shows it, read from what Temporal's list holds: no turn is asked.
+"""List entries of turns, read from Temporal's list without querying a turn.
 
-What Temporal says of the workflow comes first: a turn that was terminated ran no code at its end,
-so its attributes still say `running`. The memo comes next, since every namespace keeps it; the
-search attributes last.
+The status of the workflow comes first: a turn that was terminated ran no code at its end, so its
+attributes are still `running`. The memo comes next, because every namespace keeps it; the search
+attributes come last.
 """
 
 from __future__ import annotations
@@ -36,32 +36,33 @@ _ENDS = {
     Status.WORKFLOW_EXECUTION_STATUS_TERMINATED: Outcome.TERMINATED,
     Status.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: Outcome.TIMED_OUT,
 }
-"""The outcome of a turn that could not say it."""
+"""The outcome of a turn that could not record it itself."""
 
 E = TypeVar("E", bound=StrEnum)
 
 
 class TurnEntry(Value):
-    """A turn as a list shows it.
+    """A turn in a list.
 
     Attributes:
         id: The turn's id; `client.get(entry.id)` follows it.
         run_id: Temporal's id of the run.
-        agent: Its name.
-        task: What was asked, in one line.
-        state: Where the turn is: `paused` waits for budget, for more iterations or to be resumed,
-            or was paused in Temporal by an operator.
+        agent: The name of its agent.
+        task: The task, in one line.
+        state: The state of the turn. A `paused` turn waits for budget, for more iterations or to be
+            resumed, or was paused in Temporal by an operator.
         waits_for: `approval`, `provider`, `budget` or `resume`; empty for a turn that waits for
             none of them.
-        outcome: How it ended; None before.
-        steps: Completed steps; None before the end, and where the turn could not say.
-        spent: In USD; None before the end, and where nobody knows the price.
-        labels: Those that it can be found by.
-        parent: The id of the turn that delegated to it; empty for the others.
-        started_at: When it was started.
-        ended_at: When it ended; None before.
-        error: Why the rest of the entry is missing what the turn wrote itself, such as its task:
-            this process cannot decode it. None for all others.
+        outcome: The outcome; None before the end.
+        steps: The number of completed steps; None before the end, and if the turn did not record
+            it.
+        spent: The cost in USD; None before the end, and if the price is unknown.
+        labels: The labels that it can be found by.
+        parent: The id of the turn that delegated to it; empty for other turns.
+        started_at: The time it was started.
+        ended_at: The time it ended; None before the end.
+        error: The reason why the entry lacks values that the turn recorded itself, such as its
+            task: this process cannot decode them. None for all other entries.
     """
 
     id: str
@@ -81,7 +82,7 @@ class TurnEntry(Value):
 
 
 class _Note(Wire):
-    """What of a turn's memo is shown."""
+    """The part of a turn's memo that is shown."""
 
     agent: str = ""
     task: str = ""
@@ -98,7 +99,7 @@ class _Note(Wire):
 async def entry_of(
     client: Client, info: WorkflowExecutionInfo, attributes: TypedSearchAttributes
 ) -> TurnEntry:
-    """The entry of a workflow that is a turn."""
+    """Return the entry of a workflow that is a turn."""
     memo, error = await _memo(client, info)
     note = _note(memo.get(MEMO))
     is_over = info.status in _ENDS
@@ -142,7 +143,10 @@ def _waits_for(memo: object) -> str:
 async def _memo(
     client: Client, info: WorkflowExecutionInfo
 ) -> tuple[Mapping[str, object], ErrorInfo | None]:
-    """What the turn wrote, or why that cannot be decoded: the rest of the list is still good."""
+    """Return the turn's memo, or the reason why it cannot be decoded.
+
+    The rest of the list is still usable.
+    """
     context = WorkflowSerializationContext(
         namespace=client.namespace, workflow_id=info.execution.workflow_id
     )
@@ -159,7 +163,7 @@ async def _memo(
 def _note(memo: object) -> _Note:
     try:
         return _Note.model_validate(memo or {})
-    except ValidationError:  # somebody else's memo of this name
+    except ValidationError:  # another program's memo of this name
         return _Note()
 
 

@@ -1,10 +1,8 @@
-"""What a fact alone does not say.
+"""The context of events that facts do not contain: the agent, the tool calls and the text.
 
-Whose turn it is of, which tool calls it is about, and what was said.
-
-The fold would know all of it, but each of its states has a copy of the transcript's tuple: over
-thousands of steps that is seconds of work for every process that watches. This keeps the little
-that is needed, and a test holds it to the fold.
+The fold has all of it, but each of its states has a copy of the transcript's tuple: over thousands
+of steps that is seconds of work for every process that watches. This class keeps only the values
+that are needed, and a test compares it with the fold.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class EventContext:
         self._said = ""
 
     def of(self, fact: Fact) -> Mapping[str, Any]:
-        """The fields of the next event beside its time and cursor: `agent`, `calls` and `text`."""
+        """Return the `agent`, `calls` and `text` of the next event."""
         calls, text = self._see(fact)
         return {"agent": self._agent, "calls": calls, "text": text}
 
@@ -78,7 +76,7 @@ class EventContext:
 
     def _answered(self, fact: ModelAnswered) -> tuple[tuple[ToolCall, ...], str]:
         if self._finishing and not fact.key.is_last:
-            return (), ""  # it was given up before it came
+            return (), ""  # the call was abandoned before its answer came
         message = with_unique_ids(fact.answer.message, self._ids, f"call_{fact.key.step}")
         self._ids.update(call.id for call in message.calls)
         self._step, self._calls[fact.key.step] = fact.key.step, message.calls

@@ -1,8 +1,8 @@
 """The events of a turn, as values and as JSON.
 
-An event is told in two ways. `to_json` is whole, as `--json` prints it: it holds the prompt, the
-instructions and all arguments. `public` is made for browsers and other places where these do not
-belong. It names what it shows field by field, so a field that a fact gains later is not in it.
+An event has two JSON forms. `to_json` is complete, as `--json` prints it: it contains the prompt,
+the instructions and all arguments. `public` is for browsers and other places where these do not
+belong. It lists its fields one by one, so a field that is added to a fact later is not in it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from perdure.turn.keys import Key
 from perdure.values.messages import ToolCall
 
 VERSION = 1
-"""Of the JSON of events.
+"""The version of the JSON of events.
 
-It changes when a field goes or means something else, not when one comes.
+It changes when a field is removed or changes its meaning, not when one is added.
 """
 
 Private = Literal["task", "arguments", "results", "errors"]
@@ -33,18 +33,19 @@ Private = Literal["task", "arguments", "results", "errors"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Event:
-    """A fact of a turn, and when it was recorded.
+    """A fact of a turn, with the time at which it was recorded.
 
     Attributes:
-        cursor: `turn.events(after=cursor)` goes on after this event, in any process.
-        at: When it was recorded, in UTC.
-        fact: What was recorded, one of `perdure.events`.
+        cursor: The position of the event: `turn.events(after=cursor)` continues after it, in any
+            process.
+        at: The time at which it was recorded, in UTC.
+        fact: The recorded fact, one of `perdure.events`.
         turn_id: The turn's id.
         agent: The name of the turn's agent.
-        calls: The tool calls that the fact is about, as the model asked for them: all of an answer,
-            or one; none for other facts.
-        text: What the model said, or at the end the answer; empty where the fact has none, and
-            while a middleware has yet to let the answer pass.
+        calls: The tool calls that the fact is about, as the model requested them: all calls of an
+            answer, or one; empty for other facts.
+        text: The text of the model, or at the end the answer; empty if the fact has none, and as
+            long as a middleware has not accepted the answer.
     """
 
     cursor: str
@@ -57,33 +58,30 @@ class Event:
 
     @property
     def call(self) -> ToolCall | None:
-        """The one tool call that the fact is about.
-
-        None where there is none, or an answer with several.
-        """
+        """The tool call that the fact is about; None if there is none, and for model answers."""
         return self.calls[0] if self.calls and not isinstance(self.fact, ModelAnswered) else None
 
     @property
     def kind(self) -> str:
-        """The kind of its fact, such as `model_answered`."""
+        """The kind of the fact, such as `model_answered`."""
         return kind_of(self.fact)
 
     @property
     def step(self) -> int | None:
-        """The step that it belongs to, from 1; None outside of steps."""
+        """The number of the step that the event belongs to, from 1; None outside of steps."""
         key = key_of(self.fact)
         return key.step or None if key else None
 
     @property
     def attempt(self) -> int | None:
-        """Which attempt of an activity, from 1; None where it is about none."""
+        """The attempt of the activity, from 1; None if the fact is not about an activity."""
         key = key_of(self.fact)
         return key.attempt if key else None
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The event as JSON values, as `--json` prints it.
+        """Return the event as JSON values, as `--json` prints it.
 
-        It has the prompt, arguments and results.
+        It contains the prompt, arguments and results.
         """
         fact = {
             field.name: getattr(self.fact, field.name) for field in dataclasses.fields(self.fact)
@@ -94,12 +92,12 @@ class Event:
         return told
 
     def public(self, include: Collection[Private] = ()) -> dict[str, JsonValue]:
-        """The event as JSON values for a browser.
+        """Return the event as JSON values for a browser.
 
-        No prompt, no instructions, no arguments, no results.
+        It contains no prompt, instructions, arguments or results.
 
         Args:
-            include: What is shown all the same: the `task`, the `arguments` of tool calls, the
+            include: Private values to include: the `task`, the `arguments` of tool calls, the
                 `results` of tools, and the messages of `errors` with the reasons that people
                 and policies gave.
 
@@ -138,25 +136,25 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """All that history had when the watching began has been told; what comes now is news."""
+    """A mark after the last event that history had when watching began; later events are new."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The mark as JSON values."""
+        """Return the mark as JSON values."""
         return {"v": VERSION, "kind": "caught_up"}
 
 
 def kind_of(fact: Fact | type[Fact]) -> str:
-    """`ModelAnswered` as `model_answered`."""
+    """Return the kind of a fact, such as `model_answered` for `ModelAnswered`."""
     name = fact.__name__ if isinstance(fact, type) else type(fact).__name__
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def key_of(fact: Fact) -> Key | None:
-    """The activity that a fact is about."""
+    """Return the key of the activity that a fact is about."""
     key: Key | None = getattr(fact, "key", None)
     return key
 
 
 def _value(value: object) -> object:
-    """A key as it is written everywhere, `step-1.call-2`; the rest as it is."""
+    """Return a key in its usual form, such as `step-1.call-2`, and other values unchanged."""
     return str(value) if isinstance(value, Key) else value

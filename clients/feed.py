@@ -1,7 +1,7 @@
 """The events of a turn, read from its history: reading adds nothing to it.
 
-One long poll for each turn and process, however many watch. It survives a server that is away: a
-failed poll is repeated from the same page, and event ids tell what was seen already.
+There is one long poll for each turn and process, shared by all watchers. It survives an outage of
+the server: a failed poll is repeated from the same page, and event ids identify known events.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class _Restarted:
 
 
 class Feed:
-    """What one run of a turn has recorded, for all who watch it.
+    """The recorded events of one run of a turn, shared by all watchers.
 
     Attributes:
-        ear: What is being said in it right now.
+        ear: The live output of the turn.
     """
 
     def __init__(self, client: Client, turn_id: str, run_id: str) -> None:
@@ -110,14 +110,14 @@ class Feed:
     async def watch(
         self, after: int = 0, *, length: int | None = None
     ) -> AsyncGenerator[Event | CaughtUp, None]:
-        """Every event after the place of a cursor, those to come included, until the turn is over.
+        """Yield every event after a position, future ones included, until the turn is over.
 
         Args:
-            after: What `place` says of a cursor.
-            length: How long history was; that all of it was told is marked then.
+            after: The position of a cursor, from `place`.
+            length: The length of the history at the start; `CaughtUp` is yielded after that part.
 
         Raises:
-            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
         index = 0
         self._watchers += 1
@@ -148,19 +148,19 @@ class Feed:
                 await asyncio.wait({pump})
 
     async def length(self) -> int:
-        """How many events of Temporal's the history has now.
+        """Return the current number of Temporal events in the history.
 
         Raises:
-            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
         return (await self._patiently(self._describe)).workflow_execution_info.history_length
 
     def place(self, cursor: str | None) -> int:
-        """Where in history a cursor is; 0 for none, which is before the first event.
+        """Return the position of a cursor in history; 0, before the first event, without a cursor.
 
         Raises:
-            StaleCursorError: It is of another run.
-            InvalidRequestError: It is not a cursor.
+            StaleCursorError: The cursor belongs to another run.
+            InvalidRequestError: The value is not a cursor.
         """
         if cursor is None:
             return 0
@@ -175,8 +175,8 @@ class Feed:
         if run_id != self._run.run_id:
             raise errors.StaleCursorError(
                 f"the cursor belongs to another run than the one of turn {self._run.workflow_id}"
-                " that is watched: the turn was reset or started again since, or the cursor is of"
-                " another turn; read the events from the beginning",
+                " that is watched: the turn was reset or started again since, or the cursor belongs"
+                " to another turn; read the events from the beginning",
                 context={"turn_id": self._run.workflow_id},
             )
         return int(place)
@@ -202,7 +202,7 @@ class Feed:
                 )
         except PerdureError as error:
             self._error = error
-        except Exception as error:  # noqa: BLE001 - a watcher must hear of whatever ends the feed
+        except Exception as error:  # noqa: BLE001 - watchers must learn of any error that ends the feed
             self._error = PerdureError(
                 f"reading the history of {self._run.workflow_id}: {described(error)}"
             )
@@ -214,9 +214,9 @@ class Feed:
         return bool(self._events) and isinstance(self._events[-1].fact, TurnEnded)
 
     async def _goes_on(self) -> bool:
-        """Whether there is more to come where a long poll ended.
+        """Whether more events may come after a long poll has ended.
 
-        It does so at once for a workflow that an operator paused.
+        A long poll ends at once for a workflow that an operator paused.
         """
         is_told = False
         while (
@@ -231,7 +231,7 @@ class Feed:
             await asyncio.sleep(_LONGEST_PAUSE_S)
         await asyncio.sleep(
             _FIRST_PAUSE_S
-        )  # a server that ends each long poll at once is not to be asked without a pause
+        )  # a server may end each long poll at once, so do not poll without a pause
         return (
             found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
             or found.history_length > self._last_id
@@ -240,11 +240,11 @@ class Feed:
     async def _page(
         self, request: GetWorkflowExecutionHistoryRequest
     ) -> GetWorkflowExecutionHistoryResponse:
-        """The next page, however long the server is away.
+        """Return the next page, after an outage of any length.
 
-        A server may refuse the token of a page that it gave itself: it compares the token with the
-        state of the workflow, and a late notice of an older state meets a newer token. Without it
-        history is read from its beginning, and `_take` leaves out what was seen.
+        A server may refuse a page token of its own: it compares the token with the state of the
+        workflow, and that state may be older than the token. Then history is read from its
+        beginning without the token, and `_take` skips known events.
         """
         service = self._client.workflow_service
         try:
@@ -261,10 +261,10 @@ class Feed:
         )
 
     async def _patiently(self, ask: Callable[[], Awaitable[V]]) -> V:
-        """The server's answer, however long it is away.
+        """Return the server's answer, after an outage of any length.
 
         Raises:
-            PerdureError: The server says that the turn cannot be read.
+            PerdureError: The turn cannot be read.
         """
         pause = _FIRST_PAUSE_S
         while True:
@@ -283,9 +283,9 @@ class Feed:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     async def _take(self, events: Iterable[HistoryEvent]) -> None:
-        """Keep what is new.
+        """Store the new events.
 
-        An event counts as seen only when it is kept, because a cancel may come in between.
+        An event counts as known only when it is stored, because a cancel may come in between.
         """
         for event in events:
             if event.event_id <= self._last_id:
@@ -306,14 +306,14 @@ class Feed:
         )
 
     def _tell(self) -> None:
-        """Wake all watchers; each waits on the event that was current when it looked."""
+        """Wake all watchers; each waits on the `asyncio.Event` that was current when it looked."""
         self._news.set()
         self._news = asyncio.Event()
 
     async def _say_when_unclaimed(self, last: HistoryEvent) -> None:
-        """Warn when no worker takes up the work that is there.
+        """Warn when no worker takes the pending work.
 
-        Only a queue that no worker polls is sure to need one.
+        Only a queue that no worker polls certainly needs one.
         """
         waiting = _waiting_in(last)
         if waiting is None:
@@ -348,10 +348,10 @@ class Feed:
 async def describe(
     client: Client, turn_id: str, run_id: str = "", **options: Any
 ) -> DescribeWorkflowExecutionResponse:
-    """What Temporal says of a workflow, the latest run of this id if none is named.
+    """Describe a workflow; without a run id, the latest run of the id.
 
-    The client's own `describe()` raises `ValueError` for one that an operator paused: that status
-    is newer than the client (1.35).
+    The client's own `describe()` raises `ValueError` for a workflow that an operator paused: that
+    status is newer than the client (1.35).
     """
     request = DescribeWorkflowExecutionRequest(
         namespace=client.namespace, execution=WorkflowExecution(workflow_id=turn_id, run_id=run_id)
@@ -360,10 +360,10 @@ async def describe(
 
 
 async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
-    """What a run has come to, as far as its history goes now.
+    """Return the state of a run, from its history so far.
 
     Raises:
-        PerdureError: It cannot be read.
+        PerdureError: The history cannot be read.
     """
     state = TurnState()
     async for event in past(client, turn_id, run_id):
@@ -374,10 +374,10 @@ async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
 async def failed_unknown(client: Client, turn_id: str) -> bool:
     """Whether the latest turn of this id failed because no worker knew its agent.
 
-    Such a turn has asked no model and called no tool.
+    Such a turn has made no model call and no tool call.
 
     Raises:
-        PerdureError: It cannot be read.
+        PerdureError: The history cannot be read.
     """
     found = (await describe(client, turn_id, retry=True)).workflow_execution_info
     if (
@@ -398,10 +398,10 @@ async def failed_unknown(client: Client, turn_id: str) -> bool:
 
 
 async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Event, None]:
-    """What a run has recorded so far. These events have no cursor.
+    """Yield the events that a run has recorded so far. They have no cursor.
 
     Raises:
-        PerdureError: It cannot be read.
+        PerdureError: The history cannot be read.
     """
     try:
         async for event, fact in recorded(client, turn_id, run_id):
@@ -412,7 +412,7 @@ async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Even
 
 
 def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:
-    """The queue that the last event put work into, and of which kind."""
+    """Return the queue, with its kind, into which the last event put work."""
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
         queue = last.workflow_task_scheduled_event_attributes.task_queue
         return queue.normal_name or queue.name, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
@@ -425,9 +425,10 @@ def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | Non
 
 
 def _is_left(found: DescribeWorkflowExecutionResponse, kind: TaskQueueType.ValueType) -> bool:
-    """Whether no worker has the work that waits: history says so of an activity only when it ends.
+    """Whether no worker has taken the pending work.
 
-    A workflow that an operator paused, or that is over, has no work for anyone.
+    History has the start of an activity only after its end. A workflow that an operator paused, or
+    that is over, has no pending work.
     """
     if (
         found.workflow_execution_info.status
@@ -444,9 +445,9 @@ def _is_left(found: DescribeWorkflowExecutionResponse, kind: TaskQueueType.Value
 
 
 def _heard_of(polls: Sequence[datetime]) -> str:
-    """What the last polls of a queue say of its workers.
+    """Describe the workers of a queue by their last polls.
 
-    One that is busy does not poll, and is told from one that is gone by nothing else.
+    A busy worker does not poll, so it cannot be distinguished from one that has stopped.
     """
     if not polls:
         return "no worker polls it; start a worker with `perdure worker module:name`"
@@ -462,7 +463,7 @@ def _time(event: HistoryEvent) -> datetime:
 
 
 def unreadable(turn_id: str, error: RPCError) -> PerdureError:
-    """What Temporal's answer about a turn means."""
+    """Translate Temporal's error about a turn."""
     name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
     if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
         return errors.ConfigurationError(

@@ -1,8 +1,8 @@
-"""Which turns are asked for, as a list filter of Temporal and as a check of what it finds.
+"""Filters for turns: a list filter for Temporal, and a check of its results.
 
-A filter may find too much: stores compare in their own ways, SQLite finds `Region=EU` for
-`region=eu`. So what is found is checked again. What the end of a turn is called follows Temporal's
-own status where the turn could not say it.
+A list filter may find too much, because stores compare differently: SQLite finds `Region=EU` for
+`region=eu`. So the results are checked again. The outcome of a turn that could not record it is
+derived from Temporal's own status.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATUS = {
     Outcome.TERMINATED: "Terminated",
     Outcome.TIMED_OUT: "TimedOut",
 }
-"""How Temporal calls the end of a turn with this outcome; `Failed` for all others."""
+"""Temporal's status of a turn with this outcome; `Failed` for all other outcomes."""
 
 _ENDS = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut')"
 _STATES = {
@@ -49,7 +49,7 @@ E = TypeVar("E", bound=StrEnum)
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Turns that have everything that is given."""
+    """Selects the turns that match all given values."""
 
     agent: str | None = None
     outcome: Outcome | None = None
@@ -60,11 +60,11 @@ class Filter:
 
     @property
     def needs_attributes(self) -> bool:
-        """Whether the namespace must have the search attributes for it."""
+        """Whether the filter needs the search attributes in the namespace."""
         return replace(self, task_queue=None) != Filter()  # any namespace knows the task queue
 
     def query(self) -> str:
-        """As Temporal's list filter. A run that went on in another is not a turn of its own."""
+        """Return Temporal's list filter. A run that continued as new is not a separate turn."""
         return " AND ".join(
             [
                 f"WorkflowType = '{TURN}'",
@@ -74,7 +74,7 @@ class Filter:
         )
 
     def admits(self, entry: TurnEntry, attributes: TypedSearchAttributes, task_queue: str) -> bool:
-        """Whether a turn that was found is one that is asked for."""
+        """Whether a turn that Temporal found matches the filter."""
         written = {pair.key.name: pair.value for pair in attributes}
         return (
             all(written.get(name) == value for name, value in self._keywords())
@@ -92,7 +92,7 @@ class Filter:
         if (
             self.task_queue is not None
             and search_attributes.keyword(self.task_queue) == self.task_queue
-        ):  # Temporal finds no other name, however it is quoted
+        ):  # Temporal finds no other names, however they are quoted
             yield f"TaskQueue = '{self.task_queue}'"
         if self.state is not None:
             yield _STATES[self.state]
@@ -119,10 +119,10 @@ class Filter:
 
 
 def member(cls: type[E], said: str | None) -> E | None:
-    """A state or an outcome by its name.
+    """Return a state or an outcome by its name.
 
     Raises:
-        InvalidRequestError: There is none of this name.
+        InvalidRequestError: The name is unknown.
     """
     if said is None:
         return None

@@ -1,7 +1,8 @@
 """The turns of a namespace, from Temporal's list.
 
-Temporal's client raises `ValueError` for the whole page where an operator has paused one workflow,
-because that status is newer than the client (1.35). So this asks the service itself.
+Temporal's client raises `ValueError` for a whole page if an operator has paused one of its
+workflows, because that status is newer than the client (1.35). So this module calls the service
+directly.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _PASSING = (
 async def turns(
     client: Client, index: Index, wanted: Filter, limit: int | None
 ) -> AsyncIterator[TurnEntry]:
-    """The turns that are asked for, page by page.
+    """Yield the turns that match a filter, page by page.
 
-    First those that are not over, then the last that ended.
+    Turns that are not over come first, then the others, the last ended first.
 
     Raises:
         ConfigurationError: The namespace lacks the search attributes that the filter needs, or
@@ -64,7 +65,10 @@ async def turns(
 
 
 async def _explain(client: Client, index: Index) -> None:
-    """Ask once more, since somebody may have set the namespace up meanwhile, and say what is missing if it still is."""
+    """Look at the namespace once more, and raise an error if search attributes are still missing.
+
+    It may have been set up in the meantime.
+    """
     found = await index.ask(client)
     if found is not None and not found.is_ready:
         raise errors.ConfigurationError(

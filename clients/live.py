@@ -1,4 +1,4 @@
-"""What is recorded of a turn, and what is said in it meanwhile, in one order."""
+"""The recorded events of a turn and its live output, in one order."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _TOOLS_EVERY_S = 1.0
 async def told(
     feed: Feed, after: int = 0, *, only_words: bool = False
 ) -> AsyncGenerator[Told, None]:
-    """What is recorded of a turn and what is said in it, to its end.
+    """Yield the events of a turn and its live output, until the turn is over.
 
     A text comes before the event that records it.
 
     Args:
-        feed: The turn's.
-        after: What `Feed.place` says of a cursor.
-        only_words: Whether neither the progress of tools nor `CaughtUp` is wanted: both cost looks
-            at the server.
+        feed: The feed of the turn.
+        after: The position of a cursor, from `Feed.place`.
+        only_words: Whether to leave out the progress of tools and `CaughtUp`, which need additional
+            requests to the server.
 
     Raises:
-        TurnNotFoundError: Temporal does not have the turn, or not any more.
+        TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         InvalidRequestError: The cursor is beyond the end of the history.
     """
     length = None if only_words else await feed.length()
@@ -68,7 +68,7 @@ async def _next(events: AsyncIterator[Event | CaughtUp]) -> Event | CaughtUp | N
 
 
 class _Listener:
-    """Knows what may be heard, from what is recorded."""
+    """Tracks which live output to expect, from the recorded events."""
 
     def __init__(self, *, tools: bool) -> None:
         self._speech = Speech()
@@ -77,19 +77,19 @@ class _Listener:
 
     @property
     def pause_s(self) -> float | None:
-        """How long to wait before listening again; None where there is nothing to hear."""
+        """Return the seconds until the next poll of live output; None if none is expected."""
         if self._speech.is_on:
             return _EVERY_S
         return _TOOLS_EVERY_S if self._hears_tools and self._tools.is_on else None
 
     def see(self, event: Event) -> Iterator[Told]:
-        """What follows from an event, and the event."""
+        """Yield the consequences of an event for the live output, and the event itself."""
         self._tools.see(event)
         yield from self._speech.see(event.fact)
         yield event
 
     def hear(self, heard: Heard | Noted) -> Iterator[Told]:
-        """What is new in it."""
+        """Yield the new output."""
         if isinstance(heard, Heard):
             yield from self._speech.hear(heard)
         elif self._hears_tools:

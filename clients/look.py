@@ -1,6 +1,6 @@
-"""A look at a turn as it is now: its history, and those of the turns below it that are not over.
+"""The current state of a turn: its history, and those of the turns below it that are not over.
 
-No worker is asked.
+It is read without a worker.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
-    """How far a turn is.
+    """Return the status of a turn.
 
     Raises:
-        TurnNotFoundError: Temporal does not have it, or not any more.
+        TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         ServerUnreachableError: Temporal does not answer.
     """
     try:
@@ -43,10 +43,10 @@ async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
 
 
 async def tree(client: Client, turn_id: str, run_id: str) -> Node:
-    """A turn, and below it those that are not over, as far as their histories go.
+    """Return a turn with the turns below it that are not over, from their histories so far.
 
     Raises:
-        PerdureError: The turn cannot be read. One below it that cannot is left out.
+        PerdureError: The turn cannot be read. Turns below it that cannot be read are left out.
     """
     root = Node(turn_id, run_id=run_id)
     async for event in past(client, turn_id, run_id):
@@ -58,7 +58,7 @@ async def tree(client: Client, turn_id: str, run_id: str) -> Node:
 
 
 async def _below(client: Client, turn_id: str) -> Node | None:
-    """The turn of a delegate; None where it cannot be read, such as in the moment before it begins."""
+    """The turn of a delegate; None if it cannot be read, such as just before it begins."""
     with contextlib.suppress(RPCError, errors.TurnNotFoundError):
         found = (await describe(client, turn_id, retry=True)).workflow_execution_info
         if found.type.name == TURN:

@@ -1,7 +1,4 @@
-"""One turn of a tree with its times.
-
-Since when it does what it does, and how long it has stood still for people.
-"""
+"""One turn of a tree, with the times of its current activity and of its waits for people."""
 
 from __future__ import annotations
 
@@ -19,18 +16,19 @@ from perdure.values.budgets import Spending
 
 @dataclass
 class Node:
-    """One turn of a tree, as far as its events have come.
+    """One turn of a tree, from its events so far.
 
     Attributes:
         turn_id: The turn's id.
         agent: The name of its agent.
         state: The fold of its events.
-        began: When it was started; None before its first event.
-        ended: When it ended; None before.
-        since: Since when it does what it does.
-        children: The turns that it delegated to, in their order.
-        told_at: When a turn below it said last that it waits or goes on, by its id.
-        run_id: Temporal's id of the run; empty where that is not asked for.
+        began: The time it was started; None before its first event.
+        ended: The time it ended; None before the end.
+        since: The start of its current activity.
+        children: The turns that it delegated to, in order.
+        told_at: The time of the last signal from each turn below it, by turn id: that it waits or
+            goes on.
+        run_id: Temporal's id of the run; empty if it is not needed.
     """
 
     turn_id: str
@@ -47,7 +45,7 @@ class Node:
     _stood: timedelta = timedelta()
 
     def see(self, event: Event) -> None:
-        """One more event of the turn."""
+        """Apply one more event of the turn."""
         self.began = self.began or event.at
         self.state = apply(self.state, event.fact)
         self.agent = self.state.request.agent if self.state.request else self.agent
@@ -57,12 +55,12 @@ class Node:
         self._count(event.at)
 
     def elapsed(self, now: datetime) -> timedelta:
-        """The time that counts: without waits for people."""
+        """Return the time that counts, without waits for people."""
         return (self._stands_since or self.ended or now) - (self.began or now) - self._stood
 
     @property
     def spent(self) -> Spending:
-        """What it and those below it have spent so far, without what is set aside for what still runs."""
+        """Return the spending of the turn and those below it so far, without reservations."""
         if self.state.ended is not None:
             return self.state.charged
         running = (
@@ -73,13 +71,13 @@ class Node:
         return sum((child.spent for child in running), self.state.accounts.ledger.spent)
 
     def all(self) -> Iterator[Node]:
-        """It and all below it."""
+        """Yield the turn and all turns below it."""
         yield self
         for child in self.children:
             yield from child.all()
 
     def _count(self, at: datetime) -> None:
-        """Note since when it does what it does, and how long it has stood still for people."""
+        """Update the start of the current activity and the time spent in waits for people."""
         if (now := doing(self.state)) != self._doing:
             self._doing, self.since = now, at
         if is_stopped(self.state):

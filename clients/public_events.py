@@ -1,4 +1,4 @@
-"""What of a fact may be shown to anybody who may watch the turn. Pure."""
+"""The fields of a fact that any watcher of the turn may see. Pure."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from perdure.values.messages import ToolCall
 from perdure.values.tasks import headline
 
 PRIVATE = frozenset({"task", "arguments", "results", "errors"})
-"""What is shown only where it is asked for."""
+"""The fields that are shown only on request."""
 
 Shown = Iterator[tuple[str, Any]]
 
 
 def shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> dict[str, Any]:
-    """The fields of a fact that may be shown, and those of `include`."""
+    """Return the public fields of a fact, and those in `include`."""
     return dict(_shown(fact, calls, include))
 
 
@@ -164,7 +164,7 @@ def _error(error: ErrorInfo | None, include: frozenset[str]) -> Shown:
 
 
 def _asked_for(include: frozenset[str], **private: str | None) -> Shown:
-    """Each under its own name, where that is asked for and there is something."""
+    """Return the private values that are requested and not empty, by name."""
     names = {"task": "task", "arguments": "arguments", "results": "result", "errors": "message"}
     yield from (
         (names[name], value) for name, value in private.items() if name in include and value

@@ -1,7 +1,7 @@
-"""What a client gives the turns that it starts to be found by.
+"""The search attributes that a client sets on the turns that it starts.
 
-A namespace without the search attributes refuses a start that has one. Then turns run unmarked, and
-the client says so once.
+A namespace without the search attributes refuses a start that sets one. Then turns run without
+them, and the client logs a warning once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger("perdure")
 
 
 class Marks:
-    """The marks of turns in a client's namespace."""
+    """The search attributes of turns in a client's namespace."""
 
     def __init__(self, client: Client) -> None:
         self.index = Index()
@@ -28,7 +28,7 @@ class Marks:
         self._has_warned = False
 
     async def of(self, request: TurnRequest) -> TypedSearchAttributes | None:
-        """Of a turn that is about to be started; None where the namespace has no place for them."""
+        """Return the attributes of a new turn; None if the namespace does not have them."""
         found = await self.index.found(self._client)
         if found is None:
             return None
@@ -38,9 +38,9 @@ class Marks:
         return None
 
     def were_refused(self, error: RPCError) -> bool:
-        """Whether a start failed for them.
+        """Whether a start failed because of the search attributes.
 
-        They were removed, or registered so lately that not every server knows.
+        They were removed, or registered so recently that not every server knows them.
         """
         if (
             error.status != RPCStatusCode.INVALID_ARGUMENT

@@ -1,10 +1,10 @@
-"""What the model of a turn says.
+"""The text of a turn's model.
 
-Word by word while it speaks, if the turn was started so, and in any case when its answer is
-recorded.
+It comes in pieces while the model generates it, if the turn was started with `live=True`, and
+otherwise when the answer is recorded.
 
-History is what counts. What was heard of a call is the beginning of its answer, or it is taken
-back.
+History is authoritative: the live text of a call is the beginning of its recorded answer, or it is
+voided.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from perdure.turn.keys import ModelKey
 
 @dataclass(frozen=True, slots=True)
 class TextBegins:
-    """The text of a step begins, as this attempt at it says it. Both count from 1."""
+    """A mark before the text of a step, from this attempt. Both numbers count from 1."""
 
     step: int
     attempt: int = 1
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The mark as JSON values."""
+        """Return the mark as JSON values."""
         return {"v": VERSION, "kind": "text_begins", "step": self.step, "attempt": self.attempt}
 
 
 @dataclass(frozen=True, slots=True)
 class TextVoid:
-    """What came of this attempt since it began does not count.
+    """A mark that voids the text of this attempt.
 
-    It failed, was lost or given up, or was recorded with other words.
+    The attempt failed, was lost or abandoned, or was recorded with another text.
     """
 
     step: int
     attempt: int = 1
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The mark as JSON values."""
+        """Return the mark as JSON values."""
         return {"v": VERSION, "kind": "text_void", "step": self.step, "attempt": self.attempt}
 
 
@@ -51,9 +51,9 @@ Said = str | TextBegins | TextVoid
 
 
 class Speech:
-    """What was said of the model call in flight, and what is news of it.
+    """The live text of the model call in flight.
 
-    Pure: it is given what is recorded and what is heard.
+    Pure: its input is recorded facts and live text.
     """
 
     def __init__(self) -> None:
@@ -63,11 +63,11 @@ class Speech:
 
     @property
     def is_on(self) -> bool:
-        """Whether there may be something to hear."""
+        """Whether live text may come."""
         return self._is_live and self._key is not None
 
     def see(self, fact: Fact) -> Iterator[Said]:
-        """What follows from one more fact."""
+        """Yield the text and marks that follow from one more fact."""
         match fact:
             case TurnStarted(request):
                 self._is_live = request.live
@@ -86,9 +86,9 @@ class Speech:
                 yield from self._void()
 
     def hear(self, heard: Heard) -> Iterator[Said]:
-        """What is new in it.
+        """Yield the new text.
 
-        Where words are missing in between, nothing more is said until the answer is recorded.
+        If text in between is missing, nothing more is yielded until the answer is recorded.
         """
         known = len(self._said) - heard.offset
         if heard.key == self._key and known >= 0:

@@ -1,6 +1,6 @@
-"""How far a turn is, as a value.
+"""The status of a turn, as a value.
 
-Made from what its history says, and the histories of those below it. Pure.
+It is made from the history of the turn and the histories of the turns below it. Pure.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from perdure.values.tasks import headline
 UNTAKEN = ", as soon as a worker takes it"
 
 TEXT_BYTES = 100_000
-"""Of the last text; more is cut."""
+"""The largest size of the last text; the rest is cut off."""
 
 
 class Spent(Value):
-    """What a turn has spent, delegates included; the names are those of `Budget`.
+    """The spending of a turn, delegates included; the names are those of `Budget`.
 
     Attributes:
-        usd: Money, in US dollars; None where the price of a model is not known.
-        time: From the start, waits for people excluded.
+        usd: Money, in US dollars; None if the price of a model is unknown.
+        time: The time since the start, waits for people excluded.
         tokens: Input and output of all model calls.
         model_calls: Requests to models.
         tool_calls: Tool calls that were started.
@@ -49,16 +49,17 @@ class Spent(Value):
 
 
 class Wait(Value):
-    """Something that a turn, or one below it, waits for.
+    """A wait of a turn, or of a turn below it.
 
     Attributes:
-        kind: What for: `approval` of a call, `budget`, `iterations`, `resume`, `provider`, or
-            `retry`. The last two end by themselves, at `until`.
+        kind: The kind of the wait: `approval` of a call, `budget`, `iterations`, `resume`,
+            `provider`, or `retry`. The last two end by themselves, at `until`.
         turn_id: The turn that waits.
-        reason: Why, in words.
-        since: Since when; None where that is not known.
-        until: When it ends without an answer; None where it does not, or that is not known.
-        call: The call that waits for approval, as `Turn.approve` of that turn takes it.
+        reason: The reason, in words.
+        since: The start of the wait; None if it is unknown.
+        until: The time at which it ends without an answer; None if it does not, or if the time is
+            unknown.
+        call: The call that waits for approval, for `Turn.approve` of that turn.
     """
 
     kind: str
@@ -70,16 +71,16 @@ class Wait(Value):
 
 
 class ChildStatus(Value):
-    """How far the turn of a delegate is.
+    """The status of a delegate's turn.
 
     Attributes:
-        id: Its id.
+        id: The turn's id.
         agent: The name of its agent.
-        task: What it was asked, in one line.
+        task: Its task, in one line.
         state: `running`, `waiting`, `paused` or `ended`.
-        outcome: How it ended; None before.
-        steps: Completed steps.
-        spent: What it has spent.
+        outcome: The outcome; None before the end.
+        steps: The number of completed steps.
+        spent: Its spending.
         children: The turns below it.
     """
 
@@ -94,34 +95,34 @@ class ChildStatus(Value):
 
 
 class TurnStatus(Value):
-    """How far a turn is.
+    """The status of a turn.
 
     Attributes:
         id: The turn's id.
         run_id: Temporal's id of the run.
         agent: The name of its agent.
-        task: What was asked, in one line.
+        task: The task, in one line.
         labels: The labels that it was started with.
         state: `running`; `waiting` for a person or a provider; `paused` until its budget or its
             limit of iterations is added to, until it is resumed, or because an operator paused it
             in Temporal; `ended`.
-        outcome: How it ended; None before.
-        error: Why it failed; None where it did not.
-        step: The step that it is at, from 1; 0 before the first.
-        steps: Completed steps.
-        doing: What happens in it, in words.
-        since: Since when.
-        waits: What it waits for, and what the turns below it wait for.
-        spent: What it has spent so far.
-        budget: What it may spend; None without a limit, and before its agent is known where the
-            budget is the agent's.
-        max_iterations: The number of steps that it may make; None without a limit, and before its
-            agent is known where the limit is the agent's.
+        outcome: The outcome; None before the end.
+        error: The error of a turn that failed; otherwise None.
+        step: The number of the current step, from 1; 0 before the first.
+        steps: The number of completed steps.
+        doing: Its current activity, in words.
+        since: The start of its current activity.
+        waits: Its waits, and those of the turns below it.
+        spent: Its spending so far.
+        budget: Its budget; None without a limit, and if the budget is the agent's, before the agent
+            is known.
+        max_iterations: The number of steps that it may make; None without a limit, and if the limit
+            is the agent's, before the agent is known.
         children: The turns that it delegated to.
-        last_text: What the model said last, which is the answer of a turn that completed, cut at
-            100 kB; empty while a middleware has yet to let it pass.
-        started_at: When it was started.
-        ended_at: When it ended; None before.
+        last_text: The last text of the model, which is the answer of a turn that completed, cut at
+            100 kB; empty as long as a middleware has not accepted it.
+        started_at: The time it was started.
+        ended_at: The time it ended; None before the end.
     """
 
     id: str
@@ -153,13 +154,13 @@ def status(
     is_paused: bool = False,
     untaken: frozenset[str] = frozenset(),
 ) -> TurnStatus:
-    """What a tree says of the turn at its root.
+    """Return the status of the turn at the root of a tree.
 
     Args:
         root: The turn.
-        now: The time.
+        now: The current time.
         is_paused: Whether an operator paused it in Temporal.
-        untaken: The ids of activities that no worker has begun, which history does not say.
+        untaken: The ids of activities that no worker has begun, which history does not contain.
     """
     state = root.state
     at_work = {str(key) for key in state.in_flight if not isinstance(key, ChildKey | ReadKey)}
@@ -190,7 +191,7 @@ def status(
 
 
 def where(state: TurnState) -> State:
-    """Where a turn is."""
+    """Return the state of a turn."""
     if state.ended is not None:
         return State.ENDED
     if state.waiting is not None and state.waiting.is_told:
@@ -199,14 +200,14 @@ def where(state: TurnState) -> State:
 
 
 def needs_person(state: TurnState) -> bool:
-    """Whether a person has to do something, here or in a turn below it."""
+    """Whether the turn, or a turn below it, needs a person."""
     return (state.ended is None and state.waits_for_people) or any(
         child.waits_for and not child.ended for child in state.children
     )
 
 
 def in_words(state: TurnState) -> str:
-    """What happens in a turn, in words."""
+    """Describe the current activity of a turn, in words."""
     if state.ended is not None:
         return f"ended: {state.ended.outcome.value}"
     if state.waiting is not None and state.waiting.is_told:
@@ -220,9 +221,9 @@ def in_words(state: TurnState) -> str:
 
 
 def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApproval]:
-    """The calls of a run that wait for a person, with their arguments whole.
+    """Yield the calls of a run that wait for a person, with their complete arguments.
 
-    What has expired is left out.
+    Expired calls are left out.
     """
     waiting = state.waiting.pending if state.waiting and state.ended is None else ()
     calls = {call.id: (call.arguments, gate.reason) for call, gate in state.asked.calls}
@@ -295,7 +296,7 @@ def _in_time(spent: Spending, usd: Decimal | None, time: timedelta) -> Spent:
 
 
 def _children(node: Node, now: datetime) -> tuple[ChildStatus, ...]:
-    """Those that are over as their parent knows them, the others as their own histories say."""
+    """Return the children: ended ones from the parent's history, others from their own."""
     below = {child.turn_id: child for child in node.children}
     return tuple(
         _child(below[one.turn_id], now)

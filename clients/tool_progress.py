@@ -1,7 +1,4 @@
-"""How far the tools of a turn are that run right now, as they say themselves with `ctx.heartbeat`.
-
-Pure.
-"""
+"""The progress of a turn's running tools, which they report with `ctx.heartbeat`. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from perdure.turn.keys import ToolKey
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """How far a tool is.
+    """The progress of a tool.
 
     Attributes:
-        step: The step that it runs in, from 1.
-        attempt: Which attempt of the call, from 1.
-        tool: Its name.
-        call_id: The call, as the model knows it.
-        details: The values that it gave to `ctx.heartbeat` last.
+        step: The step in which it runs, from 1.
+        attempt: The attempt of the call, from 1.
+        tool: The tool's name.
+        call_id: The id of the call that the model knows.
+        details: The values last passed to `ctx.heartbeat`.
     """
 
     step: int
@@ -36,24 +33,24 @@ class ToolProgress:
     details: tuple[JsonValue, ...]
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The same as JSON values."""
+        """Return the progress as JSON values."""
         told: dict[str, JsonValue] = to_jsonable_python(self)
         return {"v": VERSION, "kind": "tool_progress", **told}
 
 
 class RunningTools:
-    """The tool calls in flight, and what each said last."""
+    """The tool calls in flight, with the last progress of each."""
 
     def __init__(self) -> None:
         self._running: dict[ToolKey, ToolProgress] = {}
 
     @property
     def is_on(self) -> bool:
-        """Whether there may be something to see."""
+        """Whether progress may come."""
         return bool(self._running)
 
     def see(self, event: Event) -> None:
-        """What follows from one more event."""
+        """Apply one more event."""
         match event.fact:
             case Scheduled(ToolKey() as key) if event.call is not None:
                 call = event.call
@@ -62,7 +59,7 @@ class RunningTools:
                 self._running.pop(key, None)
 
     def hear(self, noted: Noted) -> Iterator[ToolProgress]:
-        """What is new in it."""
+        """Yield new progress."""
         known = self._running.get(noted.key)
         if known is None or known.details == noted.details:
             return

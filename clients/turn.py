@@ -68,7 +68,7 @@ class Turn(Generic[T]):
     """A turn that was started, running or over.
 
     Attributes:
-        id: The turn's id, which is its workflow's id.
+        id: The turn's id, which is also the id of its workflow.
         run_id: Temporal's id of the run.
     """
 
@@ -80,25 +80,25 @@ class Turn(Generic[T]):
         self._output: Any = None
 
     def typed(self, output: type[V]) -> Turn[V]:
-        """The same turn, whose result is read as an instance of a type."""
+        """Return the same turn with its result read as an instance of a type."""
         turn = Turn[V](self._client, self._feed, self.id, self.run_id)
         turn._output = output
         return turn
 
     def events(self, after: str | None = None) -> AsyncIterator[Event]:
-        """Every fact as it is recorded, until the turn is over.
+        """Yield every fact as it is recorded, until the turn is over.
 
-        Needs no worker, works after the end, and goes on through an outage of the server.
-
-        A cursor that is not one of this turn is refused by the call itself, not by the iteration.
+        Needs no worker, works after the end, and continues after an outage of the server. A cursor
+        of another turn is refused by the call itself, not by the iteration.
 
         Args:
-            after: The cursor of the last event seen; without it, from the beginning.
+            after: The cursor of the last known event; without it, events start from the beginning.
 
         Raises:
-            StaleCursorError: The cursor is of another run: the turn was reset or started again.
-            InvalidRequestError: It is not a cursor.
-            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            StaleCursorError: The cursor belongs to another run: the turn was reset or started
+                again.
+            InvalidRequestError: The value is not a cursor.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
         return self._events(self._place(after))
@@ -119,16 +119,17 @@ class Turn(Generic[T]):
         return self._feed.place(after)
 
     async def text(self) -> AsyncIterator[str | TextBegins | TextVoid]:
-        """What the model says in this turn, in pieces as they come, until the turn is over.
+        """Yield the text of the model in pieces, until the turn is over.
 
-        Of a turn that was started with `live=True` the pieces come while the model speaks, about a
-        second late; of any other, the text of a step comes whole when it is recorded. `TextBegins`
-        stands before the pieces of each text. `TextVoid` says that what came since then does not
-        count, because that attempt failed. The pieces of a step that do count are together exactly
-        its text. Nothing has checked them before: an output guardrail sees the whole answer.
+        For a turn that was started with `live=True`, the pieces come while the model generates
+        them, about a second late; otherwise the text of a step comes in one piece when it is
+        recorded. `TextBegins` precedes the pieces of each text. `TextVoid` means that the pieces
+        since then do not count, because the attempt failed. The pieces of a step that count add up
+        to exactly its text. They have not been checked: an output guardrail sees only the complete
+        answer.
 
         Raises:
-            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
         async with contextlib.aclosing(told(self._feed, only_words=True)) as telling:
             async for one in telling:
@@ -138,47 +139,49 @@ class Turn(Generic[T]):
     def live(
         self, after: str | None = None
     ) -> AsyncGenerator[Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp, None]:
-        """What `events` and `text` yield, in one order, with what running tools say of how far they are.
+        """Yield what `events` and `text` yield, in one order, with the progress of tools.
 
-        A text comes before the event that records it. `CaughtUp` comes once, when all that
-        history had at the beginning was told. A cursor that is not one of this turn is refused by
-        the call itself, not by the iteration.
+        A text comes before the event that records it. `CaughtUp` comes once, after all events that
+        history had at the beginning. A cursor of another turn is refused by the call itself, not
+        by the iteration.
 
         Args:
-            after: The cursor of the last event seen; without it, from the beginning. The text
-                of a model call that has not ended yet is told from its beginning.
+            after: The cursor of the last known event; without it, events start from the beginning.
+                The text of a model call that has not ended yet is yielded from its beginning.
 
         Raises:
-            StaleCursorError: The cursor is of another run: the turn was reset or started again.
-            InvalidRequestError: It is not a cursor.
-            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            StaleCursorError: The cursor belongs to another run: the turn was reset or started
+                again.
+            InvalidRequestError: The value is not a cursor.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
         return told(self._feed, self._place(after))
 
     async def status(self) -> TurnStatus:
-        """How far the turn is now, by its history. Needs no worker, and works after the end.
+        """Return the current status of the turn, from its history.
 
-        It reads the history of the turn, and those of the turns below it that are not over.
+        Needs no worker, and works after the end. It reads the history of the turn, and those of the
+        turns below it that are not over.
 
         Raises:
-            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
         return await look(self._client, self.id, self.run_id)
 
     async def wait(self, timeout: timedelta | float | None = None) -> TurnStatus:
-        """Wait until the turn is over or needs a person, here or in a turn below it, and return its status.
+        """Wait until the turn is over or needs a person, and return its status.
 
-        A turn that waits for a person already is returned at once. `result` waits for the end
-        alone.
+        A turn below it that needs a person counts too. If one needs a person already, `wait`
+        returns at once. `result` waits for the end only.
 
         Args:
-            timeout: The longest wait, as a timedelta or in seconds; when it is over the status
-                says `running`. Without it, however long it takes.
+            timeout: The longest wait, as a timedelta or in seconds; when it is over, the state in
+                the status is `running`. Without it, the wait is unlimited.
 
         Raises:
-            InvalidRequestError: The timeout is not such a time.
-            TurnNotFoundError: Temporal does not have the turn, or not any more.
+            InvalidRequestError: The timeout is not valid.
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             ServerUnreachableError: Temporal does not answer.
         """
         validation.check(
@@ -197,25 +200,24 @@ class Turn(Generic[T]):
         ) as watching:
             async for one in watching:
                 state = apply(state, one.fact) if isinstance(one, Event) else state
-                is_now = is_now or isinstance(
-                    one, CaughtUp
-                )  # a wait of long ago is in its history, too
+                is_now = is_now or isinstance(one, CaughtUp)  # past waits are in its history, too
                 if is_now and needs_person(state):
                     return
 
     async def result(self, *, on_step: OnStep | None = None) -> AgentReport[T]:
-        """Wait for the end.
+        """Wait for the end and return the report.
 
-        The report's output is an instance of the type that was asked for; without one it is text,
-        or JSON values where the agent has a type.
+        The report's output is an instance of the requested type; without one it is text, or JSON
+        values if the agent has a type.
 
         Args:
-            on_step: Called with every completed step, in order; may be async. What it raises is
-                logged and changes nothing.
+            on_step: Called with every completed step, in order; may be async. Its exceptions are
+                logged and have no other effect.
 
         Raises:
-            PerdureError: The subclass says how the turn ended; `.report` holds what was done.
-            OutputInvalidError: The turn has an answer, and it is no instance of the type.
+            PerdureError: The turn ended without an answer. The subclass depends on the outcome;
+                `.report` contains what was done.
+            OutputInvalidError: The turn has an answer that is not an instance of the type.
         """
         state, began, ended = TurnState(), None, None
         async for event in self.events():
@@ -229,14 +231,14 @@ class Turn(Generic[T]):
     async def cancel(self, reason: str = "") -> bool:
         """Ask the turn to stop.
 
-        It ends within seconds and its report says why; a turn that is over stays as it is.
+        It ends within seconds, with the reason in its report. A turn that is over is not changed.
 
         Returns:
-            Whether there was something to stop: False for a turn that is over.
+            Whether there was a turn to stop: False for a turn that is over.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
-            InvalidRequestError: The reason is no text.
+            InvalidRequestError: The reason is not a string.
         """
         validation.check(
             "the cancel",
@@ -244,7 +246,7 @@ class Turn(Generic[T]):
             {"reason": validation.Unicode},
             errors.InvalidRequestError,
         )
-        if await self._is_over():  # a server takes the request for such a run as well
+        if await self._is_over():  # a server accepts the request for such a run as well
             return False
         try:
             await self._client.get_workflow_handle(self.id, run_id=self.run_id).cancel(
@@ -264,18 +266,18 @@ class Turn(Generic[T]):
         A turn that waits for that goes on. Needs a worker that runs the turn.
 
         Args:
-            more: What is added to each limit of the budget that it names.
-            iterations: What is added to the limit of iterations, from 1.
-            by: Who adds it, such as an e-mail address: one line, at most 200 characters.
-                It is recorded, not checked.
+            more: The amounts to add to the limits of the budget.
+            iterations: The number to add to the limit of iterations, from 1.
+            by: The person or program that adds it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
 
         Returns:
-            What is left then; zero where what was added does not cover what is overdrawn.
+            The rest of the budget; zero for a limit that is still overdrawn.
 
         Raises:
-            InvalidRequestError: Nothing is added, `more` is not a budget, `iterations` is not such
-                a number, the turn has no such limit, or is over.
-            ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
+            InvalidRequestError: Nothing is added, `more` is not a budget, `iterations` is not a
+                valid number, or the turn has no such limit or is over.
+            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
         given = {"more": more, "iterations": iterations, "by": by}
@@ -289,13 +291,14 @@ class Turn(Generic[T]):
         return unpack(await updates.ask(handle, ADD_BUDGET, pack(update)), Remaining)
 
     async def resume(self) -> None:
-        """Have the turn ask its model again at once, where it waits for a provider or was paused because one stayed away.
+        """Make the turn ask its model again at once.
 
-        Its `ModelRetryPolicy` begins anew. Needs a worker that runs the turn.
+        The turn must be waiting for a provider, or paused because a provider was unavailable. Its
+        `ModelRetryPolicy` starts over. Needs a worker that runs the turn.
 
         Raises:
-            InvalidRequestError: The turn waits for something else, or for nothing, or is over.
-            ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
+            InvalidRequestError: The turn waits for something else, does not wait, or is over.
+            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
         await updates.ask(
@@ -303,9 +306,9 @@ class Turn(Generic[T]):
         )
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
-        """The calls that wait for a person now, with their arguments whole.
+        """Return the calls that wait for a person now, with their complete arguments.
 
-        What has expired by the clock of this machine is left out.
+        Calls that have expired by the clock of this machine are left out.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn.
@@ -322,21 +325,22 @@ class Turn(Generic[T]):
         arguments: Mapping[str, JsonValue] | None = None,
         by: str | None = None,
     ) -> None:
-        """Let a call run, with its own arguments or with these. Needs a worker that runs the turn.
+        """Approve a call, with its own arguments or with `arguments`.
+
+        Needs a worker that runs the turn.
 
         Args:
             pending: The call, from `pending_approvals`.
-            reason: Why.
-            arguments: These in place of its own.
-            by: Who approves it, such as an e-mail address: one line, at most 200 characters.
-                It is recorded, not checked.
+            reason: The reason for the decision.
+            arguments: Arguments that replace the call's own.
+            by: The person or program that approves it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
 
         Raises:
-            ApprovalConflictError: It was answered already, has expired, or has other arguments than
-                `pending` says.
-            InvalidRequestError: The turn is over, the arguments are no JSON, or `by` is not such a
-                line.
-            ServerUnreachableError: No worker took it in within 30 s; it may still do so later.
+            ApprovalConflictError: The call was already decided, has expired, or has other arguments
+                than `pending`.
+            InvalidRequestError: The turn is over, the arguments are not JSON, or `by` is not valid.
+            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
         await self._decide(pending, True, reason, by, arguments)
@@ -344,7 +348,7 @@ class Turn(Generic[T]):
     async def deny(
         self, pending: PendingApproval, reason: str = "", *, by: str | None = None
     ) -> None:
-        """Refuse a call; the model is told why.
+        """Refuse a call; the model sees the reason.
 
         Raises:
             PerdureError: As `approve` does.
@@ -401,7 +405,7 @@ class Turn(Generic[T]):
 
 
 async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:
-    """The calls of a run that wait for a person now.
+    """Return the calls of a run that wait for a person now.
 
     Raises:
         PerdureError: As `Turn.pending_approvals` does.
@@ -415,7 +419,7 @@ def _written(arguments: Mapping[str, JsonValue]) -> str:
         return to_json(dict(arguments)).decode()
     except ValueError as error:
         raise errors.InvalidRequestError(
-            f"the arguments of an approval are no JSON: {error}"
+            f"the arguments of an approval are not JSON: {error}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Updates: what a caller tells a turn, and what it answers.
+"""Updates: requests of callers to a running turn.
 
 They need a worker that runs the turn, so they have a deadline.
 """
@@ -29,7 +29,7 @@ WAIT = timedelta(seconds=30)
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
 """The server's type for an update that its workflow did not answer before it ended."""
 _IS_OVER = ("completed", "closing workflow")
-"""What the server says of an update that comes after the end, and of one that meets it."""
+"""The server's messages for an update that comes after the end, or at the same time."""
 
 
 async def ask(
@@ -42,9 +42,9 @@ async def ask(
     """Send an update and wait for its answer.
 
     Raises:
-        PerdureError: What the turn says about it.
+        PerdureError: The turn refused the update.
         InvalidRequestError: The turn is over.
-        ServerUnreachableError: Nobody took it in.
+        ServerUnreachableError: No worker accepted it.
         TurnNotFoundError: Temporal does not have the turn.
     """
     caller = asyncio.current_task()
@@ -75,12 +75,12 @@ async def ask(
 
 
 async def _over(handle: WorkflowHandle[Any, Any], update: str) -> errors.InvalidRequestError:
-    """The error of an update that comes too late, with the outcome where Temporal has it."""
+    """Return the error of an update that came too late, with the outcome if Temporal has it."""
     outcome = ""
     with contextlib.suppress(RPCError):
         found = await handle.describe()
         outcome = found.status.name.lower() if found.status else ""
-        with contextlib.suppress(Exception):  # of a codec that this process does not have
+        with contextlib.suppress(Exception):  # this process may lack the codec
             outcome = (await found.memo_value(MEMO, {})).get("outcome", outcome)
     said = f" ({outcome})" if outcome else ""
     context = {"turn_id": handle.id, "outcome": outcome}

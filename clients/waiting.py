@@ -1,10 +1,10 @@
-"""The calls that wait for a person, by the names that people give them.
+"""The calls that wait for a person, by the names that people use for them.
 
-A call's id alone names the same call, with the same arguments, as long as the turn has had one run.
-After a restart or a reset it may name another one. Then the token has to be given as well, as
-`CALL:TOKEN`: it is made from the run, the call and its arguments, so it names what was looked at.
-So it does where a deploy has changed the tool of a call that was let run: a person is asked again,
-and an approval that was given before must not count a second time.
+A call's id identifies a call and its arguments as long as the turn has had only one run. After a
+restart or a reset the same id may belong to another call. Then the token is required as well, as
+`CALL:TOKEN`: it is made from the run, the call and its arguments, so it identifies the reviewed
+call. The token is also required if a deploy has changed the tool of an approved call: the call
+waits again, and the earlier approval must not count a second time.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from perdure.values.approvals import PendingApproval
 
 
 def full(one: PendingApproval) -> str:
-    """The name that holds in any run."""
+    """Return the name that is valid in any run."""
     return f"{one.call_id}:{one.token}"
 
 
 async def named(
     client: Client, turn: Turn, calls: Sequence[str], *, to_run: bool
 ) -> list[PendingApproval]:
-    """What waits under these names: all of it, before anything is decided.
+    """Return the waiting calls with these names, all of them before anything is decided.
 
     Args:
         client: Temporal's client.
-        turn: Whose calls.
+        turn: The turn of the calls.
         calls: Ids of calls, or `CALL:TOKEN`.
-        to_run: Whether they are to be approved. To deny a call, its id does in any case.
+        to_run: Whether they are to be approved. To deny a call, its id is always sufficient.
 
     Raises:
-        ApprovalConflictError: A call does not wait, is not the one of its token, or has no token
-            and needs one.
+        ApprovalConflictError: A call does not wait, does not match its token, or lacks a token
+            that it needs.
         ServerUnreachableError: Temporal does not answer.
     """
     pending = await turn.pending_approvals()
@@ -68,9 +68,9 @@ async def named(
 async def of_all(
     client: Client, entries: AsyncIterable[TurnEntry]
 ) -> AsyncIterator[tuple[TurnEntry, PendingApproval | errors.PayloadDecodeError]]:
-    """The calls of several turns that wait for a person.
+    """Yield the calls of several turns that wait for a person.
 
-    Of a turn that cannot be decoded, the error.
+    For a turn that cannot be decoded, yield the error instead.
     """
     async for entry in entries:
         try:
@@ -83,7 +83,7 @@ async def of_all(
 
 
 async def is_only_run(client: Client, turn: Turn) -> bool:
-    """Whether no other run has had the turn's id, as far as Temporal still knows.
+    """Whether no other run has had the turn's id, as far as Temporal still has them.
 
     Raises:
         ServerUnreachableError: Temporal does not answer.

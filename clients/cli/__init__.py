@@ -1,1 +1,1 @@
-"""The commands of callers, as `perdure` offers them on a command line."""
+"""The commands of `perdure` for callers."""

@@ -18,10 +18,10 @@ UNITS = (
 
 
 def budget_of(limits: Mapping[str, Any]) -> Budget | None:
-    """The budget of these options; None if none of them is given.
+    """Return the budget of these options; None if none of them is given.
 
     Raises:
-        InvalidRequestError: A limit that cannot be kept.
+        InvalidRequestError: A limit is not valid.
     """
     given = {name: value for name, value in limits.items() if value is not None}
     try:
@@ -31,7 +31,7 @@ def budget_of(limits: Mapping[str, Any]) -> Budget | None:
 
 
 def time_in_words(time: timedelta) -> str:
-    """In its two largest units, down to whole seconds: `2 h 5 min`, `12 s`."""
+    """Format a duration in its two largest units, down to seconds: `2 h 5 min`, `12 s`."""
     units = [(name, length) for name, length in UNITS if time >= length][:2]
     parts = []
     for name, length in units:
@@ -41,7 +41,7 @@ def time_in_words(time: timedelta) -> str:
 
 
 def in_words(left: Remaining) -> str:
-    """What is left, in a line."""
+    """Format the rest of a budget, in one line."""
     words = {
         "usd": f"${left.usd:f}" if left.usd is not None else "",
         "time": time_in_words(left.time) if left.time is not None else "",

@@ -1,6 +1,6 @@
 """`perdure ask`: a question about a folder, answered by a turn.
 
-Server and worker are started where there are none, and stopped afterwards.
+A server and a worker are started if there are none, and stopped afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOT_A_LANGUAGE_MODEL = (
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a folder, and the model that is to answer it."""
+    """A question about a folder, and the model that answers it."""
 
     text: str
     folder: Path
@@ -50,10 +50,10 @@ class Question:
     address: str | None = None
 
     def settings(self) -> dict[str, str]:
-        """The environment of the librarian's process.
+        """Return the environment of the librarian's process.
 
         Raises:
-            ConfigurationError: The question is empty, or there is no such folder.
+            ConfigurationError: The question is empty, or the folder does not exist.
         """
         if not self.text.strip():
             raise errors.ConfigurationError("the question is empty")
@@ -72,7 +72,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Session:
-    """A server, a client, and what workers are started with."""
+    """A server, a client, and the settings for workers."""
 
     server: Server
     client: AgentClient
@@ -87,9 +87,9 @@ class Session:
 async def session(
     settings: Mapping[str, str], *, state: Path, address: str | None
 ) -> AsyncIterator[Session]:
-    """A server (embedded without an address), and a task queue of one's own.
+    """Start a session with its own task queue, on an embedded server if there is no address.
 
-    SIGTERM and SIGHUP end it as Ctrl-C does.
+    SIGTERM and SIGHUP end it like Ctrl-C.
     """
     server = Server(address) if address else await processes.embedded_server(state)
     queue = f"ask-{secrets.token_hex(4)}"
@@ -109,7 +109,7 @@ async def session(
 
 
 async def ask(question: Question, view: View, *, state: Path) -> int:
-    """Ask, show the steps, print the answer. Returns the exit code.
+    """Ask, show the steps, print the answer and return the exit code.
 
     Raises:
         PerdureError: There is no answer.
@@ -137,10 +137,10 @@ async def ask(question: Question, view: View, *, state: Path) -> int:
 
 
 async def gives_up(worker: Child) -> None:
-    """Wait for the end of a worker that should go on.
+    """Wait until a worker ends unexpectedly.
 
     Raises:
-        ConfigurationError: Always, with the worker's last words.
+        ConfigurationError: The worker ended; the message contains its last output.
     """
     await worker.process.wait()
     words = worker.last_words().rpartition("perdure: ")[2]
@@ -148,7 +148,7 @@ async def gives_up(worker: Child) -> None:
 
 
 async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Wait for the first to end, or raise what it raises; the others are cancelled."""
+    """Wait for the first coroutine to end, raise its exception if any, and cancel the others."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -162,9 +162,9 @@ async def first_of(*coroutines: Coroutine[Any, Any, None]) -> None:
 
 @contextlib.asynccontextmanager
 async def cancelled_if_interrupted(turn: Turn) -> AsyncIterator[None]:
-    """Cancel the turn when this command is interrupted or its worker gives up.
+    """Cancel the turn when this command is interrupted or its worker ends.
 
-    Nobody would take it up again.
+    No other worker would continue it.
     """
     try:
         yield
@@ -190,7 +190,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def introduce(folder: Path, model: str, out: TextIO) -> None:
-    """Say what is about to happen."""
+    """Print the folder and the model before the turn starts."""
     put(Text.assemble(("documents", "bold"), f"  {harmless(str(folder))}"), out)
     put(Text.assemble(("model", "bold"), f"      {harmless(model)}"), out)
     if model.startswith("offline:"):
@@ -198,7 +198,7 @@ def introduce(folder: Path, model: str, out: TextIO) -> None:
 
 
 def introduce_server(server: Server, out: TextIO) -> None:
-    """Say which server is used, when it is there."""
+    """Print which server is used, once it is available."""
     put(
         Text.assemble(
             ("server", "bold"), f"     {harmless(str(server.binary or server.address))}\n"
@@ -208,7 +208,7 @@ def introduce_server(server: Server, out: TextIO) -> None:
 
 
 def say_where(turn_id: str, server: Server, out: TextIO) -> None:
-    """Say where the turn can be looked at."""
+    """Print where the turn can be viewed."""
     if server.ui:
         put(
             Text(f"turn {word(turn_id)}: {address_in_ui(server.ui, 'default', turn_id)}", "dim"),

@@ -1,6 +1,6 @@
-"""The commands of callers, with their options.
+"""The commands for callers, with their options.
 
-A command imports what it needs when it runs, so that the help is quick.
+A command imports its modules when it runs, so that the help is quick.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ async def run(
 @options.json_lines(_EVENTS)
 @options.ANY_QUEUE
 async def show(turn: str, full: bool, stream: bool, as_json: bool, address: str | None) -> int:
-    """Show a turn from its beginning, live while it runs. The exit code says how it ended."""
+    """Show a turn from its beginning, live while it runs. The exit code depends on its outcome."""
     from perdure.clients.cli.follow import View, follow
 
     client = await _client(address)
@@ -163,7 +163,7 @@ async def list_turns(
     address: str | None,
     **filters: Any,
 ) -> int:
-    """List turns: those that run first, then the last that ended."""
+    """List turns: running ones first, then the others, the last ended first."""
     from perdure.clients.cli import table
     from perdure.clients.cli.json_lines import tell
     from perdure.clients.cli.screen import note
@@ -215,7 +215,7 @@ async def list_turns(
 @options.json_lines("Print a line of JSON for each call, with all of its arguments.")
 @options.ONE_OR_ALL_QUEUES
 async def approvals(address: str | None, **asked: Any) -> int:
-    """List the calls that wait for a person, look at those of a turn, and decide."""
+    """List the calls that wait for a person, show those of a turn, and approve or deny them."""
     from perdure.clients.cli.decisions import Asked, decide
 
     return await decide(await _client(address), Asked(address=address, **asked))
@@ -243,7 +243,7 @@ async def add_budget(
     address: str | None,
     **limits: Any,
 ) -> int:
-    """Add to the budget of a turn or to its limit of iterations; one that waits for that goes on."""
+    """Add to a turn's budget or limit of iterations; a turn that is paused there goes on."""
     from perdure import errors
     from perdure.clients.cli import amounts
     from perdure.clients.cli.decisions import by_of
@@ -273,7 +273,10 @@ async def add_budget(
 @options.json_lines("Print the turn as a line of JSON.")
 @options.ANY_QUEUE
 async def resume(turn: str, as_json: bool, address: str | None) -> int:
-    """Have a turn ask its model again at once, where it waits for a provider or was paused because one stayed away."""
+    """Make a turn ask its model again at once.
+
+    The turn must be waiting for a provider, or paused because a provider was unavailable.
+    """
     from perdure.text import word
 
     client = await _client(address)
@@ -293,7 +296,7 @@ async def resume(turn: str, as_json: bool, address: str | None) -> int:
 @options.json_lines("Print whether there was something to stop, as a line of JSON.")
 @options.ANY_QUEUE
 async def cancel(turn: str, reason: str, as_json: bool, address: str | None) -> int:
-    """Ask a turn to stop; it keeps what it has done."""
+    """Ask a turn to stop. Its report contains the work done so far."""
     from perdure.text import word
 
     client = await _client(address)
@@ -342,7 +345,7 @@ async def setup(
     address: str | None,
     namespace: str | None,
 ) -> int:
-    """Register the search attributes that turns are listed by. It may be run again at any time."""
+    """Register the search attributes for listing turns. It may be run again at any time."""
     from perdure.clients.cli.json_lines import tell
     from perdure.clients.cli.screen import put
     from perdure.clients.cli.setup_namespace import reach, set_up
@@ -379,8 +382,8 @@ async def mcp(
 ) -> int:
     """Run an MCP server on standard input and output.
 
-    An editor or an assistant starts it; by its tools they start turns, wait for them, and decide
-    about calls.
+    An editor or an assistant starts the server and uses its tools to start turns, wait for them and
+    decide about calls.
     """
     from perdure import errors
 
@@ -416,7 +419,7 @@ async def ask(
 ) -> int:
     """Answer a question from the documents of a folder.
 
-    Server and worker are started where there are none.
+    A server and a worker are started if there are none.
     """
     from perdure.clients.cli.ask import Question, ask
     from perdure.clients.cli.follow import View
@@ -433,7 +436,7 @@ async def ask(
 async def demo(
     question: str, folder: Path, model: str | None, base_url: str | None, address: str | None
 ) -> int:
-    """Ask, kill the worker in the middle, start another."""
+    """Ask a question, kill the worker in the middle, and start another one."""
     from perdure.clients.cli.ask import Question
     from perdure.clients.cli.demo import demo
 
@@ -441,7 +444,7 @@ async def demo(
 
 
 def _tell(as_json: bool, value: dict[str, Any], words: str) -> int:
-    """Print what was done: the value as a line of JSON, or the words beside the result."""
+    """Print the result of a command: the value as a line of JSON, or the words as a note."""
     from perdure.clients.cli.json_lines import tell
     from perdure.clients.cli.screen import note
 

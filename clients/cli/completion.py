@@ -1,4 +1,4 @@
-"""`perdure completion`: a script by which a shell asks `perdure` what a Tab may complete."""
+"""`perdure completion`: a script for tab completion in a shell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perdure.clients.cli.group import Command, examples
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_PERDURE_COMPLETE"
-"""The environment variable that the scripts ask with."""
+"""The environment variable with which the scripts request completions."""
 
 
 @click.command(
@@ -29,7 +29,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def script(commands: click.Command, shell: str) -> str:
-    """What the shell is to read."""
+    """Return the script for a shell."""
     found = get_completion_class(shell)
     assert found is not None, shell
     return found(commands, {}, "perdure", VARIABLE).source()

@@ -1,8 +1,8 @@
-"""`perdure approvals`: what waits for a person, what exactly it would do, and what the person says.
+"""`perdure approvals`: the calls that wait for a person, with their arguments, and decisions.
 
-Arguments are shown as JSON of which every character can be seen, so that no field can pass for
-another and what is approved is exactly what runs. A list cuts long values, each with a note of its
-length; with the turn's id all of them are shown.
+Arguments are shown as JSON in which every character is visible, so that no field can be mistaken
+for another and exactly the approved call runs. A list cuts long values, each with a note of its
+length; with the turn's id they are shown in full.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INDENT = 4
 
 @dataclass(frozen=True)
 class Asked:
-    """What the options of `perdure approvals` ask for."""
+    """The options of `perdure approvals`."""
 
     turn: str | None = None
     approve: Sequence[str] = ()
@@ -54,7 +54,7 @@ class Asked:
 
 
 async def decide(client: AgentClient, asked: Asked) -> int:
-    """List what waits, show what waits of a turn, or decide."""
+    """List the waiting calls, show those of a turn, or decide."""
     _check(asked)
     edited = _edited(asked.arguments)
     if asked.turn is None:
@@ -68,6 +68,7 @@ async def decide(client: AgentClient, asked: Asked) -> int:
 
 def _check(asked: Asked) -> None:
     """Refuse options that contradict each other."""
+    option = "--approve" if asked.approve else "--deny"
     calls = [*asked.approve, *asked.deny]
     mistakes = {
         "--approve and --deny are two commands: either approve calls, or deny them": (
@@ -85,7 +86,7 @@ def _check(asked: Asked) -> None:
         "--agent and --label filter the list of all turns: leave the turn's id out": (
             asked.turn is not None and (asked.agent or asked.labels)
         ),
-        f"say whose call: perdure approvals TURN {'--approve' if asked.approve else '--deny'} CALL": (
+        f"name the turn of the call: perdure approvals TURN {option} CALL": (
             asked.turn is None and calls
         ),
     }
@@ -155,7 +156,7 @@ def _tell(found: Iterable[tuple[str, PendingApproval | PayloadDecodeError]]) -> 
 
 
 def _look(turn_id: str, asked: Asked, pending: tuple[PendingApproval, ...], is_plain: bool) -> int:
-    """Show the calls of a turn; with their tokens where their ids alone would not be taken."""
+    """Show the calls of a turn, with their tokens if their ids alone are not sufficient."""
     if asked.as_json:
         return _tell([(turn_id, one) for one in pending])
     names = {
@@ -195,7 +196,7 @@ def _row(one: PendingApproval, edited: str | None = None) -> str:
 
 
 def left(time: timedelta) -> str:
-    """How long an approval may still be given, in its two largest units."""
+    """Format the time left for an approval, in its two largest units."""
     return f"expires in {time_in_words(time)}" if time >= timedelta(seconds=1) else "expired"
 
 
@@ -212,7 +213,7 @@ def _edited(arguments: str | None) -> dict[str, Any] | None:
 
 
 def by_of(named: str | None) -> str | None:
-    """Who decides: `--by`, `PERDURE_BY` or the login name; None if none can be recorded."""
+    """Return the name to record: `--by`, `PERDURE_BY` or the login name; None if none is valid."""
     if named is None:
         named = os.environ.get("PERDURE_BY") or None
     if named is not None:

@@ -1,8 +1,8 @@
-"""`perdure demo`: the main job, with its worker killed in the middle.
+"""`perdure demo`: a turn whose worker is killed in the middle.
 
-The judge is the journal, a file outside of Temporal in which every model call and tool call leaves
-a line before it begins. What Temporal had recorded must stand in it once; what was cut off by the
-kill is visible as another attempt.
+The result is checked against the journal, a file outside of Temporal to which every model call and
+tool call appends a line before it begins. A call that Temporal had recorded must be in it exactly
+once; a call that was cut off by the kill is visible as another attempt.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POLL_S = 0.02
 async def demo(question: Question, *, state: Path) -> int:
     """Ask, kill the worker in the middle, start another, and check that nothing was done twice.
 
-    Returns 0 only if all of that is so.
+    Return 0 only if all checks pass.
     """
     settings = question.settings()
     introduce(question.folder, settings["PERDURE_ASK_MODEL"], sys.stdout)
@@ -68,7 +68,7 @@ async def demo(question: Question, *, state: Path) -> int:
 async def _follow_through_a_kill(here: Session, turn: Turn, journal: Path) -> list[Key]:
     """Show the turn to its end while its worker is killed.
 
-    Returns what Temporal has recorded as done.
+    Return the keys of the calls that Temporal recorded as done.
     """
     workers, recorded = [await here.worker()], list[Key]()
     try:
@@ -146,7 +146,7 @@ def _verdict(report: AgentReport, recorded: list[Key], journal: Counter[str]) ->
 
 
 def _files_read(report: AgentReport) -> Iterator[str]:
-    """The paths of the files that the agent has read."""
+    """Yield the paths of the files that the agent has read."""
     for step in report.steps:
         for call, result in zip(step.message.calls, step.results, strict=True):
             if call.name == "read_file" and not result.is_error:

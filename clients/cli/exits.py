@@ -1,10 +1,10 @@
-"""Exit codes: one for each outcome of a turn, so that scripts can tell them apart, and a few more."""
+"""Exit codes: one for each outcome of a turn, and a few more."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the help names the codes, and should not wait for these
+if TYPE_CHECKING:  # the help lists the codes, and should not import these
     from perdure.errors import PerdureError
     from perdure.values.reports import AgentReport
 
@@ -46,12 +46,12 @@ MEANINGS = {
 
 
 def of_report(report: AgentReport) -> int:
-    """How a turn ended that has an answer."""
+    """Return the exit code of a turn that has an answer."""
     return OUTCOMES[report.outcome]
 
 
 def of_error(error: PerdureError) -> int:
-    """How a turn ended that has none, or why nothing was done."""
+    """Return the exit code of an error: that of a turn without an answer, or of a command."""
     if error.report is not None:
         return of_report(error.report) or FAILED
     from perdure.errors import ServerUnreachableError

@@ -1,4 +1,4 @@
-"""A turn that is followed by a command to its end, in the way that its options ask for."""
+"""Follow a turn to its end, in the form that the options of a command select."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from perdure.values.reports import AgentReport
 
 @dataclass(frozen=True)
 class View:
-    """How a turn is shown.
+    """The form in which a turn is shown.
 
     Attributes:
-        as_json: As lines of JSON.
-        full: With task, arguments and results whole.
-        stream: With the model's text while it is generated.
-        address: The server that the command was given, for the commands that it suggests.
+        as_json: Whether to print lines of JSON.
+        full: Whether to print task, arguments and results in full.
+        stream: Whether to print the model's text while it is generated.
+        address: The server's address from the command line, for suggested commands.
     """
 
     as_json: bool = False
@@ -38,28 +38,28 @@ class View:
 
 
 class Follower(Protocol):
-    """Tells of a turn."""
+    """Prints a turn."""
 
     def start(self, turn: Turn[Any]) -> None:
-        """Which turn it is, where that is new."""
+        """Print which turn it is, if it is new."""
 
     async def follow(self, turn: Turn[Any], reach: Reach) -> None:
-        """What happens in it, to its end."""
+        """Print the turn's events until it is over."""
 
     async def result(self, turn: Turn[Any]) -> AgentReport[Any]:
-        """Its report, with the answer in the form that is told."""
+        """Return its report, with the answer in the form that is printed."""
 
     def close(self, report: AgentReport[Any]) -> None:
-        """It has an answer."""
+        """Print the end of a turn that has an answer."""
 
     def fail(self, report: AgentReport[Any]) -> None:
-        """It has none."""
+        """Print the end of a turn that has no answer."""
 
 
 def follower(view: View, *, answers: bool) -> Follower:
-    """Lines of JSON, or a view for a person.
+    """Return a follower that prints lines of JSON, or one for people.
 
-    With `answers`, standard output has nothing but the answer.
+    With `answers`, standard output contains only the answer.
     """
     if view.as_json:
         return Told(streams=view.stream)
@@ -72,10 +72,10 @@ def follower(view: View, *, answers: bool) -> Follower:
 
 
 async def follow(client: AgentClient, turn: Turn[Any], view: View, *, is_new: bool = False) -> int:
-    """Tell of a turn until it is over, and return the exit code that says how it ended.
+    """Print a turn until it is over, and return the exit code of its outcome.
 
     Raises:
-        PerdureError: It has no answer.
+        PerdureError: The turn has no answer.
     """
     telling = follower(view, answers=is_new)
     if is_new:
@@ -92,10 +92,10 @@ async def follow(client: AgentClient, turn: Turn[Any], view: View, *, is_new: bo
 
 
 async def conclude(turn: Turn[Any], telling: Follower) -> int:
-    """The end of a turn that is over.
+    """Print the end of a turn that is over, and return its exit code.
 
     Raises:
-        PerdureError: It has no answer.
+        PerdureError: The turn has no answer.
     """
     try:
         report = await telling.result(turn)

@@ -20,7 +20,7 @@ _SECTIONS = {
     ),
     **dict.fromkeys(("address", "namespace", "task_queue"), "Temporal"),
 }
-"""The sections of options that several commands have."""
+"""The sections of options that several commands share."""
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -28,7 +28,7 @@ class CommandGroup(click.Group):
     """The commands of `perdure`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of the help."""
+        """Return the names of the commands, in the order of the help."""
         return [name for names in GROUPS.values() for name in names if name in self.commands]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -43,14 +43,14 @@ class CommandGroup(click.Group):
                 )
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the epilog, and what the exit codes mean."""
+        """Write the epilog and the exit codes."""
         super().format_epilog(ctx, formatter)
         with formatter.section("Exit codes"):
             formatter.write_dl((str(code), meaning) for code, meaning in MEANINGS.items())
 
 
 class Command(click.Command):
-    """A command of callers."""
+    """A command for callers."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in their sections."""
@@ -69,5 +69,5 @@ class Command(click.Command):
 
 
 def examples(*lines: str) -> str:
-    """Commands to copy, for the end of a command's help."""
+    """Format commands to copy, for the end of a command's help."""
     return "\n".join([f"\b\nExample{'s' * (len(lines) > 1)}:", *(f"  {line}" for line in lines)])

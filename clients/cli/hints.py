@@ -1,4 +1,4 @@
-"""What a turn has spent of its budget, and what a person can do about it."""
+"""The spending of a turn, and commands with which a person can let it go on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "t
 
 
 def spent(state: TurnState, spending: Spending, elapsed: timedelta) -> str:
-    """What is spent of each limit of the budget; empty where there is no budget."""
+    """Format the spending for each limit of the budget; empty without a budget."""
     budget = state.accounts.ledger.budget
     if budget is None:
         return ""
@@ -37,18 +37,18 @@ def spent(state: TurnState, spending: Spending, elapsed: timedelta) -> str:
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands about turns that a shell takes as they stand, for the server that this command was told."""
+    """Commands about turns, ready to paste into a shell, for the same server as this command."""
 
     address: str | None = None
 
     def of(self, name: str, turn_id: str, *more: str, **options: str) -> str:
-        """`perdure NAME TURN`, with options that are quoted as a shell needs it, and more words as they are."""
+        """`perdure NAME TURN` with shell-quoted options and the words in `more` as they are."""
         named = {"address": self.address, **options} if self.address else options
         given = [part for option, value in named.items() for part in (f"--{option}", value)]
         return " ".join([exact(shlex.join(["perdure", name, turn_id, *given])), *more])
 
     def that_help(self, turn_id: str, state: TurnState) -> str:
-        """What lets a turn go on that waits for a person."""
+        """Return the commands that let a turn go on that waits for a person."""
         assert state.waiting is not None
         if state.waiting.kind == "approval":
             return self.of("approvals", turn_id)
@@ -65,5 +65,5 @@ class Commands:
 
 
 def _part(name: str, amount: Decimal | int, limit: Decimal | int) -> str:
-    """`$0.02 of $0.50`, `2 of 10 model calls`."""
+    """Format an amount and its limit: `$0.02 of $0.50`, `2 of 10 model calls`."""
     return f"{in_words(name, amount).split()[0]} of {in_words(name, limit)}"

@@ -1,7 +1,7 @@
-"""What `--json` prints: one value a line, and nothing else on standard output.
+"""The output of `--json`: one value per line, and nothing else on standard output.
 
-A turn is told as its events, each with `turn`, `cursor`, `at`, `kind` and `fact`, and then as its
-`report`. A command that fails says why in a last line of kind `error`, whatever it is about.
+For a turn, there is a line for each event, with `turn`, `cursor`, `at`, `kind` and `fact`, and then
+one for its `report`. Every command that fails prints the error in a last line of kind `error`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from perdure.values.reports import AgentReport
 
 
 class Told:
-    """Tells one turn as lines of JSON."""
+    """Prints a turn as lines of JSON."""
 
     def __init__(self, *, streams: bool = False) -> None:
         self._streams = streams
 
     def start(self, turn: Turn[Any]) -> None:
-        """Every line says which turn it is."""
+        """Print nothing: every line contains the id of the turn."""
 
     async def follow(self, turn: Turn[Any], _: Reach) -> None:
-        """Its events to its end, and with `streams` what its model says."""
+        """Print its events until it is over, and with `streams` the text of its model."""
         followed: Followed = Aloud(turn, lambda said: say(turn.id, said)) if self._streams else turn
         async for event in followed.events():
             tell(event.to_json())
 
     async def result(self, turn: Turn[Any]) -> AgentReport[Any]:
-        """The answer as JSON values where the turn has a type; as text where that is cut off."""
+        """Return the report, with a typed answer as JSON values, or as text if it is cut off."""
         try:
             return await turn.result()
         except OutputInvalidError:
@@ -49,11 +49,11 @@ class Told:
         tell({"turn": report.turn_id, "kind": "report", "report": report})
 
     def fail(self, report: AgentReport[Any]) -> None:
-        """The error that ends the command holds it."""
+        """Print nothing: the error that ends the command contains the report."""
 
 
 def tell(value: object) -> None:
-    """Print a line. What a terminal would obey is escaped, which changes no value."""
+    """Print a line. Control characters are escaped, which changes no value."""
     put(exact(to_json(value).decode()))
 
 
@@ -72,6 +72,6 @@ def tell_error(error: PerdureError) -> None:
 
 
 def say(turn_id: str, said: Said | ToolProgress) -> None:
-    """Print what is said in a turn right now."""
+    """Print live output of a turn."""
     told = {"v": VERSION, "kind": "text", "text": said} if isinstance(said, str) else said.to_json()
     tell({"v": VERSION, "turn": turn_id, **told})

@@ -18,14 +18,14 @@ Decorator = Callable[[Function], Function]
 
 
 class Duration(click.ParamType[timedelta]):
-    """`1h30m` as a duration."""
+    """A duration such as `1h30m`."""
 
     name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> timedelta:
-        """The duration, or a usage error."""
+        """Return the duration, or fail with a usage error."""
         match = _TIME.fullmatch(value)
         if not value or match is None:
             self.fail(f"{value!r} is not a time; write it like 90s, 10m or 1h30m", param, ctx)
@@ -43,14 +43,14 @@ class Count(click.IntRange):
 
 
 class Label(click.ParamType[tuple[str, str]]):
-    """`NAME=VALUE` as a pair."""
+    """A pair in the form `NAME=VALUE`."""
 
     name = "label"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """The pair, or a usage error."""
+        """Return the pair, or fail with a usage error."""
         name, equals, text = value.partition("=")
         if not equals:
             self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
@@ -62,7 +62,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def _together(*decorators: Decorator[Function]) -> Decorator[Function]:
-    """Several options as one decorator, in their order."""
+    """Combine several options into one decorator, in their order."""
 
     def decorate(function: Function) -> Function:
         for decorator in reversed(decorators):
@@ -96,18 +96,18 @@ CONNECTION = _together(
         help="The workers' task queue (default: PERDURE_TASK_QUEUE, or perdure).",
     ),
 )
-"""Where Temporal is, and which workers run what is started."""
+"""Temporal's address, and the task queue of the workers."""
 ONE_OR_ALL_QUEUES = _together(
     ADDRESS,
     click.option(
         "--task-queue", metavar="NAME", help="Only turns of this task queue (default: of all)."
     ),
 )
-"""Where Temporal is, for a command that lists turns."""
+"""Temporal's address, for a command that lists turns."""
 ANY_QUEUE = _together(ADDRESS, click.option("--task-queue", hidden=True, expose_value=False))
-"""Where Temporal is, for a command about one turn.
+"""Temporal's address, for a command about one turn.
 
-The id is enough, but scripts may give a task queue to every command.
+The id is sufficient, but scripts may pass a task queue to every command.
 """
 BUDGET = _together(
     click.option("--usd", metavar="AMOUNT", help="Money in US dollars, such as 0.50."),
@@ -119,7 +119,7 @@ BUDGET = _together(
 
 
 def iterations(name: str) -> Decorator[Any]:
-    """The limit of steps, or what is added to it."""
+    """Return the option for the limit of steps, or for an addition to it."""
     return click.option(
         name,
         metavar="N",
@@ -154,22 +154,22 @@ QUESTION = _together(
         help="Use this Temporal server instead of an embedded one.",
     ),
 )
-"""What the librarian is asked with."""
+"""The options for asking the librarian."""
 
 
 def json_lines(what: str) -> Decorator[Any]:
-    """`--json`; `what` says which lines."""
+    """Return the option `--json`; `what` describes the lines."""
     return click.option("--json", "as_json", is_flag=True, callback=_remember, help=what)
 
 
 def labels(what: str) -> Decorator[Any]:
-    """`--label`, which may be repeated."""
+    """Return the option `--label`, which may be repeated."""
     return click.option(
         "--label", "labels", metavar="NAME=VALUE", type=Label(), multiple=True, help=what
     )
 
 
 def _remember(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """Have an error of this command printed as JSON too."""
+    """Make an error of this command print as JSON too."""
     context.obj["json"] = value
     return value

@@ -1,7 +1,7 @@
-"""The server and the worker as processes of their own, for commands that bring everything they need.
+"""A server and a worker as child processes, for commands that need no set-up.
 
-They end with this process, however it ends: each of them holds its standard input, which nobody
-writes to, and stops when it is closed.
+They end with this process, however it ends: the standard input of each is a pipe from this process
+that carries no data, and a child stops when it is closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LAST_WORDS_BYTES = 2_000
 
 @dataclass(frozen=True)
 class Child:
-    """A process that this command started, and what it wrote to its standard error."""
+    """A process that this command started, with its standard error."""
 
     process: asyncio.subprocess.Process
     log: IO[bytes]
@@ -37,7 +37,7 @@ class Child:
         return self.process.pid
 
     def last_words(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of its standard error."""
         self.log.seek(0)
         return clip(
             self.log.read().decode(errors="replace").strip()[-_LAST_WORDS_BYTES:], _LAST_WORDS_BYTES
@@ -57,10 +57,9 @@ class Child:
 
 @dataclass(frozen=True)
 class Server:
-    """Where a Temporal server is.
+    """A Temporal server, embedded or the user's own.
 
-    It is embedded or the user's own; `child` where this command started it; `binary` is its
-    program.
+    `child` is its process, if this command started it; `binary` is its program.
     """
 
     address: str
@@ -70,16 +69,16 @@ class Server:
     binary: str = ""
 
     async def stop(self) -> None:
-        """Stop it, if this command started it."""
+        """Stop the server, if this command started it."""
         if self.child is not None:
             await self.child.stop(signal.SIGINT)
 
 
 async def embedded_server(state: Path) -> Server:
-    """The server on this state folder: the one that runs already, or a new one.
+    """Return the server of this state folder: a running one, or a new one.
 
     Raises:
-        ServerUnreachableError: It did not start.
+        ServerUnreachableError: The server did not start.
     """
     child = await _spawn(
         "dev",
@@ -98,7 +97,7 @@ async def embedded_server(state: Path) -> Server:
             found["started"],
             found["server"],
         )
-    except (TimeoutError, ValueError, KeyError):  # a line that has none of them says why
+    except (TimeoutError, ValueError, KeyError):  # a line without these values is an error message
         words = child.last_words()
         await child.stop(signal.SIGINT)
         raise errors.ServerUnreachableError(
@@ -108,9 +107,9 @@ async def embedded_server(state: Path) -> Server:
 
 
 async def worker(app: str, server: Server, settings: Mapping[str, str]) -> Child:
-    """A worker process for `module:name`.
+    """Start a worker process for `module:name`.
 
-    For an embedded server, what the environment says of another Temporal is left out.
+    For an embedded server, Temporal's environment variables are not passed on.
     """
     environment = _without_temporal(settings) if server.is_embedded else {**os.environ, **settings}
     return await _spawn("worker", app, "--address", server.address, environment=environment)

@@ -60,20 +60,20 @@ COLOURS: dict[str, str] = {
 """The colours of outcomes; the others are red."""
 _INDENT = len("   0.0 s  ")
 _IN_SHORT = TurnStarted | AgentResolved | ModelAnswered | ToolReturned | ChildScheduled | ChildEnded
-"""What is told in one line, cut where the terminal ends.
+"""Facts whose line is cut at the width of the terminal.
 
-Why a turn waits or a call failed is told in full.
+The reasons of waits and failures are printed in full.
 """
 
 
 class Progress:
-    """Prints what happens in a turn as its events come in, and what its model says.
+    """Prints the events of a turn as they come in, and the text of its model.
 
-    With `full` all that was said, below each line.
+    With `full`, the complete text is printed below each line.
 
     Attributes:
         said: The last text that was printed.
-        is_speaking: Whether a text is being printed, which another line would cut in two.
+        is_speaking: Whether a text is being printed, which another line would interrupt.
     """
 
     def __init__(self, out: TextIO | None = None, *, full: bool = False) -> None:
@@ -105,11 +105,11 @@ class Progress:
             put(indent(shown(whole, self._out).rstrip(), " " * _INDENT), self._out)
 
     def now(self, at: datetime, words: str) -> Text:
-        """A line about this moment."""
+        """Return a line with this time."""
         return Text.assemble(self._time(at), "  ", words, style="dim")
 
     def say(self, said: Said) -> None:
-        """Print a piece of what the model says."""
+        """Print a piece of the model's text."""
         match said:
             case TextBegins(step, attempt):
                 self._end_text()
@@ -160,7 +160,7 @@ class Progress:
 
 
 def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
-    """The line of a fact; empty if it has none."""
+    """Return the line of a fact; empty if it has none."""
     match fact:
         case TurnStarted(request):
             return Text.assemble((word(request.agent), "bold"), ": ", headline(request.task))
@@ -223,7 +223,7 @@ def _waits(fact: Fact) -> Text:
 
 
 def _told(fact: Decided | BudgetAdded | Resumed) -> Text:
-    """What a person told the turn."""
+    """Return the line of a person's decision or other input."""
     match fact:
         case Decided(decision):
             return Text(
@@ -242,7 +242,7 @@ def _told(fact: Decided | BudgetAdded | Resumed) -> Text:
 
 
 def _decided(decision: Decision) -> str:
-    """What was decided, by whom, with which arguments and why."""
+    """Format a decision with its author, its arguments and its reason."""
     edited = (
         ""
         if decision.arguments is None
@@ -254,9 +254,9 @@ def _decided(decision: Decision) -> str:
 
 
 def _whole(fact: Fact) -> Iterator[str]:
-    """What the line of a fact may cut: the task, calls with what was said before them, and results.
+    """Yield the full texts of a fact: the task, calls with the text before them, and results.
 
-    The last answer is printed at the end.
+    The last answer is not among them: it is printed at the end.
     """
     match fact:
         case TurnStarted(request):
@@ -278,12 +278,12 @@ def _and_tools(count: int) -> str:
 
 
 def _all(text: str) -> str:
-    """A text whole, as one line that cannot hurt."""
+    """Return a complete text as one line, safe to print."""
     return harmless(" ".join(text.split()))
 
 
 def figures(report: AgentReport) -> str:
-    """Steps, tokens, cost and time in one line."""
+    """Format steps, tokens, cost and time in one line."""
     tokens = report.usage.input_tokens + report.usage.output_tokens
     cost = "–" if report.cost is None else f"${report.cost}"
     steps = "1 step" if len(report.steps) == 1 else f"{len(report.steps)} steps"
@@ -291,5 +291,5 @@ def figures(report: AgentReport) -> str:
 
 
 def address_in_ui(ui: str, namespace: str, turn_id: str) -> str:
-    """Where the web UI shows a turn."""
+    """Return the address of a turn in the web UI."""
     return f"{ui}/namespaces/{quote(namespace, safe='')}/workflows/{quote(turn_id, safe='')}"

@@ -1,6 +1,6 @@
-"""The terminal, through rich: colours, lines that fit, and changing lines at its end.
+"""Output to the terminal with rich: colours, lines that fit, and changing lines at its end.
 
-Nothing else of the clients writes to one.
+No other module of the clients writes to a terminal.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ANY_WIDTH = 1_000_000
 class Screen(Console):
     """rich's console for one stream.
 
-    It knows no markup, no emoji codes and no highlighting: text is shown as it is written. On a
-    terminal, whatever it would obey is escaped, in case the text was not made harmless before.
-    Where no person looks, lines have any width.
+    It has no markup, no emoji codes and no highlighting: text is shown as it is written. On a
+    terminal, control characters are escaped, in case the text was not made harmless before.
+    Elsewhere, lines may have any width.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -47,7 +47,7 @@ class Screen(Console):
 
     @property
     def size(self) -> ConsoleDimensions:
-        """Columns and lines, as they are now."""
+        """The current number of columns and lines."""
         return (
             ConsoleDimensions(*size_of(self.file))
             if self.is_terminal
@@ -61,7 +61,7 @@ class Screen(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Segments whose text no terminal obeys."""
+        """Yield segments whose text contains no control characters."""
         for segment in super().render(renderable, options):
             yield (
                 segment._replace(text=harmless_lines(segment.text))
@@ -70,38 +70,38 @@ class Screen(Console):
             )
 
     def on_broken_pipe(self) -> None:
-        """Let the command end as with any other pipe that is closed."""
+        """Raise the usual error for a closed pipe."""
         raise
 
 
 def _wants_colours(out: TextIO) -> bool:
-    """On a terminal that is not dumb, or where FORCE_COLOR is set; never where NO_COLOR is."""
+    """Whether to use colours: on a terminal or with FORCE_COLOR, but never with NO_COLOR."""
     return bool(os.environ.get("FORCE_COLOR") or can_draw(out)) and not os.environ.get("NO_COLOR")
 
 
 def can_draw(out: TextIO) -> bool:
-    """Whether it is a terminal that understands escape sequences."""
+    """Whether a stream is a terminal that supports escape sequences."""
     return out.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def size_of(out: object) -> os.terminal_size:
-    """Columns and lines of the terminal that this is, as they are now."""
+    """Return the current number of columns and lines of a terminal."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        real = os.get_terminal_size(out.fileno())  # type: ignore[attr-defined]  # what has no number is no terminal
+        real = os.get_terminal_size(out.fileno())  # type: ignore[attr-defined]  # an object without `fileno` is not a terminal
         if real.columns and real.lines:
             return real
     return shutil.get_terminal_size()
 
 
 def shown(text: str, out: TextIO) -> str:
-    """Foreign text of several lines: escaped for a terminal, elsewhere as it is."""
+    """Return foreign text of several lines, escaped for a terminal, otherwise unchanged."""
     return harmless_lines(text) if out.isatty() else text
 
 
 def put(text: str | Text = "", out: TextIO | None = None, *, end: str = "\n") -> None:
     """Print text in which foreign parts have been made harmless.
 
-    A terminal gets no escape sequences but those of the styles of a `Text`.
+    The only escape sequences sent to a terminal are those of the styles of a `Text`.
     """
     out = out or sys.stdout
     if isinstance(text, Text):
@@ -112,14 +112,14 @@ def put(text: str | Text = "", out: TextIO | None = None, *, end: str = "\n") ->
 
 
 def note(text: str | Text) -> None:
-    """Print a line beside the result."""
+    """Print a line to standard error, beside the result."""
     put(text, sys.stderr)
 
 
 def fail(subject: str, words: str) -> None:
     """Print why a command failed.
 
-    All lines but the first are indented, so that none can pass for a line of the command.
+    All lines except the first are indented, so that none can be mistaken for a line of the command.
     """
     first, *more = words.splitlines() or [""]
     note(wrapped(Text.assemble((f"{subject}:", "red"), f" {harmless(first)}"), sys.stderr, _INDENT))
@@ -128,7 +128,7 @@ def fail(subject: str, words: str) -> None:
 
 
 def lines_of(renderable: RenderableType, out: TextIO | None = None) -> list[Text]:
-    """What rich draws, line by line, without spaces at the ends of lines."""
+    """Render with rich, line by line, without trailing spaces."""
     screen = Screen(out)
     drawn = screen.render_lines(renderable, pad=False)
     lines = [
@@ -140,14 +140,14 @@ def lines_of(renderable: RenderableType, out: TextIO | None = None) -> list[Text
 
 
 def cut(text: Text, columns: int) -> Text:
-    """`text` in one line of this many columns, with a sign where something is left out."""
+    """Return `text` in one line of at most `columns`, with a mark where it is cut."""
     text = text.copy()
     text.truncate(columns, overflow="ellipsis")
     return text
 
 
 def wrapped(text: Text, out: TextIO, indent: int = 0) -> Text:
-    """`text` in as many lines as the terminal needs, all but the first indented."""
+    """Wrap `text` at the width of the terminal, with all lines except the first indented."""
     screen = Screen(out)
     if text.cell_len <= screen.width:
         return text
@@ -162,13 +162,13 @@ def wrapped(text: Text, out: TextIO, indent: int = 0) -> Text:
 
 
 class Live:
-    """Lines at the bottom of a terminal that are drawn anew when they change.
+    """Lines at the bottom of a terminal that are redrawn when they change.
 
     Elsewhere they are printed once, by `last`.
 
     Attributes:
-        is_one_line: Where no escape sequence is wanted, or none is understood, only the last of
-            them is drawn.
+        is_one_line: Whether only the last line is drawn, because escape sequences are not wanted or
+            not supported.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -177,7 +177,7 @@ class Live:
         self._drawn: list[Text] = []
 
     def erase(self) -> None:
-        """Take the lines away, to print something above them."""
+        """Remove the lines, to print something above them."""
         columns = size_of(self._out).columns
         if self._drawn and self.is_one_line:
             print("\r" + " " * (columns - 1), end="\r", file=self._out, flush=True)
@@ -189,7 +189,7 @@ class Live:
         self._drawn = []
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Draw as many of the last of them as the terminal has room for, each cut where it ends."""
+        """Draw the last lines that fit on the terminal, each cut at its width."""
         if not self._out.isatty():
             return
         size = size_of(self._out)
@@ -212,9 +212,9 @@ class Live:
 
     @contextlib.asynccontextmanager
     async def ticking(self, tick: Callable[[], None]) -> AsyncIterator[None]:
-        """Have `tick` called all the time, and the lines out of the way of what is logged.
+        """Call `tick` regularly, and remove the lines while a log record is written.
 
-        In the end they are gone.
+        They are removed at the end.
         """
         ticks = asyncio.create_task(_every(tick))
         try:
@@ -241,7 +241,7 @@ class Live:
                 handler.removeFilter(make_room)
 
     def last(self, lines: Iterable[Text]) -> None:
-        """Print them for good."""
+        """Print the final lines."""
         self.erase()
         for line in lines:
             put(line, self._out)

@@ -1,7 +1,7 @@
-"""`perdure setup`: a namespace that turns can be listed in.
+"""`perdure setup`: prepare a namespace for listing turns.
 
-What is there is left as it is. Servers keep what they know of namespaces and search attributes for
-up to a minute, so what was made is used only after it has been seen.
+Existing namespaces and attributes are left unchanged. Servers cache namespaces and search
+attributes for up to a minute, so new ones are used only once the server returns them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from perdure.temporal.search_attributes import TYPES
 
 T = TypeVar("T")
 Say = Callable[[str, str], None]
-"""Called with what is spoken of and what was found or done."""
+"""Called with a subject and what was found or done."""
 
 _PASSING = (
     RPCStatusCode.UNAVAILABLE,
@@ -41,11 +41,11 @@ _PAUSE_S = 0.5
 
 
 async def reach(address: str | None, namespace: str | None, *, wait: timedelta) -> Client:
-    """A client for a server that may still be on its way up.
+    """Connect to a server that may still be starting.
 
     Raises:
-        ServerUnreachableError: It does not answer within `wait`.
-        ConfigurationError: The address is none.
+        ServerUnreachableError: The server does not answer within `wait`.
+        ConfigurationError: The address is not valid.
     """
     deadline = time.monotonic() + wait.total_seconds()
     while True:
@@ -62,16 +62,17 @@ async def reach(address: str | None, namespace: str | None, *, wait: timedelta) 
 async def set_up(client: Client, say: Say, *, new_namespace: timedelta | None = None) -> None:
     """Prepare the client's namespace.
 
-    Look whether it is there, and register the search attributes that it lacks.
+    Check that it exists, and register missing search attributes.
 
     Args:
-        client: Of a server that answers.
-        say: Called with every line of what is found and done.
-        new_namespace: Create the namespace if it is missing, with this retention.
+        client: A client of a server that answers.
+        say: Called with every line about what is found and done.
+        new_namespace: The retention of the namespace to create if it is missing; None to create
+            none.
 
     Raises:
         ConfigurationError: The namespace is missing, an attribute has another type, or this client
-            may not do what is to be done.
+            lacks a permission.
         ServerUnreachableError: The server stopped answering.
     """
     try:
@@ -122,7 +123,7 @@ async def _attributes(client: Client, say: Say) -> None:
     if found.conflicting:
         raise errors.ConfigurationError(
             f"namespace {client.namespace!r} has search attributes of these names for something"
-            f" else ({found}); nothing was registered. If nobody uses them, `temporal operator"
+            f" else ({found}); nothing was registered. If they are not in use, `temporal operator"
             " search-attribute remove --name …` removes them; otherwise give Perdure a namespace"
             " of its own"
         )
@@ -144,7 +145,7 @@ async def _attributes(client: Client, say: Say) -> None:
 
 
 async def _once_known(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the server knows a namespace that was created a moment ago."""
+    """Repeat a request until the server knows a newly created namespace."""
     deadline = time.monotonic() + _USED_WITHIN_S
     while True:
         try:
@@ -162,7 +163,7 @@ def _explained(client: Client, error: RPCError) -> PerdureError:
         by_hand = _by_hand(client.namespace)
         return errors.ConfigurationError(
             f"this client may not prepare namespace {client.namespace!r} ({error.message})."
-            f" Somebody who may can do it with\n{by_hand}"
+            f" An operator with permission can do it with\n{by_hand}"
         )
     return errors.ConfigurationError(f"Temporal says: {error.message}")
 

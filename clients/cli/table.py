@@ -21,7 +21,7 @@ from perdure.values.reports import Outcome
 _HEADER = ("ID", "AGENT", "STATE", "STEPS", "SPENT", "STARTED", "TASK")
 _TO_THE_RIGHT = {"STEPS", "SPENT"}
 _LEFT_OUT = ("SPENT", "STEPS", "STARTED", "AGENT", "TASK")
-"""What goes first where the terminal is too narrow; ids never do, because one copies them."""
+"""The columns to drop first on a narrow terminal; ids are kept, because they are copied."""
 _GAP = 2
 _LEAST_TASK = 12
 
@@ -31,7 +31,7 @@ def show(
 ) -> None:
     """Print a line for each turn.
 
-    On a terminal columns are left out and a task is cut so that a line fits; elsewhere nothing is.
+    On a terminal, columns are left out and tasks are cut so that a line fits; elsewhere not.
     """
     out = out or sys.stdout
     rows = [_row(entry, now or datetime.now(UTC)) for entry in entries]
@@ -48,7 +48,7 @@ def show(
 
 
 def _fitting(rows: Sequence[Mapping[str, Text]], columns: int) -> list[str]:
-    """The columns that a terminal has room for."""
+    """Return the columns that fit on the terminal."""
     widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in _HEADER}
     widths["TASK"] = min(widths["TASK"], _LEAST_TASK)
     for name in _LEFT_OUT:
@@ -58,7 +58,7 @@ def _fitting(rows: Sequence[Mapping[str, Text]], columns: int) -> list[str]:
 
 
 def ago(age: timedelta) -> str:
-    """How long ago, in its largest unit."""
+    """Format an age in its largest unit."""
     for unit, length in UNITS:
         if age >= length:
             return f"{age // length} {unit} ago"

@@ -1,7 +1,4 @@
-"""A tree of agents.
-
-Each turn as its own history tells, those that were delegated to below those that delegated.
-"""
+"""A tree of turns, each from its own history, with delegates below their parents."""
 
 from __future__ import annotations
 
@@ -30,27 +27,31 @@ from perdure.values.tasks import headline
 _STYLES = {"starting": "dim", "running": "cyan", **COLOURS}
 _NOT_YET_S = 0.2
 _GIVEN_UP_S = 5.0
-"""A child is in its parent's history a moment before it can be read, or never, if it could not be started."""
+"""The time to wait for a child's history.
+
+A child is in its parent's history a moment before it can be read. One that could not be started can
+never be read.
+"""
 
 
 class Followed(Protocol):
-    """A turn, as far as it is followed here."""
+    """The part of a turn's interface that is needed to follow it."""
 
     @property
     def id(self) -> str:
         """Its id."""
 
     def events(self) -> AsyncIterator[Event]:
-        """Its events, to its end."""
+        """Yield its events until it is over."""
 
 
 Reach = Callable[[str], Any]
 
 
 class Tree:
-    """Follows a turn and all below it.
+    """Follows a turn and all turns below it.
 
-    `changed` is called after each event, with the node that it belongs to.
+    `changed` is called after each event, with its node.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Tree:
         self._below: list[asyncio.Task[None]] = []
 
     async def follow(self) -> None:
-        """Until the turn is over, and all below it."""
+        """Follow the turn and all turns below it until they are over."""
         try:
             await self._follow(self.root, self._turn)
             while any(not task.done() for task in self._below):
@@ -110,7 +111,7 @@ class Row:
 
 
 def rows(root: Node, now: datetime | None = None) -> list[Row]:
-    """A line for each turn, depth first, in the order they were started."""
+    """Return a row for each turn, depth first, in the order in which they were started."""
     return list(_rows(root, None, "", "", now or datetime.now(UTC)))
 
 
@@ -149,9 +150,9 @@ def _status(state: TurnState, known: Child | None) -> str:
 
 
 def lines(drawn: list[Row], out: TextIO | None = None) -> list[Text]:
-    """The tree line by line: agent, state, steps, cost, time, task.
+    """Return the tree line by line: agent, state, steps, cost, time, task.
 
-    A task is cut where the terminal ends.
+    Tasks are cut at the width of the terminal.
     """
     grid = Table.grid(padding=(0, 2, 0, 0))
     for justify in ("left", "left", "right", "right", "right"):

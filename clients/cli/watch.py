@@ -1,7 +1,7 @@
-"""A turn as a person watches it.
+"""The view of a turn for people.
 
-A line for what has happened, and at the end of the screen what happens now, for how long, and what
-it costs.
+It prints a line for each event. The end of the screen shows the current activity with its duration
+and cost.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Watch:
         self._told: set[tuple[str, datetime | None]] = set()
 
     def start(self, turn: Turn[Any]) -> None:
-        """Say which turn it is."""
+        """Print which turn it is."""
         note(f"turn {word(turn.id)}")
 
     async def follow(self, turn: Turn[Any], reach: Reach) -> None:
-        """Show it to its end."""
+        """Show the turn until it is over."""
         followed: Followed = Aloud(turn, self._say) if self._streams else turn
         tree = Tree(followed, reach, self._changed)
         self._root = tree.root
@@ -60,11 +60,11 @@ class Watch:
             self._live.last([Text(), *lines(rows(tree.root), self._out)])
 
     async def result(self, turn: Turn[Any]) -> AgentReport[Any]:
-        """The answer as the model wrote it."""
+        """Return the report, with the answer as the model wrote it."""
         return await turn.typed(str).result()
 
     def close(self, report: AgentReport[Any]) -> None:
-        """The answer, if it was not said already where it belongs, and the figures."""
+        """Print the answer, if it is not yet on standard output, and the figures."""
         is_apart = self._out is not sys.stdout
         was_said = report.output == self._progress.said and not (
             is_apart and not (self._out.isatty() and sys.stdout.isatty())
@@ -86,13 +86,13 @@ class Watch:
     def _say(self, said: Said | ToolProgress) -> None:
         if isinstance(
             said, ToolProgress
-        ):  # a line for each would push everything else off the screen
+        ):  # a line for each update would push everything else off the screen
             return
         self._live.erase()
         self._progress.say(said)
 
     def _tick(self) -> None:
-        """Draw what happens now, unless a line is being written; say once what a person can do."""
+        """Draw the current state, unless a line is being written; print hints for people once."""
         root = self._root
         if root is None or root.ended or self._progress.is_speaking:
             return
@@ -114,7 +114,7 @@ class Watch:
         note(f"          {self._commands.that_help(node.turn_id, node.state)}")
 
     def _now(self, root: Node, now: datetime) -> list[Text]:
-        """One line, or two where one is too narrow."""
+        """Return one line, or two if the terminal is narrow."""
         since = time_in_words(now - root.since) if root.since else ""
         what = self._progress.now(
             now, f"{doing(root.state)}, {since}" if since else doing(root.state)

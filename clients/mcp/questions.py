@@ -1,10 +1,9 @@
-"""What the user of an MCP client is asked before something is done that only a person may say.
+"""Questions to the user of an MCP client, before actions that need a person's consent.
 
-A call approved, a budget raised.
-
-Who calls those tools is a model. Where the client can put a question to its user (elicitation), the
-user is asked, and sees what it is about. Where it cannot, its own question before each call of a
-tool has to do; the annotations of the tool say that it needs one.
+Such actions are approving a call or raising a budget. The caller of these tools is a model. If the
+client supports elicitation, the user is asked, with the details of the action. Otherwise the
+client's own confirmation before each tool call has to suffice; the annotations of the tool request
+one.
 """
 
 import contextlib
@@ -47,10 +46,10 @@ class Amounts(BaseModel):
 
     @property
     def budget(self) -> Budget:
-        """The same as a budget.
+        """Return the amounts as a budget.
 
         Raises:
-            InvalidRequestError: It names nothing, or no money.
+            InvalidRequestError: No amount is given, or the money is not valid.
         """
         given = self.model_dump(exclude_none=True, exclude={"minutes", "iterations"})
         if self.minutes is not None:
@@ -77,22 +76,22 @@ class More(Amounts):
 
     @property
     def added(self) -> Budget | None:
-        """What is added to the budget; None if only iterations are added.
+        """Return the addition to the budget; None if only iterations are added.
 
         Raises:
-            InvalidRequestError: It names nothing, or no money.
+            InvalidRequestError: No amount is given, or the money is not valid.
         """
         return None if self.model_dump(exclude_none=True).keys() == {"iterations"} else self.budget
 
 
 class Consent(BaseModel):
-    """What the user says."""
+    """The user's answer."""
 
     approve: bool = Field(title="Yes", description="Off: nothing is done.")
 
 
 async def ask_to_run(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | Elicit[Consent]:
-    """Whether a call may run."""
+    """Ask the user whether a call may run."""
     with as_tool_errors():
         pending = await served_by(ctx).waiting(turn, call, digest)
     words, more = arguments_exactly(pending.arguments), ""
@@ -110,9 +109,9 @@ async def ask_to_run(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | E
 
 
 async def ask_to_add(turn: str, more: More, ctx: Ctx) -> Consent | Elicit[Consent]:
-    """Whether a turn may spend more."""
+    """Ask the user whether a turn may spend more."""
     with as_tool_errors():
-        more.added  # noqa: B018 - a mistake is reported before the user is asked
+        more.added  # noqa: B018 - report a mistake before the user is asked
         _, seen = await served_by(ctx).turn(turn)
     spent = "" if seen.cost_usd is None else f", which has spent ${seen.cost_usd:f}"
     words = ", ".join(
@@ -122,7 +121,7 @@ async def ask_to_add(turn: str, more: More, ctx: Ctx) -> Consent | Elicit[Consen
 
 
 async def ask_to_resume(turn: str, ctx: Ctx) -> Consent | Elicit[Consent]:
-    """Whether a turn may ask its model again."""
+    """Ask the user whether a turn may ask its model again."""
     with as_tool_errors():
         await served_by(ctx).turn(turn)
     return _ask(ctx, f"Have turn {quoted(turn)} ask its model again?")
@@ -134,22 +133,22 @@ LetsSpend = Annotated[ElicitationResult[Consent], Resolve(ask_to_add)]
 
 
 def require(consent: ElicitationResult[Consent], otherwise: str) -> None:
-    """Go on only where the user said yes.
+    """Require the user's consent.
 
     Raises:
-        ToolError: The user did not; `otherwise` says what is true then.
+        ToolError: The user did not consent; `otherwise` is the message.
     """
     if not (isinstance(consent, AcceptedElicitation) and consent.data.approve):
         raise ToolError(otherwise)
 
 
 def served_by(ctx: Ctx) -> Served:
-    """What the server of a request offers."""
+    """Return the turns that the server of a request offers."""
     return ctx.request_context.lifespan_context
 
 
 def client_of(ctx: Ctx) -> str:
-    """The MCP client that decides, as it names itself: what is recorded as `by`."""
+    """Return the name of the MCP client that decides, which is recorded as `by`."""
     params = ctx.session.client_params
     name = one_line(params.client_info.name, limits.BY_CHARACTERS - len(_MCP)) if params else ""
     return f"{name or 'a client'}{_MCP}"
@@ -157,7 +156,7 @@ def client_of(ctx: Ctx) -> str:
 
 @contextlib.contextmanager
 def as_tool_errors() -> Iterator[None]:
-    """What is wrong is an error result that the model reads, not a failure of the server."""
+    """Turn errors into error results, which the model reads, instead of failures of the server."""
     try:
         yield
     except errors.PerdureError as error:
@@ -165,9 +164,9 @@ def as_tool_errors() -> Iterator[None]:
 
 
 def _ask(ctx: Ctx, question: str) -> Consent | Elicit[Consent]:
-    """Of a client that cannot ask, the call of the tool is the answer.
+    """Ask the user, or take the tool call as consent if the client cannot ask.
 
-    One that names no kind of question can show a form.
+    A client that declares no mode of elicitation can show a form.
     """
     elicitation = ctx.client_capabilities.elicitation if ctx.client_capabilities else None
     can_ask = elicitation is not None and (elicitation.form is not None or elicitation.url is None)

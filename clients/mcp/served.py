@@ -1,4 +1,4 @@
-"""The turns that an MCP server offers, and how they are looked at for it."""
+"""The turns that an MCP server offers, and access to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
 
 Tell = Callable[[float, float, str], Awaitable[None]]
-"""Called with the seconds that have passed, those that there are, and what happens."""
+"""Called with the elapsed seconds, the seconds available, and a description of the progress."""
 
 _TICK_S = 0.5
 _SILENCE_S = 10.0
@@ -29,7 +29,7 @@ _SILENCE_S = 10.0
 
 @dataclass(frozen=True)
 class Served:
-    """The turns of a client, or of some agents alone. `agents` is empty for all."""
+    """The turns of all agents, or of some of them. `agents` is empty for all."""
 
     client: AgentClient
     agents: frozenset[str] = frozenset()
@@ -39,10 +39,10 @@ class Served:
         return not self.agents or agent in self.agents
 
     def check(self, agent: str) -> None:
-        """Whether a turn of this agent may be started.
+        """Check that turns of this agent may be started.
 
         Raises:
-            UnknownAgentError: It may not.
+            UnknownAgentError: The agent is not served.
         """
         if not self.offers(agent):
             raise errors.UnknownAgentError(
@@ -50,33 +50,33 @@ class Served:
             )
 
     async def turn(self, turn_id: str) -> tuple[Turn[Any], TurnView]:
-        """A turn, and how far it is.
+        """Return a turn and its status.
 
         Raises:
-            TurnNotFoundError: There is none, or it is of an agent that is not served.
+            TurnNotFoundError: There is no such turn, or its agent is not served.
             ServerUnreachableError: Temporal does not answer.
         """
         turn = await self.client.get(turn_id)
         return turn, await self.look(turn)
 
     async def look(self, turn: Turn[Any]) -> TurnView:
-        """How far a turn is.
+        """Return the status of a turn.
 
         Raises:
-            TurnNotFoundError: It is of an agent that is not served.
+            TurnNotFoundError: Its agent is not served.
             ServerUnreachableError: Temporal does not answer.
         """
         if self.agents and not self.offers(await self._root_agent(turn)):
             raise errors.TurnNotFoundError(
-                f"turn {turn.id!r} is of no agent that this server offers: {self._names}"
+                f"the agent of turn {turn.id!r} is not one that this server offers: {self._names}"
             )
         return view(await turn.status())
 
     async def waiting(self, turn_id: str, call: str, digest: str) -> PendingApproval:
-        """A call that waits for a person, with the arguments that were looked at.
+        """Return a call that waits for a person, with the reviewed arguments.
 
         Raises:
-            ApprovalConflictError: It does not wait, or has other arguments.
+            ApprovalConflictError: The call does not wait, or has other arguments.
             PerdureError: As `turn` does.
         """
         turn, _ = await self.turn(turn_id)
@@ -99,7 +99,7 @@ class Served:
         return ", ".join(sorted(self.agents))
 
     async def _root_agent(self, turn: Turn[Any]) -> str:
-        """The agent of a turn, or of the one at the root of its tree."""
+        """Return the agent of a turn, or of the turn at the root of its tree."""
         request = await first_request(self.client.temporal, turn.id, turn.run_id)
         if request.lineage is None:
             return request.agent
@@ -108,7 +108,10 @@ class Served:
 
 
 class Watch:
-    """Follows a turn until it is over or somebody is needed, and tells the client meanwhile what happens: many give up on a call that is silent."""
+    """Follows a turn until it is over or needs a person, and reports progress to the client.
+
+    Many clients abandon a call that reports no progress.
+    """
 
     def __init__(self, served: Served, turn: Turn[Any]) -> None:
         self._served = served
@@ -116,7 +119,7 @@ class Watch:
         self._state = TurnState()
 
     async def wait(self, seconds: float, tell: Tell) -> None:
-        """At most so long."""
+        """Wait for at most this number of seconds."""
         began, told, told_at = time.monotonic(), "", 0.0
         task = asyncio.create_task(self._follow())
         try:
@@ -138,7 +141,7 @@ class Watch:
             self._state = apply(self._state, event.fact)
             if needs_person(self._state) and needs_person(
                 await self._now()
-            ):  # a wait of long ago is in its history, too
+            ):  # past waits are in its history, too
                 return
 
     async def _now(self) -> TurnState:

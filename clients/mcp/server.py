@@ -1,7 +1,8 @@
-"""`perdure mcp`: turns as tools of an MCP server, so that an editor or an assistant can start agents that go on without it, and look after them.
+"""`perdure mcp`: turns as tools of an MCP server.
 
-What only a person may say is asked of the client's user (`mcp_questions.py`). Nothing is written to
-standard output but the protocol. A client that goes away changes nothing in a turn.
+An editor or an assistant can start agents, which go on without it, and look after them. Decisions
+that only a person may make are put to the client's user (`questions.py`). Standard output carries
+the protocol only. A client that disconnects does not affect a turn.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from perdure.clients.mcp.turn_view import TurnView
 from perdure.temporal.search_attributes import State
 
 DEFAULT_WAIT_S = 45
-"""Clients commonly give a call up after a minute."""
+"""Clients commonly abandon a call after a minute."""
 
 _LONGEST_WAIT_S = 600
 _LONGEST_LIST = 100
@@ -65,14 +66,13 @@ Digest = Annotated[
 def serve(
     client: AgentClient, agents: Sequence[str] = (), *, approvals: bool = True
 ) -> MCPServer[Served]:
-    """An MCP server for the turns of a client.
+    """Create an MCP server for turns.
 
     Args:
-        client: Whose turns.
-        agents: The names of the agents that may be started and looked after; all of them without
-            it.
-        approvals: Whether it offers what only a person may say: to approve and deny calls, to add
-            to budgets, and to resume turns.
+        client: The client that starts and finds the turns.
+        agents: The names of the agents to serve; all of them by default.
+        approvals: Whether it offers actions that need a person's consent: approve and deny calls,
+            add to budgets, and resume turns.
     """
     served = Served(client, frozenset(agents))
 
@@ -236,7 +236,11 @@ async def add_budget(turn: TurnId, more: More, consent: LetsSpend, ctx: Ctx) -> 
 
 
 async def resume_turn(turn: TurnId, consent: LetsResume, ctx: Ctx) -> TurnView:
-    """Have a turn ask its model again that waits for a provider, or is paused because one stayed away. Only after the user has said yes."""
+    """Make a turn ask its model again at once.
+
+    The turn must be waiting for a provider, or paused because a provider was unavailable.
+    Only after the user has said yes.
+    """
     served = served_by(ctx)
     with as_tool_errors():
         require(consent, "the user did not agree; the turn waits on")

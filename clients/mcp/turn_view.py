@@ -1,4 +1,4 @@
-"""The status of a turn as an MCP client is told of it, in few fields."""
+"""The status of a turn for MCP clients, in few fields."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TurnView(Value):
 
 
 def view(status: TurnStatus) -> TurnView:
-    """What others are told of the status of a turn."""
+    """Return the view of a turn's status for MCP clients."""
     calls = [one.call for one in status.waits if one.call and one.turn_id == status.id]
     below = (one.turn_id for one in status.waits if one.turn_id != status.id and one.kind in PEOPLE)
     return TurnView(

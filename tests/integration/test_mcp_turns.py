@@ -391,7 +391,7 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
         == [
             {
                 "error": (
-                    f"TURN_NOT_FOUND: turn '{turn.id}' is of no agent that this server offers:"
+                    f"TURN_NOT_FOUND: the agent of turn '{turn.id}' is not one that this server offers:"
                     " other"
                 )
             }

@@ -276,7 +276,7 @@ async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime
     assert dict(zip(TELLS, told, strict=True)) == {
         "letters": "the answer: arguments must be a mapping, such as a dict, or None, not ['to']",
         "no JSON": (
-            "the arguments of an approval are no JSON: Unable to serialize unknown type: <class"
+            "the arguments of an approval are not JSON: Unable to serialize unknown type: <class"
             " 'object'>"
         ),
         "reason": "the answer: reason must be a string, not 5",

@@ -1,4 +1,4 @@
-"""What people declare: agents, tools, skills, policies and the registry.
+"""User declarations: agents, tools, skills, policies and the registry.
 
-And the definition that a turn is pinned to.
+The module `definitions` has the definition that a turn is pinned to.
 """

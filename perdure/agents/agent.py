@@ -1,4 +1,4 @@
-"""Agents: what people declare."""
+"""Agents, as users declare them."""
 
 from __future__ import annotations
 
@@ -47,67 +47,62 @@ def _who(agent: Agent[Any]) -> str:
 
 
 def _list(field: str, words: str, *types: type) -> Converted[Iterable[Any], tuple[Any, ...]]:
-    """A field whose items are instances of these types."""
+    """Return a field whose items are instances of these types."""
     item = Annotated[Any, validation.instance(words, *types)]
     return Converted(lambda agent, given: validation.listed(_who(agent), field, given, item), ())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agent(Generic[T_co]):
-    """A declarative value.
-
-    Who the agent is, which model it asks, which tools it has, how far it may go.
+    """An agent: its instructions, models, tools and limits.
 
     Attributes:
-        name: 1 to 64 of A-Z, a-z, 0-9, _ and -.
+        name: 1 to 64 characters of A-Z, a-z, 0-9, _ and -.
         model: `provider:model`, or an alias that the worker resolves; or several of them, a chain:
-            the next is asked when the one before fails.
-        description: What it is for, in a line.
+            each is a fallback for the one before.
+        description: The purpose of the agent, in one line.
         instructions: The system prompt.
         tools: Tools or plain functions, offered in this order.
-        toolboxes: Named sets of tools, and MCP servers, offered after `tools`. A server is asked
-            for its tools when a turn begins.
-        skills: Instructions with tools, joined to the prompt in this order: values, or folders that
-            are a skill or hold skills. Folders are read when a turn begins.
-        resolver: Finds tools that a turn allows by name and the agent was not given.
-        max_iterations: Steps of one turn, at least 1; `"unlimited"` only when asked for by name.
-            What a turn is started with overrides it.
-        budget: What a turn may spend; what a turn is started with goes before it, limit by limit.
-        on_exhausted: When the budget is spent: `fail` with the report, `finish` with a last answer
-            that is paid from a reserve kept for it, or `pause` until a person adds to the budget.
-            `pause` also holds at `max_iterations`.
-        output: The type of the answer: whatever pydantic knows and a model can be held to; text
-            without it.
-        options: Temperature, output limit and the like, for every request; those of a turn go
-            before them.
-        model_retry: How long a turn goes on asking a provider that is away; without it, as the
-            worker says.
-        parallel_tools: Run the calls of one answer at once; their results keep the order of the
-            calls.
-        approval: Which calls wait for a person: those of `marked` tools, of all that are not
-            read-only (`changes`), or `all`.
-        policy: A function of yours that allows, denies or demands approval for each call, in the
-            worker.
-        middleware: Checks, timeouts and lines in the log around the turn; the first is the
-            outermost.
-        delegates: Agents that it may give work to, by name, as `Delegate` or as agents; `"all"` for
-            every other agent of the worker. They have to be registered where it is.
-        max_depth: How deep the tree of agents below it may be: 1 for delegates that may not
-            delegate, 0 for none.
-        max_children: How many turns of delegates one turn may start.
-        children_at_once: How many of them one call may start.
-        max_descendants: How many turns of delegates the whole tree below it may have.
-        on_child_error: When one of several delegates fails: `cancel` the others, or `collect` what
-            all of them have to say.
-        observers: Objects of yours that see every step, every wait and the end, in the worker.
-        on_loop: When the model repeats itself: `fail`, `warn` it, or `ignore` that.
-        protocol: How a model asks for tools: by `native` calls, or, for models without them, in
-            words (`react_text`) or in `json`.
-        unmarked: In the other two, what a text is that neither asks for a tool nor is marked as the
-            answer: the `answer`, or a mistake that the model is told to `correct`.
+        toolboxes: Named sets of tools, and MCP servers, offered after `tools`. The tools of a
+            server are listed when a turn begins.
+        skills: Instructions with tools, appended to the prompt in this order: values, or folders
+            that are a skill or contain skills. Folders are read when a turn begins.
+        resolver: Finds tools that a turn allows by name and that the agent does not have.
+        max_iterations: The largest number of steps of one turn, at least 1, or `"unlimited"`. The
+            option of a turn overrides it.
+        budget: The budget of a turn. Each limit that a turn is started with overrides it.
+        on_exhausted: The action when the budget is spent: `fail` with the report, `finish` with a
+            last answer that is paid from a reserve kept for it, or `pause` until a person adds to
+            the budget. `pause` also applies to `max_iterations`.
+        output: The type of the answer: any type that pydantic supports and that can be enforced on
+            a model; the default is text.
+        options: Temperature, output limit and the like, for every request. The options of a turn
+            override them.
+        model_retry: The retries while a provider is unavailable; the default is the worker's.
+        parallel_tools: Whether to run the calls of one answer in parallel; their results keep the
+            order of the calls.
+        approval: The calls that wait for a person: those of `marked` tools, also those of tools
+            that are not read-only (`changes`), or `all`.
+        policy: A function that allows, denies or requires approval for each call, in the worker.
+        middleware: Checks, timeouts and log lines around the turn; the first is the outermost.
+        delegates: Agents to which it may delegate, by name, as `Delegate` or as agents; `"all"` for
+            every other agent of the worker. They must be registered with the same worker.
+        max_depth: The largest depth of the tree of agents below it: 1 for delegates that may not
+            delegate, 0 for no delegates.
+        max_children: The number of delegates' turns that one turn may start.
+        children_at_once: The number of them that one call may start.
+        max_descendants: The number of delegates' turns in the whole tree below it.
+        on_child_error: The action when one of several delegates fails: `cancel` the others, or
+            `collect` the results of all of them.
+        observers: Objects that see every step, every wait and the end, in the worker.
+        on_loop: The action when the model repeats itself: `fail`, `warn` the model, or `ignore` it.
+        protocol: The form in which a model requests tools: `native` calls, or, for models without
+            them, text (`react_text`) or `json`.
+        unmarked: In the other two protocols, the meaning of a text that neither requests a tool nor
+            is marked as the answer: the `answer`, or a mistake for the model to `correct`.
 
     Raises:
-        ConfigurationError: A value that cannot work, said when the agent is built.
+        ConfigurationError: A value is not valid; it is raised when the agent is created.
     """
 
     name: str
@@ -187,26 +182,27 @@ class Agent(Generic[T_co]):
         return (self.model,) if isinstance(self.model, str) else tuple(self.model)
 
     def with_toolboxes(self, *toolboxes: Toolbox | MCPServer) -> Agent[T_co]:
-        """The same agent with more toolboxes.
+        """Return the same agent with more toolboxes.
 
-        Registered again with `replace=True`, the next turn has them; a running one does not.
+        After it is registered again with `replace=True`, new turns have them; running ones do not.
         """
         return replace(self, toolboxes=(*self.toolboxes, *toolboxes))
 
     def with_skills(self, *skills: Skill | Path) -> Agent[T_co]:
-        """The same agent with more skills.
+        """Return the same agent with more skills.
 
-        Registered again with `replace=True`, the next turn has them; a running one does not.
+        After it is registered again with `replace=True`, new turns have them; running ones do not.
         """
         return replace(self, skills=(*self.skills, *skills))
 
     def toolset(self) -> dict[str, Tool]:
-        """Every tool by name, in the order offered, without those of MCP servers, which are not known here.
+        """Return every tool by name, in the order offered, except the tools of MCP servers.
 
-        The last is `load_skill`, if there are skills on demand, or folders, which may hold some.
+        Those are not known here. The last tool is `load_skill`, if there are skills on demand, or
+        folders, which may contain some.
 
         Raises:
-            DuplicateToolError: Two tools of one name; the message names both sources.
+            DuplicateToolError: Two tools have the same name; the message names both sources.
         """
         found: dict[str, Tool] = {}
         sources = dict.fromkeys((LOAD_SKILL, *DELEGATION_TOOLS), "Perdure itself")

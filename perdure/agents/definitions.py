@@ -1,4 +1,4 @@
-"""Definitions: what a running turn is pinned to. A later deploy changes nothing of them."""
+"""Definitions of agents, to which running turns are pinned. A later deploy does not change them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from perdure.values.prices import Price
 class ToolDefinition(Wire):
     """A tool as a turn is pinned to it.
 
-    `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` tells
-    whether the schema of the deployed tool is still the same. `is_read_only` says that it changes
-    nothing; `needs_approval`, that each call waits for somebody. `owner` is the agent that an
-    inherited tool is from, empty for one of the agent's own; `policies` are the agents above whose
-    policies are asked about an inherited tool, and `has_policy` says that there are some;
-    `has_context`, that the tool takes a `ToolContext`. The tools of delegation have no activity:
-    the turn runs them itself.
+    `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` is
+    compared with the schema of the deployed tool. `is_read_only` means that the tool changes
+    nothing; `needs_approval`, that each call waits for approval. `owner` is the agent from which a
+    tool is inherited, empty for the agent's own tools; `policies` are the agents above whose
+    policies apply to an inherited tool, and `has_policy` means that there are some; `has_context`,
+    that the tool takes a `ToolContext`. The tools of delegation have no activity: the turn runs
+    them itself.
     """
 
     name: str
@@ -62,12 +62,12 @@ class ToolDefinition(Wire):
 
     @property
     def timeout(self) -> timedelta:
-        """After this a call is stopped."""
+        """The time after which a call is stopped."""
         return timedelta(seconds=self.timeout_s)
 
 
 RULES = 2
-"""The rules of turns that begin now."""
+"""The rules of new turns."""
 
 
 class Stage(Wire):
@@ -86,7 +86,7 @@ class Stage(Wire):
 class PinnedSkill(Wire):
     """A skill as a turn is pinned to it, by the digest of its content.
 
-    What is not on demand stands in the instructions.
+    A skill that is not on demand is part of the instructions.
     """
 
     name: str
@@ -97,9 +97,9 @@ class PinnedSkill(Wire):
 class Target(Wire):
     """A model that a turn may ask, as `provider:model`.
 
-    `price` is None where nobody knows it, and so are `window`, tokens of input and output together,
-    and `media`, the most bytes of an image or a file by its MIME type. `queue` is the task queue of
-    its calls, empty for that of the turn.
+    `window` is the number of tokens of input and output together; `media` has the most bytes of an
+    image or a file by its MIME type. These and `price` are None if they are unknown. `queue` is the
+    task queue of its calls, empty for that of the turn.
     """
 
     model: str
@@ -110,7 +110,7 @@ class Target(Wire):
 
     @property
     def name(self) -> str:
-        """What the provider calls it."""
+        """The provider's name of the model."""
         return self.model.partition(":")[2]
 
 
@@ -120,16 +120,16 @@ class AgentDefinition(Wire):
     `max_iterations` is None for no limit.
 
     `targets` are the models, in the order in which they are asked. `model` and `price` are those of
-    the first; a definition of an earlier release has nothing else. `tier` is the alias by which the
-    agent names its model, empty where it names the model itself. `allowed` is None where every tool
-    is. `output_schema` is that of the answer, None for text. `max_descendants` is None in a
-    definition of an earlier release, which limits nothing. `rules` is the version of the rules that
-    the turn is decided by, so that a turn goes on as it began when a release changes them. 1: what
-    a resolver raises when its tool is called ends the turn, and a loop is equal steps with equal
-    results instead of equal calls. 2: an agent that pauses when its budget is spent also pauses at
-    its limit of iterations. `model_retry` is None in a definition of an earlier release: then a
-    model that fails is asked once more. `indexed` says that the namespace has Perdure's search
-    attributes. A turn may not find that out itself, nor set them where they are missing.
+    the first; a definition of an earlier release has nothing else. `tier` is the alias of the
+    agent's model, empty if the agent names the model itself. `allowed` is None if every tool is
+    allowed. `output_schema` is that of the answer, None for text. `max_descendants` is None in a
+    definition of an earlier release: there is no limit. `rules` is the version of the rules of the
+    turn, so that a release that changes them does not affect running turns. 1: an exception of a
+    resolver when its tool is called ends the turn, and a loop is equal steps with equal results
+    instead of equal calls. 2: an agent that pauses when its budget is spent also pauses at its
+    limit of iterations. `model_retry` is None in a definition of an earlier release: then a model
+    that fails is asked once more. `indexed` means that the namespace has Perdure's search
+    attributes. A turn may neither find that out itself, nor set them if they are missing.
     """
 
     name: str
@@ -170,12 +170,12 @@ class AgentDefinition(Wire):
         return self.targets or (Target(model=self.model, price=self.price),)
 
     def target(self, model: str) -> Target:
-        """The model of this name; the first for an empty one."""
+        """Return the model of this name; the first for an empty name."""
         chain = self.chain
         return next((target for target in chain if target.model == model), chain[0])
 
     def tool(self, name: str) -> ToolDefinition | None:
-        """The tool of this name, if it was offered."""
+        """Return the tool of this name, if it was offered."""
         return next((item for item in self.tools if item.name == name), None)
 
 
@@ -189,20 +189,20 @@ def define(
     inherited: Sequence[tuple[InheritedTool, Tool]] = (),
     model_retry: ModelRetryPolicy | None = None,
 ) -> AgentDefinition:
-    """The definition of `agent` with its models resolved and priced.
+    """Return the definition of `agent` with its models resolved and priced.
 
-    `activity_of` says which activity type runs a tool.
+    `activity_of` returns the activity type that runs a tool.
 
-    Of the agent's skills those that are values count; folders are read before this. `allowed` names
-    the tools that a turn may call: others are not offered, and those that the agent lacks are
-    looked for by its resolver. `inherited` are the tools of the turns above it; its own come first,
-    and where two have one name, its own is the one. `model_retry` is that of the worker, for an
-    agent without one.
+    Only skills that are values are included; folders are read before. `allowed` has the names of
+    the tools that a turn may call: others are not offered, and names that the agent lacks are
+    looked up with its resolver. `inherited` are the tools of the turns above it; the agent's own
+    tools come first, and override inherited tools of the same name. `model_retry` is the worker's,
+    for an agent without one.
 
     Raises:
-        DuplicateToolError: Two tools of one name.
+        DuplicateToolError: Two tools have the same name.
         ToolResolverError: The resolver failed.
-        ConfigurationError: A tool whose signature cannot be described.
+        ConfigurationError: The signature of a tool cannot be described.
     """
     own = tuple(define_tool(item, activity_of(item)) for item in offered(agent, allowed))
     tools = (
@@ -264,7 +264,7 @@ def _stage(item: Middleware) -> Stage:
 def _delegation(
     agent: Agent[Any], delegates: Sequence[PinnedDelegate], allowed: Sequence[str] | None
 ) -> Iterator[ToolDefinition]:
-    """The tools of an agent that has delegates."""
+    """Yield the tools of an agent that has delegates."""
     if not agent.delegates:
         return
     for name, description, parameters in delegation_tools(delegates, agent.children_at_once):
@@ -287,7 +287,7 @@ def _inherited(
     allowed: Sequence[str] | None,
     own: set[str],
 ) -> Iterator[ToolDefinition]:
-    """The tools of the turns above, nearest first, as far as they are allowed and the agent has none of the same name."""
+    """The allowed tools of the turns above, nearest first, without names that the agent has."""
     for item, found in items:
         if item.name not in own and (allowed is None or item.name in allowed):
             tool = define_tool(found, activity_of(found))
@@ -297,7 +297,7 @@ def _inherited(
 
 
 def offered(agent: Agent[Any], allowed: Sequence[str] | None) -> Iterator[Tool]:
-    """The tools of a turn, in the order offered."""
+    """Yield the tools of a turn, in the order offered."""
     tools = agent.toolset()
     yield from (item for name, item in tools.items() if allowed is None or name in allowed)
     for name in dict.fromkeys(allowed or ()):
@@ -307,10 +307,10 @@ def offered(agent: Agent[Any], allowed: Sequence[str] | None) -> Iterator[Tool]:
 
 
 def resolved(agent: Agent[Any], name: str) -> Tool | None:
-    """What the agent's resolver finds under a name.
+    """Return the tool that the agent's resolver finds under a name.
 
     Raises:
-        ToolResolverError: It raised, or found something else.
+        ToolResolverError: The resolver raised, or returned something else.
     """
     if agent.resolver is None or name in (LOAD_SKILL, *DELEGATION_TOOLS):
         return None
@@ -329,7 +329,7 @@ def resolved(agent: Agent[Any], name: str) -> Tool | None:
 
 
 def define_tool(item: Tool, activity: str) -> ToolDefinition:
-    """The definition of one tool."""
+    """Return the definition of one tool."""
     return ToolDefinition(
         name=item.name,
         description=item.description,

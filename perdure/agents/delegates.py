@@ -1,4 +1,4 @@
-"""Delegates: to whom an agent may give work, with what, and the tools by which it does."""
+"""Delegates: the agents to which an agent may delegate, with limits, and the tools for it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ LIST_AGENTS = "list_agents"
 DELEGATE = "delegate_to_agent"
 SPAWN = "spawn_agents"
 NAMES = (LIST_AGENTS, DELEGATE, SPAWN)
-"""No other tool may be called so."""
+"""Reserved names: no other tool may have them."""
 
 
 @dataclass(frozen=True)
 class Delegate:
-    """An agent that another may give work to, where more than its name is to be said.
+    """An agent to which another agent may delegate, with options.
 
     Attributes:
         name: The agent's name.
-        budget: What each turn of it may spend, taken from what its parent has left; without it, a
-            fair share of that.
-        allowed_tools: Only these tools of its own and of its parent's are offered to it; None for
+        budget: The budget of each of its turns, taken from the rest of its parent's; the default is
+            a fair share of that.
+        allowed_tools: The only tools, of its own and of its parent's, that it is offered; None for
             every tool.
-        inherit: Give it the tools of its parent after its own.
+        inherit: Whether it gets the tools of its parent after its own.
 
     Raises:
-        ConfigurationError: A value that cannot work.
+        ConfigurationError: A value is not valid.
     """
 
     name: validation.Text
@@ -58,7 +58,7 @@ class Delegate:
 class PinnedDelegate(Wire):
     """A delegate as a turn is pinned to it.
 
-    The `description` of one that a factory makes is that of the factory.
+    If a factory makes the agent, `description` is that of the factory.
     """
 
     name: str
@@ -69,12 +69,10 @@ class PinnedDelegate(Wire):
 
 
 class InheritedTool(Wire):
-    """A tool that a delegate is given.
+    """A tool that a delegate inherits, with its owner and the checks that the turns above require.
 
-    Whose it is, and what the turns above want asked before it runs.
-
-    `policies` are the agents whose policies are asked. `has_policy` says that there are some: a
-    worker of an earlier release looks at that alone, and asks the owner's.
+    `policies` are the agents whose policies apply. `has_policy` means that there are some: a worker
+    of an earlier release uses only that, and applies the owner's policy.
     """
 
     owner: str
@@ -85,19 +83,17 @@ class InheritedTool(Wire):
 
 
 class Ancestor(Wire):
-    """A turn above another, and the key by which it knows the one below it."""
+    """A turn above another one, with its key for the turn below it."""
 
     turn_id: str
     key: str
 
 
 class Lineage(Wire):
-    """Where a turn comes from that another delegated to.
+    """The turns above a delegate's turn, the root first, and what they allow it to do.
 
-    The turns above it, the root first, and what they let it do.
-
-    `descendants_left` is its part of the turns that the tree may still have: so many may be below
-    it. None from an earlier release.
+    `descendants_left` is the number of turns that may still be below it, as its part of those of
+    the tree. It is None from an earlier release.
     """
 
     ancestors: Annotated[tuple[Ancestor, ...], Field(min_length=1)]
@@ -109,12 +105,12 @@ class Lineage(Wire):
 def declared(
     items: Sequence[object] | Literal["all"], agent: str, known: Iterable[str]
 ) -> tuple[Delegate, ...]:
-    """The delegates of an agent, sorted by name, without itself.
+    """Return the delegates of an agent, sorted by name, without itself.
 
-    `known` are the names of all agents.
+    `known` has the names of all agents.
 
     Raises:
-        UnknownAgentError: One of them is not known.
+        UnknownAgentError: A delegate is not known.
     """
     names = set(known)
     given = (
@@ -135,7 +131,7 @@ def declared(
 def tools(
     delegates: Sequence[PinnedDelegate], at_once: int
 ) -> tuple[tuple[str, str, dict[str, JsonValue]], ...]:
-    """Name, description and schema of the tools that delegation adds."""
+    """Return name, description and schema of the tools that delegation adds."""
     name: dict[str, JsonValue] = {"type": "string", "description": "The agent's name."}
     if delegates:
         name["enum"] = [item.name for item in delegates]

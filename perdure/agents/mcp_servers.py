@@ -1,12 +1,10 @@
-"""MCP servers as toolboxes.
+"""MCP servers as toolboxes: their declarations, and the tools to which a turn is pinned.
 
-What people declare, and what a turn is pinned to of what a server offers.
-
-A server describes its tools itself, so its words are a stranger's. A turn is pinned to them: name,
-description and schema of each tool stand in its definition with a digest, and a tool that says
-something else later is not called in that turn. Hints that a tool may be repeated count only where
-the server is trusted. Secrets are named by their environment variables and are read where the
-connection is made.
+A server describes its own tools, so the descriptions are untrusted. A turn is pinned to them: name,
+description and schema of each tool are in its definition with a digest, and a tool whose
+description changes later is not called in that turn. Hints that a tool may be repeated are used
+only if the server is trusted. Secrets are given as names of environment variables, which are read
+where the connection is made.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from perdure.validation import Must
 from perdure.values import keywords
 
 BETWEEN = "__"
-"""Between the name of a server and that of its tool."""
+"""The separator between the names of a server and its tool."""
 
 _SERVER = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
 _SERVER_CHARACTERS = 32
@@ -59,7 +57,7 @@ Call = Callable[[ToolContext[Any], Mapping[str, JsonValue]], Awaitable[object]]
 
 
 class MCPServerOptions(TypedDict, total=False):
-    """The options of a server, however it is reached, which `MCPServer` describes."""
+    """The options of a server with any transport, which `MCPServer` describes."""
 
     allowed: Collection[str] | None
     requires_approval: bool | Collection[str]
@@ -76,26 +74,27 @@ class MCPServer:
     Make one with `MCPServer.stdio` or `MCPServer.http`.
 
     Attributes:
-        name: 1 to 32 of A-Z, a-z, 0-9, - and single _ within. Tools are called `name__tool`.
+        name: 1 to 32 characters of A-Z, a-z, 0-9, - and single _ within. Tools are called
+            `name__tool`.
         command: The program and its arguments, for a server that the worker starts.
-        cwd: Where it is started; empty for the worker's own folder.
-        url: The address of one that runs elsewhere.
-        env: Environment variables of the server, each with the variable of the worker that holds
-            its value. Others it does not get, but for `PATH`, `HOME`, `LANG` and the like.
-        headers_env: HTTP headers, each with the variable of the worker that holds its value. An
+        cwd: The folder in which it is started; empty for the worker's own folder.
+        url: The address of a server that runs elsewhere.
+        env: Environment variables of the server, each with the variable of the worker that contains
+            its value. The server gets no others except `PATH`, `HOME`, `LANG` and the like.
+        headers_env: HTTP headers, each with the variable of the worker that contains its value. An
             `authorization` of a single word is sent as `Bearer` and the word.
-        allowed: Which tools are offered, by the server's own names; None for all.
-        requires_approval: Whether each call waits for somebody; or the tools of which it does, by
-            the server's own names.
-        trusted: Believe its hints that a tool is read-only or idempotent, so that lost calls of it
-            are repeated.
-        timeout: After this a call is stopped and the model told.
-        start_timeout: So long it may take to start, and to tell its tools; at most 45 seconds.
-        digest: What its tools and their believed hints have to be. A turn that finds others does
-            not begin; the error names the digest it found.
+        allowed: The tools that are offered, by the server's own names; None for all.
+        requires_approval: Whether each call needs approval; or the tools whose calls do, by the
+            server's own names.
+        trusted: Whether to believe its hints that a tool is read-only or idempotent, so that lost
+            calls of such a tool are repeated.
+        timeout: The time after which a call is stopped; the model gets an error.
+        start_timeout: The time the server has to start and to list its tools; at most 45 seconds.
+        digest: The required digest of its tools and their believed hints. If it differs, a turn
+            does not begin, and the error contains the digest that was found.
 
     Raises:
-        ConfigurationError: A value that cannot work.
+        ConfigurationError: A value is not valid.
     """
 
     name: str
@@ -161,10 +160,10 @@ class MCPServer:
         cwd: str = "",
         **options: Unpack[MCPServerOptions],
     ) -> MCPServer:
-        """A server that each worker starts as a process of its own and ends with itself.
+        """Declare a server that each worker runs as a child process, for the worker's lifetime.
 
         Raises:
-            ConfigurationError: A value that cannot work.
+            ConfigurationError: A value is not valid.
         """
         return cls(name=name, command=command, env=env, cwd=cwd, **options)
 
@@ -178,22 +177,22 @@ class MCPServer:
         headers_env: Mapping[str, str] | None = None,
         **options: Unpack[MCPServerOptions],
     ) -> MCPServer:
-        """A server that runs elsewhere, by streamable HTTP.
+        """Declare a server that runs elsewhere, with streamable HTTP.
 
         Raises:
-            ConfigurationError: A value that cannot work.
+            ConfigurationError: A value is not valid.
         """
         return cls(name=name, url=url, headers_env=headers_env or {}, **options)
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables of the server, each with that of the worker."""
+        """The environment variables of the server, each with the worker's variable."""
         assert isinstance(self.env, dict)
         return self.env
 
     @property
     def connection(self) -> tuple[object, ...]:
-        """Servers that agree in this share one connection in a worker."""
+        """The key of the connection: servers with the same key share one in a worker."""
         how = (
             self.name,
             self.command,
@@ -206,18 +205,15 @@ class MCPServer:
 
     @property
     def in_process(self) -> object:
-        """A server object of the package `mcp` that is connected to instead, as tests do.
-
-        None for none.
-        """
+        """A server object of the package `mcp` to connect to instead, for tests; otherwise None."""
         return None
 
     def offers(self, tool: str) -> bool:
-        """Whether a tool of this name would be one of its."""
+        """Whether a tool of this name belongs to the server."""
         return tool.startswith(self.name + BETWEEN)
 
     def needs_approval(self, own: str) -> bool:
-        """Whether each call of a tool waits for somebody."""
+        """Whether each call of a tool needs approval."""
         return (
             self.requires_approval
             if isinstance(self.requires_approval, bool)
@@ -227,7 +223,7 @@ class MCPServer:
 
 @dataclass(frozen=True)
 class ListedTool:
-    """A tool as its server describes it; `own` is what the server calls it."""
+    """A tool as its server describes it; `own` is the server's name of the tool."""
 
     own: str
     description: str
@@ -237,18 +233,17 @@ class ListedTool:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256, in hex, over all that a model reads of it.
+        """SHA-256, in hex, of everything that a model reads of the tool.
 
-        A short one could be met on purpose.
+        A shorter digest would allow deliberate collisions.
         """
         return hashlib.sha256(to_json([self.own, self.description, self.parameters])).hexdigest()
 
 
 class MCPTool(Tool):
-    """A tool of a server. Its schema is the server's, and so is the check of arguments against it.
+    """A tool of a server, which has the schema and checks arguments against it.
 
-    `digest` is what its turn is pinned to. `function` takes `context` and `arguments`, a JSON
-    object.
+    Its turn is pinned to `digest`. `function` takes `context` and `arguments`, a JSON object.
     """
 
     def __init__(
@@ -278,15 +273,15 @@ class MCPTool(Tool):
 
     @property
     def digest(self) -> str:
-        """What its turn is pinned to.
+        """The digest to which its turn is pinned.
 
-        Changes with the server's name for it, its description or its schema.
+        It changes with the server's name of the tool, its description or its schema.
         """
         return self._digest
 
     @functools.cached_property
     def context_parameter(self) -> str | None:
-        """Progress that the server tells is a heartbeat, so the call needs its context."""
+        """The parameter for the context, which the call needs to send progress as heartbeats."""
         return "context"
 
     @functools.cached_property
@@ -296,9 +291,9 @@ class MCPTool(Tool):
 
 
 def readable(parameters: Any) -> Any:
-    """A schema whose words for people and models hold no invisible characters.
+    """Return a schema without invisible characters in its texts for people and models.
 
-    What a value has to be, such as an `enum`, stays as it is.
+    Constraints on values, such as an `enum`, are not changed.
     """
     if isinstance(parameters, list):
         return [readable(one) for one in parameters]
@@ -317,18 +312,18 @@ def readable(parameters: Any) -> Any:
 
 
 def _is_data(name: str, value: Any) -> bool:
-    """Whether these are values and not schemas.
+    """Whether a keyword contains values rather than schemas.
 
-    A property may have one of the names, and is a schema then.
+    A property may have the name of such a keyword, but is a schema.
     """
     return name in _DATA and not isinstance(value, dict)
 
 
 def name_of(server: str, own: str) -> str:
-    """What a model calls a tool: `server__tool`.
+    """Return the name of a tool for models: `server__tool`.
 
-    What a name may not hold becomes `_`, and what is too long is cut; eight digits of a hash keep
-    two such names apart.
+    Characters that are not valid become `_`, and a long name is cut; eight digits of a hash keep
+    such names unique.
     """
     name = server + BETWEEN + own
     if NAME.fullmatch(name):
@@ -341,13 +336,13 @@ def name_of(server: str, own: str) -> str:
 def toolbox(
     server: MCPServer, listed: Iterable[ListedTool], call_of: Callable[[str, str], Call]
 ) -> Toolbox:
-    """The tools that a turn is offered of a server.
+    """Return the tools of a server that a turn is offered.
 
     `call_of` makes the function of a tool from its name and its digest.
 
     Raises:
-        ConfigurationError: The server has not all that are allowed, or not those of the digest that
-            the agent names.
+        ConfigurationError: The server lacks an allowed tool, or its tools do not have the digest
+            that the agent requires.
     """
     items = {item.own: item for item in listed}
     missing = sorted({*(server.allowed or ()), *_named(server.requires_approval)} - set(items))
@@ -392,19 +387,19 @@ def toolbox(
 
 
 def digest_of(items: Iterable[ListedTool], *, trusted: bool = False) -> str:
-    """SHA-256, in hex, over tools in any order; over their hints as well where these count."""
+    """Return the SHA-256, in hex, of tools in any order, and of their hints if they are trusted."""
     return hashlib.sha256(to_json(sorted(_accepted(item, trusted) for item in items))).hexdigest()
 
 
 def _accepted(item: ListedTool, trusted: bool) -> str:
-    """What is accepted of a tool. One without hints is the same whether they count or not."""
+    """Return the accepted properties of a tool; without hints they do not depend on trust."""
     hints = {"read_only": item.read_only, "idempotent": item.idempotent}
     told = [name for name, is_told in hints.items() if is_told and trusted]
     return " ".join([item.digest, *told])
 
 
 def _asks(server: MCPServer, name: str) -> bool:
-    """Whether each call of the tool that models know as `name` waits for somebody."""
+    """Whether each call of the tool that models know as `name` needs approval."""
     wanted = server.requires_approval
     return (
         wanted

@@ -2,10 +2,11 @@
 
 The first in an agent's list is the outermost.
 
-A `Timeout` and a `Logger` are values that the turn itself interprets. Code of yours runs in the
-worker, each call as an activity: `before` sees the task, `after` the report of a turn that has an
-answer. What they raise ends the turn: a `GuardrailError` as it is, anything else typed as a
-`PerdureError` (which is what `Recovery` names; it is always on). A cancel is never swallowed.
+A `Timeout` and a `Logger` are values that the turn itself interprets. User code runs in the worker,
+each call as an activity: `before` gets the task, `after` the report of a turn that has an answer.
+Their exceptions end the turn: a `GuardrailError` unchanged, any other one converted to a
+`PerdureError` (`Recovery` stands for this conversion, which is always on). A cancel is never
+suppressed.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from perdure.values.tasks import Task
 
 
 class Middleware:
-    """Base of middleware of your own: override one of the two, or both."""
+    """Base class of user-defined middleware: override one of the two methods, or both."""
 
     async def before(self, task: Task) -> None:
         """Called before the first step. Raise `GuardrailError` to refuse the task."""
 
     async def after(self, report: AgentReport) -> None:
-        """Called with the report of a turn that has an answer, its output in the agent's type.
+        """Called with the report of a turn that has an answer; its output has the agent's type.
 
         Raise `GuardrailError` to refuse it.
         """
@@ -41,7 +42,7 @@ Check = Callable[..., bool | str | Awaitable[bool | str]]
 
 @dataclass(frozen=True)
 class InputGuardrail(Middleware):
-    """Refuses a task before anything is spent: `check(task)`."""
+    """Refuses a task with `check(task)`, before anything is spent."""
 
     check: Annotated[Check, validation.FUNCTION]
 
@@ -49,14 +50,14 @@ class InputGuardrail(Middleware):
         validation.check_fields(InputGuardrail, "InputGuardrail", self)
 
     async def before(self, task: Task) -> None:
-        """Ask the check. A worker asks it in a thread, where it may block."""
+        """Call the check. A worker calls it in a thread, where it may block."""
         self.judge(await _said(self.check(task)))
 
     def judge(self, said: object) -> None:
-        """Refuse the task, if that is what the check said.
+        """Refuse the task, depending on the result of the check.
 
         Raises:
-            GuardrailError: It is.
+            GuardrailError: The check refused the task.
             ConfigurationError: The check returned neither a bool nor a string.
         """
         _judge(self.check, said, "the task")
@@ -64,7 +65,7 @@ class InputGuardrail(Middleware):
 
 @dataclass(frozen=True)
 class OutputGuardrail(Middleware):
-    """Refuses an answer: `check(report)`."""
+    """Refuses an answer with `check(report)`."""
 
     check: Annotated[Check, validation.FUNCTION]
 
@@ -72,14 +73,14 @@ class OutputGuardrail(Middleware):
         validation.check_fields(OutputGuardrail, "OutputGuardrail", self)
 
     async def after(self, report: AgentReport) -> None:
-        """Ask the check. A worker asks it in a thread, where it may block."""
+        """Call the check. A worker calls it in a thread, where it may block."""
         self.judge(await _said(self.check(report)))
 
     def judge(self, said: object) -> None:
-        """Refuse the answer, if that is what the check said.
+        """Refuse the answer, depending on the result of the check.
 
         Raises:
-            GuardrailError: It is.
+            GuardrailError: The check refused the answer.
             ConfigurationError: The check returned neither a bool nor a string.
         """
         _judge(self.check, said, "the answer")
@@ -87,7 +88,9 @@ class OutputGuardrail(Middleware):
 
 @dataclass(frozen=True)
 class Timeout(Middleware):
-    """Ends what stands after it in the list with `TurnTimeoutError`: wall clock, waits included.
+    """Limits the wall clock of what comes after it in the list, with `TurnTimeoutError`.
+
+    Waits are included.
 
     Raises:
         ConfigurationError: The time is not above zero, or longer than 3650 days.
@@ -101,10 +104,12 @@ class Timeout(Middleware):
 
 @dataclass(frozen=True)
 class Logger(Middleware):
-    """Writes a line to the worker's log when the turn comes in, and one when it goes out, at its place in the list.
+    """Writes a line to the worker's log when a turn enters it, and one when the turn leaves it.
+
+    Its position in the list determines when that is.
 
     Raises:
-        ConfigurationError: The level is no number, such as `logging.DEBUG`.
+        ConfigurationError: The level is not a number, such as `logging.DEBUG`.
     """
 
     level: validation.CountOrZero = logging.INFO
@@ -115,7 +120,7 @@ class Logger(Middleware):
 
 @dataclass(frozen=True)
 class Recovery(Middleware):
-    """Says by its place whose exceptions are typed. It is always on, so it need not be named."""
+    """Marks the place where exceptions are typed. It is always on, so naming it is optional."""
 
 
 async def _said(said: object) -> object:

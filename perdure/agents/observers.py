@@ -1,6 +1,6 @@
 """Observers of an agent.
 
-They see every step, every wait and the end, in the worker, and change nothing.
+They are called for every step, every wait and the end, in the worker, and change nothing.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from perdure.values.tasks import TurnInfo
 
 
 class Observer:
-    """Base of observers of your own.
+    """Base class of user-defined observers.
 
-    Each method may be overridden. What one raises is logged and changes nothing.
+    Each method may be overridden. Exceptions are logged and have no other effect.
 
-    They are called in order, each event once, also after a crash, unless the worker dies while it
-    calls them; then the same events come again.
+    The methods are called in order, once for each event, also after a crash. If the worker dies
+    during a call, the same events come again.
     """
 
     async def on_step(self, turn: TurnInfo, step: Step) -> None:
-        """A step is complete, its results included."""
+        """Called when a step is complete, with its results."""
 
     async def on_wait(self, turn: TurnInfo, kind: str, reason: str) -> None:
-        """The turn begins to wait: for `budget`, `approval`, `provider` or `resume`."""
+        """Called when the turn begins to wait for `budget`, `approval`, `provider` or `resume`."""
 
     async def on_end(self, turn: TurnInfo, report: AgentReport) -> None:
-        """The turn is over, well or not."""
+        """Called when the turn is over, with or without success."""

@@ -1,9 +1,7 @@
-"""Approvals: which calls wait for a person, what a person may say, and what becomes of the call.
+"""Policies and approvals: the calls that wait for a person, and the verdicts about them. Pure.
 
-Pure.
-
-An approval is bound to one call and to its arguments by a digest. The first answer counts, it is
-used once, and silence is a no.
+An approval is bound to one call and its arguments by a digest. The first answer counts, it is used
+once, and a call without an answer is denied.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Allow(Given):
-    """The call may run, unless its tool, the agent or the task wants an approval anyway."""
+    """The call may run, unless its tool, the agent or the task requires approval anyway."""
 
     kind: Literal["allow"] = "allow"
 
@@ -43,9 +41,9 @@ class Deny(Given):
 
 
 class RequireApproval(Given):
-    """The call waits for a person, for so long.
+    """The call waits for a person until it expires.
 
-    Longer than zero, at most 3650 days; 24 hours where nothing is said.
+    `expires` is longer than zero and at most 3650 days; the default is 24 hours.
     """
 
     in_order: ClassVar[tuple[str, ...]] = ("expires",)
@@ -62,18 +60,18 @@ Verdict = Annotated[Allow | Deny | RequireApproval, Field(discriminator="kind")]
 
 
 class ProposedCall(Value):
-    """What a policy is asked about.
+    """A call that a policy decides about.
 
     Attributes:
-        turn_id: The turn that wants the call.
-        agent: The agent whose policy is asked.
+        turn_id: The turn of the call.
+        agent: The agent whose policy is called.
         tool: The tool's name.
-        call_id: The call, as the model knows it.
-        arguments: What the tool will get, as JSON text: `{"count": 5}` also where the model wrote
-            `"5"`. What the model left out is left out here too.
+        call_id: The id of the call that the model knows.
+        arguments: The arguments that the tool will get, as JSON text: `{"count": 5}` even if the
+            model wrote `"5"`. Arguments that the model omitted are omitted.
         values: The same as the tool's own types, by parameter, defaults included. For a tool of an
             MCP server, whose types are not known, these are JSON values.
-        read_only: Whether the tool says that it changes nothing.
+        read_only: Whether the tool is declared to change nothing.
         labels: The labels that the turn was started with.
     """
 
@@ -90,14 +88,14 @@ class ProposedCall(Value):
 Policy = Callable[
     [ProposedCall], Allow | Deny | RequireApproval | Awaitable[Allow | Deny | RequireApproval]
 ]
-"""A function of yours that runs in the worker, sync or async, before a call does.
+"""A user-defined function, sync or async, that runs in the worker before a call does.
 
-One that raises denies.
+If it raises, the call is denied.
 """
 
 
 def strictest(verdicts: Sequence[Allow | Deny | RequireApproval]) -> Allow | Deny | RequireApproval:
-    """What several policies say together: a denial wins, then an approval, which expires first."""
+    """Return the strictest verdict: a denial, then the approval that expires first."""
     denied = next((one for one in verdicts if isinstance(one, Deny)), None)
     asked = [one for one in verdicts if isinstance(one, RequireApproval)]
     if denied is not None or not asked:
@@ -108,15 +106,15 @@ def strictest(verdicts: Sequence[Allow | Deny | RequireApproval]) -> Allow | Den
 
 
 def policies_of(agent: AgentDefinition, tool: ToolDefinition | None) -> tuple[str, ...]:
-    """The agents whose policies a tool is under, the owner first and this agent last.
+    """Return the agents whose policies apply to a tool, the owner first and this agent last.
 
-    Each turn that a tool was handed down through has its say about it. A definition of an earlier
-    release names none of them; then the owner's policy is the one.
+    The policies of all turns through which a tool was inherited apply to it. A definition of an
+    earlier release has no list of them; then only the owner's policy applies.
     """
     above = () if tool is None else tool.policies or ((tool.owner,) if tool.has_policy else ())
     return tuple(dict.fromkeys((*above, *((agent.name,) if agent.has_policy else ()))))
 
 
 def is_wanted(rule: Approval, *, is_marked: bool, changes: bool) -> bool:
-    """Whether a call waits for a person, by the rule of the agent and what its tool says of itself."""
+    """Whether a call waits for a person, by the agent's rule and the tool's options."""
     return is_marked or rule == "all" or (rule == "changes" and changes)

@@ -1,4 +1,4 @@
-"""The agents that a worker can run."""
+"""The registry of the agents that a worker can run."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ENTRY = Annotated[
 
 
 def described_in(entry: Entry) -> str:
-    """What an agent is for.
+    """Return the purpose of an agent, in one line.
 
-    Its description, or the first paragraph of its factory's docstring, in one line.
+    It is the agent's description, or the first paragraph of its factory's docstring.
     """
     if isinstance(entry, Agent):
         return entry.description
@@ -36,7 +36,7 @@ def described_in(entry: Entry) -> str:
 
 
 class Registry:
-    """Agents by name. Safe to use from threads; what is added is there for the next turn."""
+    """Agents by name. Thread-safe; an added agent is available to new turns."""
 
     def __init__(self, agents: Iterable[Entry] = ()) -> None:
         self._entries: dict[str, Entry] = {}
@@ -45,10 +45,10 @@ class Registry:
             self.add(agent)
 
     def add(self, entry: Entry, *, replace: bool = False) -> None:
-        """Add an agent, or a factory that is called once a turn.
+        """Add an agent, or a factory that is called once for each turn.
 
-        A factory's agents carry the name of the factory function. Agents that delegate are told the
-        first paragraph of its docstring.
+        A factory's agents have the name of the factory function. Agents that delegate see the first
+        paragraph of its docstring.
 
         Raises:
             ConfigurationError: The name is taken and `replace` is not set, or a factory has no
@@ -69,15 +69,15 @@ class Registry:
             self._entries[name] = entry
 
     def list(self) -> tuple[str, ...]:
-        """The names, sorted."""
+        """Return the names, sorted."""
         with self._lock:
             return tuple(sorted(self._entries))
 
     def entry(self, name: str) -> Entry:
-        """The agent or factory of this name.
+        """Return the agent or factory of this name.
 
         Raises:
-            UnknownAgentError: There is none; the message names those there are.
+            UnknownAgentError: There is none; the message lists the known names.
         """
         with self._lock:
             found = self._entries.get(name)
@@ -90,14 +90,14 @@ class Registry:
 
     @property
     def has_factories(self) -> bool:
-        """Whether some agents are made for each turn."""
+        """Whether some agents are made by factories, for each turn."""
         with self._lock:
             return any(not isinstance(entry, Agent) for entry in self._entries.values())
 
     def agents(self) -> tuple[Agent[Any], ...]:
         """The agents that are values, sorted by name.
 
-        What factories make is not known before a turn asks.
+        Agents of factories are not known before a turn needs them.
         """
         with self._lock:
             return tuple(
@@ -105,11 +105,11 @@ class Registry:
             )
 
     def make(self, info: TurnInfo) -> Agent[Any]:
-        """The agent for a turn.
+        """Return the agent for a turn.
 
         Raises:
-            UnknownAgentError: There is none of this name.
-            ConfigurationError: A factory failed, or made an agent of another name.
+            UnknownAgentError: There is no agent of this name.
+            ConfigurationError: A factory failed, or made an agent with another name.
         """
         found = self.entry(info.agent)
         if isinstance(found, Agent):

@@ -1,8 +1,9 @@
-"""Skills: instructions that agents share, with the tools and files they speak of.
+"""Skills: instructions that agents share, with the tools and files that they refer to.
 
-An inlined skill stands in the system prompt. Of a skill on demand only the name and the description
-do, and the model reads the rest with `load_skill`. A turn is pinned to the digest of what it may
-read. Folders with a SKILL.md are read by `perdure.activities.skill_folders`.
+An inlined skill is part of the system prompt. For a skill on demand, only the name and the
+description are, and the model reads the rest with `load_skill`. A turn is pinned to the digest of
+the content that it may read. Folders with a SKILL.md are read by
+`perdure.activities.skill_folders`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from perdure.text import clean, one_line
 from perdure.validation import Converted
 
 LOAD_SKILL = "load_skill"
-"""The tool that reads skills. No other tool of an agent may be called so."""
+"""The name of the tool that reads skills. No other tool of an agent may have it."""
 
 FILE = "SKILL.md"
 
@@ -34,20 +35,22 @@ Find = Callable[[str], Awaitable["Skill"]]
 
 @dataclass(frozen=True)
 class Skill:
-    """Instructions for a kind of work, with the tools they speak of.
+    """Instructions for a kind of work, with the tools that they refer to.
 
     Attributes:
-        name: 1 to 64 printable characters. The model asks for a skill on demand by it.
-        instructions: What the model is to know.
-        description: What the skill is for, in a line: all that the prompt holds of one on demand.
+        name: 1 to 64 printable characters. The model loads a skill on demand by this name.
+        instructions: The text for the model.
+        description: The purpose of the skill, in one line. For a skill on demand, the prompt
+            contains only this and the name.
         tools: Tools or plain functions, offered after those of the agent's toolboxes.
-        on_demand: Leave the instructions out of the prompt; the model reads them with `load_skill`.
+        on_demand: Whether to leave the instructions out of the prompt; the model reads them with
+            `load_skill`.
         files: Texts that `load_skill` reads too, by path, as in `{"forms/letter.md": "…"}`; only
             for a skill on demand.
 
     Raises:
-        ConfigurationError: The name or another value is not valid, or there are files that nobody
-            could read.
+        ConfigurationError: The name or another value is not valid, or a skill that is not on demand
+            has files.
     """
 
     name: str
@@ -73,7 +76,7 @@ class Skill:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256, in hex, over what can be read, and under which name."""
+        """SHA-256, in hex, of the readable content and the names."""
         files = sorted((clean(path), clean(text)) for path, text in self._by_path.items())
         return hashlib.sha256(to_json([self.name, clean(self.instructions), files])).hexdigest()
 
@@ -82,14 +85,13 @@ class Skill:
         return {_plain(path): text for path, text in self.files.items()}
 
     def read(self, path: str | None = None) -> str:
-        """The instructions and which files there are; or one file.
+        """Return the instructions with a list of the files, or one file.
 
-        Or, for a folder, the paths below it.
-
-        Nothing else can be read, whatever the path: it is looked up among the skill's own.
+        For a folder, return the paths below it. Nothing else can be read with any path: it is
+        looked up among the skill's own.
 
         Raises:
-            ValueError: There is no such path; the message is written for the model.
+            ValueError: There is no such path; the message is for the model.
         """
         if not path or _plain(path) == FILE:
             return (
@@ -114,9 +116,9 @@ class Skill:
 
 
 def joined(base: str, skills: Sequence[Skill], *, can_load: bool) -> str:
-    """The system prompt: `base`, then the skills in their order, blank lines between.
+    """Return the system prompt: `base` and the skills in order, separated by blank lines.
 
-    Those on demand are named if the turn can load them.
+    Skills on demand are listed if the turn can load them.
     """
     parts = [base]
     for on_demand, group in itertools.groupby(skills, key=lambda skill: skill.on_demand):
@@ -135,11 +137,11 @@ def joined(base: str, skills: Sequence[Skill], *, can_load: bool) -> str:
 
 
 def loader(find: Find) -> Tool:
-    """The tool `load_skill`.
+    """Return the tool `load_skill`.
 
-    `find` looks a skill up by name, and raises ValueError for a name it does not know.
+    `find` looks up a skill by name, and raises ValueError for an unknown name.
 
-    Its schema names no skill, so that it stays the same when others are added.
+    The schema contains no names of skills, so that it does not change when skills are added.
     """
 
     @tool(name=LOAD_SKILL, read_only=True)
@@ -156,7 +158,7 @@ def loader(find: Find) -> Tool:
 
 
 def among(skills: Iterable[Skill]) -> Find:
-    """A look-up among `skills` on demand."""
+    """Return a look-up function for skills on demand."""
     by_name = {skill.name: skill for skill in skills if skill.on_demand}
 
     async def find(name: str) -> Skill:
@@ -168,17 +170,17 @@ def among(skills: Iterable[Skill]) -> Find:
 
 
 def unknown(name: str, known: Iterable[str]) -> ValueError:
-    """That there is no skill of this name to be read, for the model."""
+    """Return the error for an unknown skill name, for the model."""
     return ValueError(
         f"there is no skill {one_line(name, 200)!r} to be read; there is {_some(known)}"
     )
 
 
 def refuse_same_names(agent: str, sourced: Iterable[tuple[str, Skill]]) -> None:
-    """Check the skills of an agent, each with where it comes from.
+    """Check the skills of an agent, each with its source.
 
     Raises:
-        ConfigurationError: Two of one name; the message says where both come from.
+        ConfigurationError: Two skills have the same name; the message names both sources.
     """
     sources: dict[str, str] = {}
     for source, skill in sourced:

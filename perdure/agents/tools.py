@@ -1,8 +1,8 @@
 """Tools: typed functions that a model may call.
 
-`@tool` reads name, description and schema from the function. Whether a call may be repeated after a
-crash is said here too: `read_only` implies `idempotent`, and what is not idempotent is started at
-most once.
+`@tool` reads name, description and schema from the function. It also declares whether a call may be
+repeated after a crash: `read_only` implies `idempotent`, and a tool that is not idempotent is
+started at most once for a call.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 
 
 class ToolOptions(TypedDict, total=False):
-    """The options of a tool beside its name and description, which `tool` describes."""
+    """The options of a tool except its name and description; see `tool`."""
 
     timeout: timedelta
     read_only: bool
@@ -76,16 +76,16 @@ _KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext(Generic[Deps]):
-    """What a tool may know about its call.
+    """The context of a tool call.
 
     A parameter annotated with it is filled in and hidden from the model.
 
     Attributes:
-        deps: What the worker's lifespan yielded; None without one.
-        turn_id: The turn that called.
-        call_id: The call, as the model knows it.
-        idempotency_key: The same for every attempt of this call, also after a crash or a reset; 32
-            hexadecimal digits.
+        deps: The value that the worker's lifespan yielded; None without one.
+        turn_id: The id of the calling turn.
+        call_id: The id of the call that the model knows.
+        idempotency_key: A key that is the same for every attempt of this call, also after a crash
+            or a reset; 32 hexadecimal digits.
         attempt: 1, or more when an idempotent tool runs again because its worker was lost.
         labels: The labels given when the turn was started.
     """
@@ -100,22 +100,22 @@ class ToolContext(Generic[Deps]):
     read_secret: Callable[[str], str] = field(repr=False)
 
     def heartbeat(self, *details: JsonValue) -> None:
-        """Leave a note of how far the tool is. Staying alive needs no heartbeat: Perdure does that.
+        """Report progress. It is not needed to keep the call alive: Perdure does that.
 
-        The last note is shown in the Temporal UI, and `Turn.live` tells it to all who watch.
+        The last details are shown in the Temporal UI, and `Turn.live` yields them to all watchers.
 
         Raises:
-            ValueError: The details are no JSON, or more than 4 KiB of it.
+            ValueError: The details are not JSON, or larger than 4 KiB.
         """
         if size(encode(details)) > limits.HEARTBEAT_BYTES:
             raise ValueError(f"the details of a heartbeat may have {limits.HEARTBEAT_BYTES} bytes")
         self.beat(*details)
 
     def secret(self, name: str) -> str:
-        """The environment variable `name` of the worker.
+        """Return the environment variable `name` of the worker.
 
         Raises:
-            ConfigurationError: It is not set, or holds a character that no header may hold.
+            ConfigurationError: It is not set, or contains a character that is not valid in headers.
         """
         return self.read_secret(name)
 
@@ -151,7 +151,7 @@ class Tool(Generic[P, R]):
         self._stated: tool_arguments.StatedArguments | None = None
         functools.update_wrapper(
             self, function, updated=()
-        )  # its own attributes could be called as ours are
+        )  # the function's own attributes could have the names of ours
 
     @staticmethod
     @keywords.shows(ToolOptions, _DEFAULTS)
@@ -163,20 +163,19 @@ class Tool(Generic[P, R]):
         parameters: Mapping[str, Any],
         **options: Unpack[ToolOptions],
     ) -> Tool[..., Result]:
-        """A tool whose arguments are described by a JSON schema instead of the function's signature.
+        """Make a tool whose arguments are described by a JSON schema.
 
-        For functions that a signature does not describe: tools of other libraries, or functions
-        with parameters that the model does not fill. A call whose arguments break the schema does
-        not reach the function. They are given to it by name, as the JSON values that they are:
-        nothing is converted to the types of annotations, and defaults of the schema are not filled
-        in.
+        For functions whose signature does not describe them: tools of other libraries, or functions
+        with parameters that the model does not fill in. A call whose arguments violate the schema
+        does not reach the function. The arguments are passed by name, as JSON values: they are not
+        converted to the annotated types, and the schema's defaults are not filled in.
 
         Args:
             function: A sync or async function. It gets `ToolContext` too, if a parameter is
                 annotated with it.
-            name: 1 to 64 of A-Z, a-z, 0-9, _ and -.
-            description: What the model reads.
-            parameters: The schema of an object, by JSON Schema 2020-12.
+            name: 1 to 64 characters of A-Z, a-z, 0-9, _ and -.
+            description: The description for the model.
+            parameters: The schema of an object, in JSON Schema 2020-12.
             timeout: As for `tool`.
             read_only: As for `tool`.
             idempotent: As for `tool`.
@@ -191,7 +190,7 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def description(self) -> str:
-        """What the model reads: the docstring without its sections."""
+        """The description for the model: the docstring without its sections."""
         return (
             self._given_description
             if self._given_description is not None
@@ -200,9 +199,9 @@ class Tool(Generic[P, R]):
 
     @property
     def digest(self) -> str:
-        """Changes when the arguments change.
+        """The first 8 hexadecimal digits of the SHA-256 of the schema.
 
-        The first 8 hexadecimal digits of SHA-256 over the schema.
+        It changes when the arguments change.
         """
         return hashlib.sha256(to_json(self.arguments.schema)).hexdigest()[:8]
 
@@ -243,13 +242,13 @@ class Tool(Generic[P, R]):
     @overload
     def __get__(self, instance: object, owner: type) -> Tool[..., R]: ...
     def __get__(self, instance: object | None, owner: type) -> Tool[..., R]:
-        """A tool that is a method, bound to `instance`."""
+        """Return a tool that is a method, bound to `instance`."""
         if instance is None:
             return self
         return self._copy(MethodType(self.function, instance), self.name)
 
     def renamed(self, name: str) -> Tool[..., R]:
-        """The same tool under another name.
+        """Return the same tool under another name.
 
         Raises:
             ConfigurationError: The name is not valid.
@@ -286,14 +285,14 @@ def tool(
 
     Args:
         function: A sync or async function, or a bound method.
-        name: Instead of the function's own; 1 to 64 of A-Z, a-z, 0-9, _ and -.
-        description: Instead of the docstring's.
-        timeout: After this the call is stopped and the model told; 60 seconds by default, at most
-            3650 days.
-        read_only: It changes nothing, so it may run again after a crash.
-        idempotent: It may run again after a crash with the same `idempotency_key`. Otherwise it is
-            started at most once.
-        requires_approval: Each call waits until somebody approves it.
+        name: The name, 1 to 64 characters of A-Z, a-z, 0-9, _ and -; the default is the function's.
+        description: The description; the default is the docstring's.
+        timeout: The time after which a call is stopped and the model gets an error; the default is
+            60 seconds, the largest value 3650 days.
+        read_only: Whether the tool changes nothing, so that a call may run again after a crash.
+        idempotent: Whether a call may run again after a crash with the same `idempotency_key`.
+            Otherwise it is started at most once.
+        requires_approval: Whether each call waits for approval.
 
     Raises:
         ConfigurationError: The name, the timeout or another value is not valid.
@@ -312,7 +311,7 @@ class Toolbox:
     """A named, ordered set of tools.
 
     Raises:
-        ConfigurationError: The name is no text, or something in it is no tool.
+        ConfigurationError: The name is not a string, or an item is not a tool.
     """
 
     name: validation.Text
@@ -324,18 +323,18 @@ class Toolbox:
         validation.check_fields(Toolbox, "toolbox", self)
 
     def prefixed(self, prefix: str) -> Toolbox:
-        """The same tools, each under `prefix` and its name: for two toolboxes that share names.
+        """Return the same tools with `prefix` before each name, for toolboxes that share names.
 
         Raises:
-            ConfigurationError: A name is not valid any more.
+            ConfigurationError: A name is no longer valid.
         """
         return Toolbox(self.name, [item.renamed(prefix + item.name) for item in self.tools])
 
     def filtered(self, wanted: Callable[[Tool], bool] | Collection[str]) -> Toolbox:
-        """Only the tools of these names, or for which `wanted` says yes, in the same order.
+        """Return only the tools with these names or accepted by `wanted`, in the same order.
 
         Raises:
-            ConfigurationError: A name that the toolbox does not have.
+            ConfigurationError: The toolbox does not have a tool of one of the names.
         """
         items = self.tools
         if callable(wanted):
@@ -353,23 +352,23 @@ class Toolbox:
 
 
 class ToolResolver(Protocol):
-    """Finds tools by name that an agent was not given.
+    """Finds tools by name that an agent does not have.
 
-    Those that a turn allows, when it begins and when they are called.
+    It is called for the tools that a turn allows, when the turn begins and when they are called.
     """
 
     def resolve(self, name: str) -> Tool | None:
-        """The tool of this name; None for none, which is no error.
+        """Return the tool of this name; None, which is not an error, if there is none.
 
-        What it raises fails the turn.
+        An exception fails the turn.
         """
 
 
 def as_tools(items: Iterable[Tool | Callable[..., Any]], who: str = "tools") -> tuple[Tool, ...]:
-    """`items` as tools: functions are taken with the defaults of `@tool`.
+    """Return `items` as tools: functions are converted with the defaults of `@tool`.
 
     Raises:
-        ConfigurationError: One is neither; the message begins with `who`.
+        ConfigurationError: An item is neither; the message begins with `who`.
     """
     return tuple(
         item if isinstance(item, Tool) else tool(item)
@@ -378,7 +377,7 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]], who: str = "tools") -> 
 
 
 def encode(value: object) -> str:
-    """A tool's return value as text for the model: text as it is, everything else as JSON.
+    """Encode a tool's return value for the model: strings unchanged, everything else as JSON.
 
     Raises:
         ValueError: The value cannot be encoded.

@@ -1,9 +1,7 @@
-"""Where an exception was raised.
+"""The location of an exception in the user's code, and its traceback without Perdure's own frames.
 
-Its place in the user's code, and its traceback without Perdure's own frames.
-
-A place names a file without its folder, because places are part of errors that are stored in
-history.
+A location contains the name of a file without its folder, because locations are part of errors that
+are stored in history.
 """
 
 from __future__ import annotations
@@ -27,26 +25,26 @@ Frames = Iterable[tuple[FrameType, int]]
 
 
 def raised(error: BaseException) -> str:
-    """The class and the words of an exception with its place.
+    """Return the class and the message of an exception with its location.
 
-    `KeyError: 'key' (tools.py:41 in refund)`.
+    For example: `KeyError: 'key' (tools.py:41 in refund)`.
     """
     place = place_of(error)
     return f"{described(error)} ({place})" if place else described(error)
 
 
 def place_of(error: BaseException) -> str:
-    """The innermost line of the user's code in an exception's traceback; empty without one."""
+    """Return the innermost line of the user's code in a traceback; empty without one."""
     return _innermost(traceback.walk_tb(error.__traceback__))
 
 
 def place_in(frame: FrameType) -> str:
-    """The innermost line of the user's code in a stack that runs."""
+    """Return the innermost line of the user's code in a running stack."""
     return _innermost(reversed(list(traceback.walk_stack(frame))))
 
 
 def named(function: object) -> str:
-    """The name of a function with its place, `is_short (guards.py:12)`; without one for a builtin."""
+    """Return the name of a function with its location, if known: `is_short (guards.py:12)`."""
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -59,9 +57,10 @@ def named(function: object) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback as Python writes it, from the first frame that is neither Perdure's nor the standard library's.
+    """Return the traceback as Python writes it, from the first frame of the user's code.
 
-    Of one that is too long, the beginning and the end.
+    The frames of Perdure and the standard library before it are left out. A traceback that is too
+    long is cut in the middle.
     """
     begin = error.__traceback__
     while begin is not None and (_is_ours(begin.tb_frame) or _is_stdlib(begin.tb_frame)):
@@ -73,7 +72,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def stack_of(frame: FrameType) -> str:
-    """The same of a stack that runs."""
+    """Return a running stack in the same way."""
     frames = itertools.dropwhile(
         lambda item: _is_ours(item[0]) or _is_stdlib(item[0]),
         reversed(list(traceback.walk_stack(frame))),
@@ -85,10 +84,10 @@ def stack_of(frame: FrameType) -> str:
 
 
 def _innermost(frames: Frames) -> str:
-    """The place of the user's innermost frame.
+    """Return the location of the user's innermost frame.
 
-    Code of the user's that is installed is not told from a library's by its folder: then it is the
-    frame that Perdure called.
+    Installed code of the user cannot be distinguished from a library's by its folder: then it is
+    the frame that Perdure called.
     """
     others = [
         (frame, line) for frame, line in frames if not _is_ours(frame) and not _is_stdlib(frame)

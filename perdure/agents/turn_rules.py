@@ -11,6 +11,6 @@ OnExhausted = Literal["fail", "finish", "pause"]
 OnLoop = Literal["fail", "warn", "ignore"]
 OnChildError = Literal["cancel", "collect"]
 Approval = Literal["marked", "changes", "all"]
-"""Which calls wait for a person: of marked tools, of these and all that change something, or all."""
+"""The calls that wait for a person: of marked tools, also of tools that change things, or all."""
 Protocol = Literal["native", "react_text", "json"]
 Unmarked = Literal["answer", "correct"]

@@ -1,1 +1,1 @@
-"""Values: what goes into a turn and what comes out of it."""
+"""Values: the inputs and results of turns."""

@@ -1,4 +1,4 @@
-"""What a model answered."""
+"""The answer of a model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _natural_stop(answer: dict[str, Any]) -> StopReason:
 
 
 class ModelAnswer(Wire):
-    """What a model answered.
+    """The answer of a model.
 
-    `model` is the one that served, as the provider names it, empty where that is the name asked
-    for; `duration_ms` is the time of the request. `stop` need not be said where it is what one
-    expects: after tool calls that they are to be run, else the natural end. `cost` is in US
-        dollars, None where nobody knows the price. `objection` is what is wrong with the answer, as
-        the model is told when it is asked again.
+    `model` is the model that answered, as the provider names it, empty if that is the requested
+    name; `duration_ms` is the time of the request. `stop` may be omitted if it is the expected
+    reason: the tool calls, if there are any, otherwise the natural end. `cost` is in US dollars,
+    None if the price is unknown. `objection` is the mistake in the answer, as the model reads it
+    when it is asked again.
     """
 
     message: AssistantMessage

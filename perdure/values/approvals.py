@@ -1,4 +1,4 @@
-"""Approvals as people see them: the call that waits, and the decision about it."""
+"""Approvals: calls that wait for a person, and decisions about them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from perdure.text import harmless
 
 
 class Decision(Wire):
-    """What a person says about a call.
+    """A person's decision about a call.
 
-    `digest` names the arguments that were looked at; `arguments` replaces them, as JSON text.
+    `digest` identifies the arguments that were reviewed; `arguments` replaces them, as JSON text.
 
-    `by` is who decided, as the caller named them; None where it named nobody, and in an earlier
-    release.
+    `by` is the name of the person or program that decided, as the caller gave it; None without a
+    name, and in an earlier release.
     """
 
     call_id: str
@@ -27,7 +27,7 @@ class Decision(Wire):
 
     @property
     def in_words(self) -> str:
-        """`approved by anna`, in one line."""
+        """Format the decision in one line, such as `approved by anna`."""
         return ("approved" if self.approve else "denied") + (
             f" by {harmless(self.by)}" if self.by else ""
         )
@@ -36,9 +36,9 @@ class Decision(Wire):
 class PendingApproval(Wire):
     """A call that waits for a person.
 
-    `token` names the run, the call and its arguments, for who is to approve it later, in another
-    process. History does not hold it: `pending_approvals` fills it in. `reason` is set where a
-    deploy has changed the tool since the call was let run: it says what changed.
+    `token` identifies the run, the call and its arguments, for an approval that is given later, in
+    another process. It is not in history: `pending_approvals` fills it in. `reason` is set if a
+    deploy has changed the tool since the call was approved: it describes the change.
     """
 
     call_id: str
@@ -50,7 +50,7 @@ class PendingApproval(Wire):
     reason: str = ""
 
     def of_run(self, run_id: str, arguments: str, reason: str = "") -> PendingApproval:
-        """The same with its token, and with its arguments and its reason whole."""
+        """Return the same with its token, and with its complete arguments and reason."""
         named = "\n".join((run_id, self.call_id, self.digest)).encode("utf-8", "replace")
         token = hashlib.sha256(named).hexdigest()[:_TOKEN_DIGITS]
         return self.model_copy(update={"token": token, "arguments": arguments, "reason": reason})

@@ -1,6 +1,6 @@
-"""Budgets: what a turn may spend, and what was spent.
+"""Budgets: the limits of a turn's spending, and the spending itself.
 
-Money is `Decimal` in US dollars, tokens are input and output together.
+Money is `Decimal` in US dollars; tokens are input and output together.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from perdure.text import one_line
 from perdure.validation import Given, Must
 
 _NANO = Decimal("0.000000001")
-"""Amounts are whole numbers of this, so sums are exact."""
+"""The unit of money: amounts are multiples of it, so sums are exact."""
 
 
 def usd(amount: Decimal) -> Decimal:
-    """An amount as it is booked: whole nano-dollars, rounded up."""
+    """Return an amount as it is booked: whole nano-dollars, rounded up."""
     if not amount:
         return Decimal(0)
     short = amount.quantize(_NANO, rounding=ROUND_UP).normalize()
@@ -59,7 +59,7 @@ Money = Annotated[
     Field(ge=0, allow_inf_nan=False, max_digits=18, decimal_places=9),
 ]
 Dollars = Decimal | str | int
-"""What money may be given as."""
+"""The types in which money may be given."""
 
 Time = Annotated[
     timedelta,
@@ -69,14 +69,14 @@ Time = Annotated[
 ]
 Count = Annotated[int, Field(gt=0, strict=True, le=10**15)]
 Iterations = Annotated[int, Field(gt=0, strict=True, le=validation.MOST)]
-"""A limit of the steps of one turn, or what is added to it."""
+"""A limit of the steps of one turn, or an addition to it."""
 
 
 class Budget(Given):
-    """What a turn may spend, delegates included. What is not named is not limited.
+    """The limits of a turn's spending, delegates included. A limit that is not set is unlimited.
 
     Attributes:
-        usd: Money, as `Decimal`, text or int; a float is refused.
+        usd: Money, as `Decimal`, string or int; a float is refused.
         time: Wall clock from the start of the turn, queueing and outages included, waits for people
             excluded.
         tokens: Input and output of all model calls together; input counts whole, cached or not.
@@ -84,7 +84,7 @@ class Budget(Given):
         tool_calls: Tool calls that were started, repeated attempts included.
 
     Raises:
-        ConfigurationError: A limit that cannot be kept, or no limit at all.
+        ConfigurationError: A limit is not valid, or no limit is set.
     """
 
     usd: Annotated[Money, Field(gt=0)] | None = None
@@ -112,13 +112,13 @@ class Budget(Given):
         return self
 
     def over(self, other: Budget | None) -> Budget:
-        """This budget, and the limits of `other` where this one names none."""
+        """Return this budget, with the limits of `other` as defaults."""
         if other is None:
             return self
         return Budget(**{**_named(other), **_named(self)})
 
     def within(self, other: Budget | None) -> Budget:
-        """The smaller limit of both, wherever one of them names one."""
+        """Return the smaller limit of both budgets in every dimension."""
         if other is None:
             return self
         mine, others = _named(self), _named(other)
@@ -130,11 +130,11 @@ class Budget(Given):
         )
 
     def plus(self, more: Budget) -> Budget:
-        """Both together.
+        """Return the sum of both budgets.
 
         Raises:
-            InvalidRequestError: `more` names what this budget does not limit, or the sum is beyond
-                what a budget can be.
+            InvalidRequestError: `more` has a limit that this budget does not have, or the sum is
+                larger than a budget can be.
         """
         mine, added = _named(self), _named(more)
         unlimited = sorted(set(added) - set(mine))
@@ -164,10 +164,10 @@ def _named(budget: Budget) -> dict[str, Any]:
 
 
 class BudgetUpdate(Budget):
-    """Input of the update that adds to a budget, to the limit of iterations, or to both.
+    """The input of the update that adds to a budget, to the limit of iterations, or to both.
 
-    `by` is the person who adds it. An earlier release reads it as a `Budget`, and refuses one that
-    adds iterations only.
+    `by` is the person who adds it. An earlier release reads the update as a `Budget`, and refuses
+    one that adds iterations only.
     """
 
     by: str | None = None
@@ -183,7 +183,7 @@ class BudgetUpdate(Budget):
 
     @property
     def budget(self) -> Budget | None:
-        """What is added to the budget; None if only iterations are added."""
+        """The addition to the budget; None if only iterations are added."""
         named = {
             name: getattr(self, name)
             for name in Budget.model_fields
@@ -193,10 +193,10 @@ class BudgetUpdate(Budget):
 
 
 class Remaining(Wire):
-    """What is left of a budget when a request is made, at least zero; None where there is no limit.
+    """The rest of a budget when a request is made, at least zero; None without a limit.
 
     `iterations` is set in the answer of `add_budget` only: the steps that the turn may still make,
-    including the one that it is at.
+    including the current one.
     """
 
     usd: Decimal | None = None
@@ -213,7 +213,7 @@ class Remaining(Wire):
 
 
 class Spending(Wire):
-    """An amount in every dimension but time."""
+    """An amount in every dimension except time."""
 
     usd: Decimal = Decimal(0)
     tokens: int = 0

@@ -1,8 +1,8 @@
 """Keyword options that several functions share, declared once as a `TypedDict`.
 
-`**options: Unpack[Family]` tells type checkers and editors which options there are (PEP 692). At
-run time such a function accepts any keyword: `check` refuses unknown ones, and `shows` makes
-`help` list the options of the family.
+Type checkers and editors read the options from `**options: Unpack[Family]` (PEP 692). At run time
+such a function accepts any keyword: `check` refuses unknown ones, and `shows` makes `help` list the
+options of the family.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Omitted:
-    """The default of an option whose documentation says what its absence means."""
+    """The default of an option whose absence is explained in its documentation."""
 
     def __repr__(self) -> str:
         return "..."
@@ -36,7 +36,7 @@ def check(what: str, given: Mapping[str, object], family: type) -> None:
 
 
 def shows(family: type, defaults: Mapping[str, object] | None = None) -> Callable[[F], F]:
-    """Have the signature of a function list the options of the family in place of `**options`."""
+    """Make the signature of a function list the options of the family instead of `**options`."""
     values = defaults or {}
     types = {
         name: getattr(hint, "__forward_arg__", hint)

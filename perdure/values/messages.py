@@ -1,9 +1,10 @@
-"""What is said in a turn: messages made of typed parts.
+"""The messages of a turn, made of typed parts.
 
 The system prompt is not one of them; it belongs to the agent.
 
-The shapes follow what the chat APIs share: a user message, an assistant message that may ask for
-tools, and one tool message with the results of all the calls of the assistant message before it.
+The types follow the common ground of chat APIs: a user message, an assistant message that may
+request tools, and one tool message with the results of all calls of the assistant message before
+it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ class Text(Value):
 class Thinking(Value):
     """Reasoning that a model shows.
 
-    `signature` is the provider's, `redacted` what it shows to nobody; both go back to it unchanged.
+    `signature` is the provider's, `redacted` is reasoning that the provider does not show; both are
+    sent back to it unchanged.
 
-    `by` is the model it is from, as `provider:model`: another model does not get it.
+    `by` is the model that it is from, as `provider:model`: it is not sent to other models.
     """
 
     type: Literal["thinking"] = "thinking"
@@ -54,7 +56,7 @@ class Media(Value):
 
 
 class ToolCall(Value):
-    """A tool that the model asks for.
+    """A tool call that the model requests.
 
     `arguments` is JSON text as the model wrote it, valid or not.
     """
@@ -66,9 +68,9 @@ class ToolCall(Value):
 
 
 class ToolResult(Value):
-    """What became of one tool call.
+    """The result of one tool call.
 
-    A failure is data for the model: `is_error` with the reason as content.
+    A failure is data for the model: `is_error`, with the reason as content.
     """
 
     type: Literal["tool_result"] = "tool_result"
@@ -79,36 +81,36 @@ class ToolResult(Value):
 
 
 class UserMessage(Value):
-    """What the turn was given."""
+    """The input of the turn."""
 
     role: Literal["user"] = "user"
     parts: tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
 
     @classmethod
     def of(cls, text: str) -> UserMessage:
-        """A message of plain text."""
+        """Return a message of plain text."""
         return cls(parts=(Text(text=text),))
 
     @property
     def text(self) -> str:
-        """All text parts, one after the other."""
+        """All text parts, joined."""
         return _joined(self.parts)
 
 
 class AssistantMessage(Value):
-    """What a model answered."""
+    """The answer of a model."""
 
     role: Literal["assistant"] = "assistant"
     parts: tuple[Annotated[Text | Thinking | ToolCall, Field(discriminator="type")], ...]
 
     @property
     def text(self) -> str:
-        """All text parts, one after the other; thinking is left out."""
+        """All text parts, joined; thinking is left out."""
         return _joined(self.parts)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls, in the order asked."""
+        """The tool calls, in the order requested."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
@@ -120,7 +122,7 @@ class ToolMessage(Value):
 
     @classmethod
     def of(cls, call: ToolCall, content: str, *, is_error: bool = False) -> ToolMessage:
-        """A message with the one result of `call`."""
+        """Return a message with the single result of `call`."""
         return cls(
             results=(
                 ToolResult(call_id=call.id, name=call.name, content=content, is_error=is_error),
@@ -133,9 +135,9 @@ Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discrimi
 MessagesTypeAdapter: TypeAdapter[Sequence[Message]] = TypeAdapter(
     Sequence[Message], config=ConfigDict(defer_build=True)
 )
-"""Messages to JSON and back.
+"""Converts messages to JSON and back.
 
-`dump_json(report.messages)` to store them, `validate_json(stored)` for `history=`.
+Use `dump_json(report.messages)` to store them, and `validate_json(stored)` for `history=`.
 """
 
 NO_DIGEST = ""
@@ -147,23 +149,23 @@ OPEN_CALL = (
 
 
 def weight(message: UserMessage) -> int:
-    """Bytes of the text in a message, addresses of media included."""
+    """Return the bytes of the text in a message, addresses of media included."""
     return sum(
         size(part.text if isinstance(part, Text) else part.url or "") for part in message.parts
     )
 
 
 def media_weight(message: UserMessage) -> int:
-    """Bytes of the images and files in a message, as they are sent: in base64."""
+    """Return the bytes of the images and files in a message, as they are sent: in base64."""
     return sum(len(part.data or "") for part in message.parts if isinstance(part, Media))
 
 
 def canonical(message: Message) -> bytes:
-    """The bytes that a digest is taken over.
+    """Return the bytes from which a digest is computed.
 
-    `None` is left out, so a field added later (with `None` as default) changes no digest of what
-    was said before. Whose thoughts they are is no part of them, because a worker of an earlier
-    release does not know it.
+    `None` is left out, so that a field added later (with `None` as default) does not change the
+    digests of earlier messages. The model of thinking parts is not included, because a worker of an
+    earlier release does not know it.
     """
     if isinstance(message, AssistantMessage) and any(
         isinstance(part, Thinking) and part.by for part in message.parts
@@ -175,15 +177,15 @@ def canonical(message: Message) -> bytes:
 
 
 def chain(digest: str, data: bytes) -> str:
-    """The digest of a transcript after one more message whose canonical bytes are `data`.
+    """Return the digest of a transcript after one more message with the canonical bytes `data`.
 
-    SHA-256, as hex.
+    It is a SHA-256, in hex.
     """
     return hashlib.sha256(digest.encode() + b"\n" + data).hexdigest()
 
 
 def digest_of(messages: Iterable[Message]) -> str:
-    """The running digest of a whole transcript."""
+    """Return the running digest of a whole transcript."""
     digest = NO_DIGEST
     for message in messages:
         digest = chain(digest, canonical(message))
@@ -191,12 +193,10 @@ def digest_of(messages: Iterable[Message]) -> str:
 
 
 def with_plain_ids(message: AssistantMessage) -> AssistantMessage:
-    """Take ids that are not plain from the calls of a new answer.
+    """Remove ids that are not plain from the calls of a new answer.
 
-    The fold gives these calls others.
-
-    People see ids and name them in commands. The fold itself replaces none, so that a transcript
-    that is recorded keeps its digest.
+    The fold gives these calls new ids. People see ids and use them in commands. The fold itself
+    does not replace ids, so that a recorded transcript keeps its digest.
     """
     if all(_PLAIN_ID.fullmatch(call.id) for call in message.calls):
         return message
@@ -212,7 +212,7 @@ def with_plain_ids(message: AssistantMessage) -> AssistantMessage:
 
 
 def with_unique_ids(message: AssistantMessage, taken: Set[str], prefix: str) -> AssistantMessage:
-    """Give a call without an id, or with one that is taken, an id of its own that begins with `prefix`."""
+    """Replace missing and taken call ids by unique ids that begin with `prefix`."""
     seen: set[str] = set()
     parts: list[Text | Thinking | ToolCall] = []
     index = 0
@@ -235,9 +235,10 @@ def _free(wanted: str, seen: Set[str], taken: Set[str]) -> str:
 
 
 def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """`messages` so that they can be continued.
+    """Return `messages` in a form that can be continued.
 
-    An error result for every call that has none, call ids unique, no empty answers.
+    Every call without a result gets an error result, call ids become unique, and empty answers are
+    removed.
     """
     out: list[Message] = []
     seen: set[str] = set()
@@ -260,7 +261,7 @@ def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _by_call(results: Iterable[ToolResult]) -> dict[str, list[ToolResult]]:
-    """The results of each call, the last first."""
+    """Return the results of each call, the last first."""
     found: dict[str, list[ToolResult]] = {}
     for result in results:
         found.setdefault(result.call_id, []).append(result)
@@ -270,9 +271,9 @@ def _by_call(results: Iterable[ToolResult]) -> dict[str, list[ToolResult]]:
 
 
 def _taken(given: Mapping[str, list[ToolResult]], asked: ToolCall, call: ToolCall) -> ToolResult:
-    """The first of the results that answers what was asked, under the id that the call has now.
+    """Return the first result of a call, under the id that the call has now.
 
-    One that says there is none.
+    Without one, return an error result.
     """
     answers = given.get(asked.id)
     if not answers:

@@ -1,4 +1,4 @@
-"""How long a turn goes on asking a provider that is away."""
+"""The retries of model calls while a provider is unavailable."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from perdure.values.budgets import Time
 
 
 class ModelRetryPolicy(Given):
-    """When a model is asked again after an error that may pass.
+    """The retries of a model call after a transient error.
 
-    A refused connection, 429, 5xx, a timeout.
+    Such errors are a refused connection, 429, 5xx and a timeout.
 
-    The pauses are durable timers. Each is `backoff_coefficient` times the one before, and up to a
-    quarter shorter by chance. A provider that asks for a longer pause gets it. In an outage of more
-    than an hour a pause grows to a sixtieth of the outage, so that the history stays small.
+    The pauses are durable timers. Each is `backoff_coefficient` times the one before, with a random
+    reduction of up to a quarter. If a provider requests a longer pause, that is used. In an outage
+    of more than an hour, a pause grows to a sixtieth of the outage, so that the history stays
+    small.
 
     Attributes:
-        initial_interval: The first pause, where the provider does not ask for another.
-        backoff_coefficient: What each pause is multiplied by, at least 1.
-        maximum_interval: Where the pauses stop growing, but for an outage of more than an hour.
-        maximum_elapsed: How long after the first failure of a call another attempt may begin.
-            Without it, while the turn's time budget lasts, or for 30 minutes without one.
-        on_exhausted: What happens then: `fail` with the last error, or `pause` until
+        initial_interval: The first pause, unless the provider requests another.
+        backoff_coefficient: The factor between two pauses, at least 1.
+        maximum_interval: The longest pause, except in an outage of more than an hour.
+        maximum_elapsed: The time after the first failure of a call within which another attempt may
+            begin. The default is the turn's time budget, or 30 minutes without one.
+        on_exhausted: The action after that: `fail` with the last error, or `pause` until
             `turn.resume()`.
 
     Raises:
-        ConfigurationError: A value that cannot work.
+        ConfigurationError: A value is not valid.
     """
 
     initial_interval: Time = timedelta(seconds=1)
@@ -65,8 +66,8 @@ class ModelRetryPolicy(Given):
 class PinnedRetry(Wire):
     """A `ModelRetryPolicy` as a turn is pinned to it, in seconds.
 
-    No field has a default: a release with other defaults does not change a running turn.
-    `unless_timed` says that `elapsed_s` holds only for a turn without a time budget.
+    No field has a default, so that a release with other defaults does not change a running turn.
+    `unless_timed` means that `elapsed_s` applies only to a turn without a time budget.
     """
 
     initial_s: float
@@ -78,7 +79,7 @@ class PinnedRetry(Wire):
 
 
 def pinned(policy: ModelRetryPolicy, otherwise: timedelta) -> PinnedRetry:
-    """The policy as a turn keeps it; `otherwise` is how long it goes on without a limit of time."""
+    """Return the policy for a turn; `otherwise` is its `maximum_elapsed` if the policy has none."""
     elapsed = policy.maximum_elapsed or otherwise
     return PinnedRetry(
         initial_s=policy.initial_interval.total_seconds(),

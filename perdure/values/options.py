@@ -1,4 +1,4 @@
-"""What a request to a model may ask for beside its messages."""
+"""The options of requests to models."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from perdure.validation import Given, Must
 
 
 class RequestOptions(Given):
-    """Options of every request of a turn; of the agent, or of one turn, which wins.
+    """The options of every request of a turn.
 
-    What is None is left to the provider.
+    Options of a turn override those of the agent. For an option that is None, the provider's
+    default applies.
 
     Attributes:
-        temperature: 0 for the most likely words; what a model allows at most differs.
-        max_output_tokens: An answer is cut off after so many, thinking included; at most
-            1000000000.
-        stop_sequences: An answer ends where it would write one of these.
+        temperature: 0 for the most likely words; the largest value depends on the model.
+        max_output_tokens: The number of tokens after which an answer is cut off, thinking included;
+            at most 1000000000.
+        stop_sequences: Strings at which an answer ends, before it contains one.
         tool_choice: `auto`, `required` (some tool), `none`, or a tool's name.
-        extra: More fields for the body of the request, as the provider names them; they win over
-            ours.
+        extra: More fields for the body of the request, as the provider names them; they override
+            Perdure's fields.
     """
 
     temperature: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None = None
@@ -40,11 +41,11 @@ class RequestOptions(Given):
     extra: dict[str, JsonValue] = {}
 
     def over(self, other: RequestOptions) -> RequestOptions:
-        """These options, and those of `other` where these say nothing; `extra` of both, ours first."""
+        """Return these options, with those of `other` as defaults; `extra` is merged likewise."""
         mine: dict[str, Any] = {name: value for name, value in self if value is not None}
         return other.model_copy(
             update={**mine, "extra": {**other.extra, **self.extra}}
-        )  # both may be from history, and are not looked at again
+        )  # both may be from history, and are not validated again
 
 
 NO_OPTIONS = RequestOptions()

@@ -1,9 +1,9 @@
-"""Prices: what a token costs at most, and the upper bound of a request that follows from it.
+"""Prices: the upper bounds of the costs of tokens and requests.
 
 A reservation must be at least the bill. A token of text has at least one byte, so the bytes of a
-request bound its tokens; what a provider adds itself (its own words about tools, an image's tiles)
-gets a fixed allowance. Once a provider has reported the tokens of a transcript, only what was added
-since is bounded that way.
+request bound its tokens; there is a fixed allowance for what a provider adds itself (its own words
+about tools, an image's tiles). Once a provider has reported the tokens of a transcript, only the
+part added since is bounded in this way.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from perdure.values.messages import AssistantMessage, Media, Message, Text, Tool
 from perdure.values.reports import Usage
 
 MEDIA_TOKENS = 20_000
-"""At most so many tokens for an image, which providers scale down (14,364 measured).
+"""The largest number of tokens of an image, which providers scale down (14,364 measured).
 
-Bytes of other media count as tokens.
+For other media, every byte counts as a token.
 """
 REQUEST_TOKENS = 1_500
-"""What a provider adds to a request of its own accord.
+"""The number of tokens that a provider adds to a request itself.
 
-Words about tools, markers of roles (616 measured).
+These are words about tools and markers of roles (616 measured).
 """
 MILLION = Decimal(1_000_000)
 
 
 class Price(Given):
-    """What a model costs, in US dollars for a million tokens.
+    """The price of a model, in US dollars per million tokens.
 
     Attributes:
-        input: The dearest rate of an input token.
-        output: The dearest rate of an output token, thinking included.
-        cached: The rate of input that was read from a prompt cache; without it, `input`.
-        request: Dollars for each request.
-        source: Who says so.
+        input: The highest rate of an input token.
+        output: The highest rate of an output token, thinking included.
+        cached: The rate of input that was read from a prompt cache; the default is `input`.
+        request: The price of each request, in US dollars.
+        source: The source of the price.
     """
 
     input: Money
@@ -54,7 +54,7 @@ class Price(Given):
         def __init__(
             self,
             *,
-            input: Dollars,  # noqa: A002 - as the field is called
+            input: Dollars,  # noqa: A002 - the name of the field
             output: Dollars,
             cached: Dollars | None = None,
             request: Dollars = 0,
@@ -71,22 +71,22 @@ class Price(Given):
 
     @classmethod
     def free(cls) -> Price:
-        """Of a model that costs nothing, such as a local one."""
+        """Return the price of a free model, such as a local one."""
         return cls(input=Decimal(0), output=Decimal(0), source="free")
 
     @property
     def is_free(self) -> bool:
-        """Whether it costs nothing whatever is used."""
+        """Whether every use is free."""
         return not (self.input or self.output or self.request)
 
     def most(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """The most that so many tokens cost."""
+        """Return the highest cost of these numbers of tokens."""
         return usd(
             (self.input * input_tokens + self.output * output_tokens) / MILLION + self.request
         )
 
     def of(self, usage: Usage) -> Decimal:
-        """What this usage costs."""
+        """Return the cost of this usage."""
         cached = min(usage.cache_read_tokens, usage.input_tokens)
         rate = self.input if self.cached is None else self.cached
         paid = (
@@ -97,7 +97,10 @@ class Price(Given):
         return usd(paid / MILLION + self.request)
 
     def output_for(self, money: Decimal, input_tokens: int) -> int | None:
-        """How many output tokens `money` pays for beside so many of input, which may be none or negative; None where output costs nothing."""
+        """Return the number of output tokens that `money` pays for beside `input_tokens`.
+
+        It may be zero or negative; None if output is free.
+        """
         left = money - self.most(input_tokens, 0)
         if left < 0:
             return -1
@@ -106,7 +109,10 @@ class Price(Given):
         return int(left * MILLION // self.output)
 
     def input_for(self, money: Decimal, output_tokens: int) -> int:
-        """How many input tokens `money` pays for beside so many of output, which may be none or negative."""
+        """Return the number of input tokens that `money` pays for beside `output_tokens`.
+
+        It may be zero or negative.
+        """
         left = money - self.most(0, output_tokens)
         if left < 0:
             return -1
@@ -116,7 +122,7 @@ class Price(Given):
 
 
 def bound(message: Message) -> int:
-    """The most input tokens that a message can become."""
+    """Return the largest number of input tokens that a message can have."""
     if isinstance(message, AssistantMessage | ToolMessage):
         return len(canonical(message))
     return 50 + sum(_bound_of(part) for part in message.parts)

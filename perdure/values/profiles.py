@@ -1,4 +1,4 @@
-"""What a model can take, where Perdure does not know it or knows it otherwise."""
+"""Profiles of models: limits of their input that Perdure does not know or that differ."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Sizes = Mapping[str, int]
 
 
 class ModelProfile(Given):
-    """What a model can take.
+    """The limits of a model's input.
 
     Attributes:
-        window: Tokens of input and output together; None where it is as genai-prices says, or
-            unknown.
+        window: The number of tokens of input and output together; None for the value of
+            genai-prices, if there is one.
         media: The most bytes of one image or file, by its MIME type or a pattern such as `image/*`;
-            what is not named is not sent. `{}` is a model that takes words alone; None one of which
-            only its provider knows.
+            other types are not sent. `{}` is for a model that accepts only text; None leaves the
+            check to the provider.
     """
 
     window: int | None = Field(default=None, ge=1)
@@ -34,9 +34,9 @@ NO_PROFILE = ModelProfile()
 
 
 def refusal(media: Media, sizes: Sizes | None) -> str:
-    """Why a model that takes these cannot take this image or file.
+    """Return the reason why a model with these limits cannot accept an image or file.
 
-    Empty where it can, or nobody knows.
+    It is empty if the model can, or if the limits are unknown.
     """
     if sizes is None:
         return ""

@@ -1,4 +1,4 @@
-"""How a turn went."""
+"""The reports of turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perdure.values.messages import AssistantMessage, Message, ToolResult
 
 
 class Outcome(StrEnum):
-    """How a turn ended."""
+    """The outcome of a turn."""
 
     COMPLETED = "completed"
     TRUNCATED = "truncated"
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a model stopped writing, in one vocabulary for all providers."""
+    """The reason why a model stopped, in one vocabulary for all providers."""
 
     END = "end"
     TOOL_CALLS = "tool_calls"
@@ -42,7 +42,7 @@ class StopReason(StrEnum):
 
 
 class Usage(Value):
-    """Tokens.
+    """The numbers of tokens used.
 
     `input_tokens` includes those read from and written to a prompt cache; `output_tokens` includes
     thinking.
@@ -65,7 +65,7 @@ class Usage(Value):
 class Tried(Value):
     """A model, as `provider:model`, that did not answer.
 
-    `reason` is the code of its error, or why it was not asked.
+    `reason` is the code of its error, or the reason why it was not asked.
     """
 
     model: str
@@ -73,14 +73,14 @@ class Tried(Value):
 
 
 class LeftOut(Value):
-    """What was not sent of a transcript that is too long for the model.
+    """The part of a transcript that was not sent because it is too long for the model.
 
-    The report's messages have it all.
+    The report's messages are complete.
 
     Attributes:
-        results: So many tool results were replaced by a note of their size.
-        steps: So many whole steps were left out.
-        bytes: Of text, in both, and in what users had said before the turn.
+        results: The number of tool results that were replaced by a note of their size.
+        steps: The number of whole steps that were left out.
+        bytes: The bytes of text in both, and in user messages before the turn.
     """
 
     results: int = 0
@@ -94,13 +94,13 @@ class LeftOut(Value):
 
 
 class Step(Value):
-    """One model call with the results of the tool calls it asked for.
+    """One model call with the results of the tool calls that it requested.
 
-    `number` counts from 1; `model` is the one that answered, `tried` holds the attempts before that
-    and who was passed over. `cost` is in US dollars, None where nobody knows the price; `overrun`
-    says that the provider billed more than its upper bound. `left_out` is what was not sent of the
-    transcript, None where that was sent whole. `decisions` are what people decided about its calls,
-    first to last.
+    `number` counts from 1; `model` is the one that answered, `tried` has the failed attempts before
+    that and the models that were skipped. `cost` is in US dollars, None if the price is unknown;
+    `overrun` means that the provider billed more than its upper bound. `left_out` is the part of
+    the transcript that was not sent, None if it was sent in full. `decisions` are people's
+    decisions about its calls, in order.
     """
 
     number: int
@@ -117,13 +117,13 @@ class Step(Value):
 
 
 class ChildReport(Value):
-    """How the turn of a delegate went, as its parent knows it.
+    """The report of a delegate's turn, as its parent knows it.
 
     `outcome` is None while it runs. `spent` is what it was charged with, its own delegates
-    included. For one that left no summary (it was terminated, or still ran when its parent ended)
-    it is what its history says, and for one that still ran at least its lease. Where that could not
-    be read it is its lease, and so 0 in a dimension without a limit: what it spent there is
-    unknown. `cost` is the money of `spent`, None where that or the price is unknown.
+    included. For a turn without a summary (it was terminated, or still ran when its parent ended),
+    it is read from its history, and is at least its lease if it still ran. If the history could not
+    be read, it is the lease, and so 0 in a dimension without a limit: the spending there is
+    unknown. `cost` is the money of `spent`, None if that or the price is unknown.
     """
 
     turn_id: str
@@ -138,24 +138,25 @@ class ChildReport(Value):
 
 
 class AgentReport(Value, Generic[T]):
-    """How a turn went: returned on success, attached to every error of a turn.
+    """The report of a turn: returned on success, attached to every error of a turn.
 
     Attributes:
-        output: The answer, as an instance of the type that was asked for; text without one. Of a
-            turn that failed, the last words, if there are any; an answer that no middleware let
-            pass is in `messages` alone.
-        risk: A reason to doubt the output, such as `truncated`; None where there is none.
+        output: The answer, as an instance of the requested type; text without one. For a turn that
+            failed, it is the last text of the model, if there is one; an answer that no middleware
+            accepted is in `messages` only.
+        risk: A reason to doubt the output, such as `truncated`; otherwise None.
         steps: The completed steps.
         messages: The transcript. It can be given to another turn as `history`.
-        usage: Tokens of its own model calls; `spent` counts those of its delegates too.
-        model_calls: Requests made by itself, repeated attempts included.
-        tool_calls: Calls of its own that have a result, those included that were denied or not run.
-        cost: US dollars, attempts whose outcome is unknown at their upper bound included;
-            None where the price, or what a delegate spent, is unknown.
-        spent: What the budget was charged with; at least what was spent, where a delegate left no
-            summary and its history could not be read.
-        children: The turns of its delegates, in the order they were started.
-        unstopped: What was still running when the turn ended.
+        usage: The tokens of its own model calls; `spent` includes those of its delegates.
+        model_calls: The number of its own requests, repeated attempts included.
+        tool_calls: The number of its own calls that have a result, including denied calls and calls
+            that did not run.
+        cost: The cost in US dollars, with attempts whose outcome is unknown at their upper bound;
+            None if the price, or the spending of a delegate, is unknown.
+        spent: The amount charged to the budget; it may exceed the actual spending if a delegate
+            left no summary and its history could not be read.
+        children: The turns of its delegates, in the order in which they were started.
+        unstopped: The activities that were still running when the turn ended.
     """
 
     turn_id: str
@@ -176,7 +177,7 @@ class AgentReport(Value, Generic[T]):
 
 
 def bounded(children: Sequence[ChildReport], most_bytes: int) -> tuple[ChildReport, ...]:
-    """As much of a tree as fits: first its lower levels go, then its last branches."""
+    """Return the part of a tree that fits, without its lower levels or its last branches."""
     kept = tuple(children)
     if _size(kept) > most_bytes:
         kept = tuple(child.model_copy(update={"children": ()}) for child in kept)

@@ -1,4 +1,4 @@
-"""What a turn is given."""
+"""The inputs of a turn: its task and its context."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from perdure.values.messages import Media, Text, UserMessage
 
 
 class Task(Given):
-    """What is asked, and under which constraints.
+    """The task of a turn, with its constraints.
 
     Attributes:
-        content: Plain text, or parts where there is more than text.
-        type: A name of your own that stands with it in history and in the log.
-        allowed_tools: Only these tools are offered, and calling another ends the turn; None for
+        content: Plain text, or a list of parts if there is more than text.
+        type: A user-defined name that is recorded with it in history and in the log.
+        allowed_tools: The only tools that are offered; calling another one ends the turn. None for
             every tool, `()` for none.
-        budget: What the turn may spend; what it is started with goes before it, limit by limit.
-        requires_human_approval: Every call of a tool that is not read-only waits until somebody
-            approves it.
+        budget: The budget of the turn. Each limit that the turn is started with overrides it.
+        requires_human_approval: Whether every call of a tool that is not read-only waits for
+            approval.
     """
 
     content: Annotated[
@@ -37,7 +37,7 @@ class Task(Given):
 
     @property
     def text(self) -> str:
-        """The words of the task."""
+        """The text of the task."""
         return (
             self.content if isinstance(self.content, str) else UserMessage(parts=self.content).text
         )
@@ -46,14 +46,14 @@ class Task(Given):
 class Context(Given):
     """Named blocks given with a task, such as memory or documents.
 
-    They stand before it in the first message. A turn never changes them.
+    They are placed before it in the first message. A turn never changes them.
     """
 
     blocks: dict[str, str]
 
 
 class TurnInfo(Value):
-    """What a factory may know about the turn that it makes an agent for."""
+    """The information about a turn that a factory gets to make an agent."""
 
     turn_id: str
     agent: str
@@ -62,7 +62,7 @@ class TurnInfo(Value):
 
 
 def opening(task: Task, context: Context | None) -> UserMessage:
-    """The message that begins a turn: the blocks of the context, then the task."""
+    """Return the first message of a turn: the blocks of the context, then the task."""
     blocks = tuple(
         Text(text=f"<{name}>\n{body}\n</{name}>\n\n")
         for name, body in (context.blocks if context else {}).items()
@@ -72,5 +72,5 @@ def opening(task: Task, context: Context | None) -> UserMessage:
 
 
 def headline(task: Task) -> str:
-    """The task in one line, for lists."""
+    """Return the task in one line, for lists."""
     return text.one_line(task.text, 120)

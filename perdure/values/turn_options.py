@@ -1,4 +1,4 @@
-"""The options of a turn that every function that starts one takes."""
+"""The options of a turn, common to all functions that start one."""
 
 from __future__ import annotations
 

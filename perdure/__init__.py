@@ -1,8 +1,8 @@
 """Perdure: agents that must finish.
 
-Each agent turn is a Temporal workflow, each model call and each tool call is an activity. This
-package is the vocabulary: pure values and rules. Start turns with `perdure.clients`, run them with
-`perdure.worker`, test them with `perdure.testing`.
+Each turn of an agent is a Temporal workflow, and each model call and tool call is an activity. This
+package contains the vocabulary: pure values and rules. Start turns with `perdure.clients`, run them
+with `perdure.worker`, and test them with `perdure.testing`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 def lazy_exports(
     package: str, modules: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package that imports public names at their first use.
+    """Return `__getattr__` and `__dir__` for a package that imports public names at first use.
 
     This keeps `perdure --help` quick.
 
-    Modules are imported by `__import__`, as the `import` statement does, because Temporal's sandbox
-    replaces that: a workflow gets the modules of its worker, not copies.
+    Modules are imported with `__import__`, like the `import` statement, because Temporal's sandbox
+    replaces it: a workflow gets the modules of its worker, not copies.
 
     Args:
-        package: Its name.
-        modules: The public names by the modules that define them.
+        package: The name of the package.
+        modules: The public names, by the modules that define them.
     """
     where = {name: module for module, names in modules.items() for name in names}
 

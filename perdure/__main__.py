@@ -1,6 +1,6 @@
 """The command line: `perdure`.
 
-The commands of callers are in `perdure.clients.cli.commands`, those that run workers in
+The commands for callers are in `perdure.clients.cli.commands`, those that run workers in
 `perdure.worker.commands`.
 """
 
@@ -24,13 +24,14 @@ from perdure.clients.cli.group import SETTINGS, CommandGroup
 from perdure.worker import commands as for_workers
 
 EPILOG = """\
-Temporal's own environment variables (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …) say where it is; without them it is localhost:7233.
-`perdure COMMAND --help` says more, with examples.
+Temporal's environment variables (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …) set its address;
+the default is localhost:7233.
+Run `perdure COMMAND --help` for more, with examples.
 """
 
 
 def commands() -> CommandGroup:
-    """Every command with its options."""
+    """Return every command with its options."""
 
     @click.group(
         "perdure",
@@ -58,14 +59,14 @@ def commands() -> CommandGroup:
 
 
 def parsed(argv: Sequence[str], flags: dict[str, bool]) -> Coroutine[Any, Any, int] | None:
-    """The command that these arguments ask for, not yet begun; None if it is done.
+    """Return the command for these arguments as a coroutine; None if it is already done.
 
     Args:
-        argv: What follows the program's name.
-        flags: Holds `verbose` and `json` afterwards.
+        argv: The arguments after the program's name.
+        flags: Contains `verbose` and `json` afterwards.
 
     Raises:
-        click.UsageError: A mistake in the arguments.
+        click.UsageError: The arguments are not valid.
         Exit: There is nothing to run, as after `--help`.
     """
     group = commands()
@@ -75,7 +76,7 @@ def parsed(argv: Sequence[str], flags: dict[str, bool]) -> Coroutine[Any, Any, i
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code; `perdure.clients.cli.exits` says what they mean."""
+    """Run one command and return its exit code, as defined in `perdure.clients.cli.exits`."""
     flags = {"verbose": False, "json": False}
     try:
         command = parsed(argv, flags)
@@ -98,7 +99,7 @@ def _interrupted() -> int:
 
 
 def _refuse(mistake: click.UsageError) -> int:
-    """Print what is wrong in one line, and where to read on."""
+    """Print a usage error in one line, with a reference to the help."""
     from perdure.clients.cli.screen import fail
     from perdure.text import one_line
 
@@ -142,7 +143,7 @@ def _run(command: Coroutine[Any, Any, int], *, verbose: bool, json: bool) -> int
 def _unexpected(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Show an exception that is a bug: it may quote anything."""
+    """Print an exception that is a bug. Its message may contain any text."""
     import traceback
 
     from perdure.clients.cli.screen import put
@@ -152,12 +153,12 @@ def _unexpected(
 
 
 def main() -> None:
-    """Run, then leave at once.
+    """Run, then exit at once.
 
-    Temporal's client may abort an interpreter that takes its time to end.
+    Temporal's client may abort an interpreter that takes long to shut down.
     """
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that knows few letters is no reason to fail
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # do not fail on a terminal with a small character set
     sys.excepthook = _unexpected
     asked = os.environ.get(VARIABLE)
     code = (

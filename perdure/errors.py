@@ -1,30 +1,30 @@
-"""Everything that can end a turn early, or refuse to begin one.
+"""The errors that end a turn early, or prevent one from starting.
 
 PerdureError                        something unexpected; the message says where
 ├── turn: the turn started and could not complete
 │   ├── TurnBudgetExceededError     raise the budget, or accept the report
 │   ├── MaxIterationsError          a stuck loop, or a cap too low
-│   ├── AutonomyBoundaryError       someone should look: security-adjacent
-│   ├── TurnCancelledError          somebody asked for it
-│   ├── TurnTimeoutError            it took longer than it may
-│   ├── TurnTerminatedError         somebody or the server killed it; no code of it ran
+│   ├── AutonomyBoundaryError       a person should review it: security-adjacent
+│   ├── TurnCancelledError          a cancellation was requested
+│   ├── TurnTimeoutError            it exceeded its time limit
+│   ├── TurnTerminatedError         it was terminated from outside; none of its code ran
 │   ├── LoopDetectedError           the model repeats itself
-│   ├── OutputInvalidError          the answer does not have the type that was asked for
-│   ├── GuardrailError              a check of yours said no
+│   ├── OutputInvalidError          the answer does not have the requested type
+│   ├── GuardrailError              a guardrail refused it
 │   ├── ToolResolverError           a tool could not be found because the resolver failed
-│   ├── DuplicateToolError          two tools of one name: rename or prefix one
-│   ├── TooLargeError               a value would not fit into history
-│   └── TranscriptMismatchError     the worker read another transcript than the turn has; tried
-again ├── LLMError: the model
+│   ├── DuplicateToolError          two tools have the same name: rename or prefix one
+│   ├── TooLargeError               a value is too large for history
+│   └── TranscriptMismatchError     the worker read another transcript than the turn's; retried
+├── LLMError: the model
 │   ├── LLMAuthError                fix the key; never retried
 │   ├── LLMRateLimitError           come back later; retried
 │   ├── LLMBudgetExceededError      the call would cost more than is left
 │   ├── LLMTimeoutError             too slow; retried
 │   ├── LLMInvalidRequestError      the provider does not accept the request; never retried
-│   ├── LLMUnavailableError         the provider is down or talks nonsense; retried
+│   ├── LLMUnavailableError         the provider is down or its answer is unreadable; retried
 │   ├── LLMRefusedError             the model declined; never retried
-│   ├── UnknownPriceError           name a price for this model
-│   └── ModelChainExhaustedError    every target failed; one typed error each
+│   ├── UnknownPriceError           set a price for this model
+│   └── ModelChainExhaustedError    every model failed; one typed error for each
 └── caller: nothing ran
     ├── UnknownAgentError           no worker knows an agent of this name
     ├── InvalidRequestError         the start input is not valid
@@ -65,7 +65,7 @@ class Severity(StrEnum):
 
 
 class ErrorInfo(Wire):
-    """An error as it stands in history: no stack trace, bounded texts."""
+    """An error as it is stored in history, without a stack trace and with bounded texts."""
 
     code: str
     severity: Severity
@@ -96,7 +96,7 @@ class PerdureError(Exception):
         super().__init__(self.message)
 
     def info(self) -> ErrorInfo:
-        """The error as a value, causes of ours included."""
+        """Return the error as a value, including causes that are Perdure errors."""
         cause = self.__cause__.info() if isinstance(self.__cause__, PerdureError) else None
         return ErrorInfo(
             code=self.code,
@@ -107,14 +107,14 @@ class PerdureError(Exception):
         )
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """Code, severity, message, context and cause as JSON-ready values; never a stack trace."""
+        """Return code, severity, message, context and cause as JSON values, but no stack trace."""
         return self.info().model_dump(mode="json")
 
 
 def _bounded(context: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A context that fits into history.
+    """Return a context that fits into history.
 
-    What cannot be written or is too long is left out, and that is said.
+    Values that cannot be encoded or are too long are replaced by a note.
     """
     try:
         fits = len(to_json(context)) <= limits.ERROR_TEXT_BYTES
@@ -344,16 +344,16 @@ class ServerUnreachableError(PerdureError):
 
 
 def tree(root: type[PerdureError] = PerdureError) -> Iterator[type[PerdureError]]:
-    """`root` and every class below it."""
+    """Yield `root` and all of its subclasses."""
     yield root
     for child in root.__subclasses__():
         yield from tree(child)
 
 
 def from_info(info: ErrorInfo) -> PerdureError:
-    """The error that `info` was made from, as the same class.
+    """Return the error from which `info` was made, as an instance of the same class.
 
-    A code of a newer release becomes `PerdureError`.
+    A code of a newer release becomes a `PerdureError`.
     """
     cls = next((c for c in tree() if c.code == info.code), PerdureError)
     error = cls(info.message, severity=info.severity, context=info.context)

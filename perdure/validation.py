@@ -1,4 +1,4 @@
-"""Validation of user-supplied arguments, by pydantic.
+"""Validation of user-supplied arguments, with pydantic.
 
 An error names the argument, what it must be and what was given. `Given` is the base of values that
 users build; `check` validates the arguments of functions, and `check_fields` the fields of
@@ -32,7 +32,7 @@ from perdure.base import Value
 from perdure.text import clean, harmless, one_line
 
 LONGEST = timedelta(days=3650)
-"""The longest duration: sums with longer ones leave the calendar."""
+"""The longest duration: sums with longer ones would exceed the range of dates."""
 MOST = 10**9
 """The largest count."""
 
@@ -53,7 +53,7 @@ _WORDS = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
 }
-"""What follows "must be", by pydantic's type of error; for others, pydantic's own message is shown."""
+"""The words after "must be", by pydantic's error type; other types use pydantic's own message."""
 
 G = TypeVar("G", contravariant=True)
 S = TypeVar("S", covariant=True)
@@ -63,7 +63,7 @@ S = TypeVar("S", covariant=True)
 class Must:
     """Annotates a type with the words that follow "must be" in errors.
 
-    With `fits`, that alone decides what is valid.
+    With `fits`, only that function decides whether a value is valid.
     """
 
     words: str
@@ -92,7 +92,7 @@ class Must:
 
 
 def instance(words: str, *types: type) -> Must:
-    """An instance of one of these types."""
+    """Return the annotation for an instance of one of these types."""
     return Must(words, lambda value: isinstance(value, types))
 
 
@@ -134,11 +134,11 @@ def check(
     types: Mapping[str, Any],
     error: type[errors.PerdureError] = errors.ConfigurationError,
 ) -> None:
-    """Validate the arguments that have a type. Nothing is converted.
+    """Validate the arguments that have a type, without converting them.
 
     Raises:
-        ConfigurationError: One is not valid; the message names `who`, the argument, what it must be
-            and what was given. Or `error`.
+        ConfigurationError: An argument is not valid; the message contains `who`, the argument, the
+            expected and the given value. If `error` is given, it is raised instead.
     """
     for name, wanted in types.items():
         problem = _problem(wanted, given[name])
@@ -153,7 +153,7 @@ def check_fields(cls: type[Any], who: str, value: object) -> None:
     """Validate the fields that the dataclass `cls` declares, except those that are `Converted`.
 
     Raises:
-        ConfigurationError: One is not valid.
+        ConfigurationError: A field is not valid.
     """
     check(who, vars(value), _field_types(cls))  # type: ignore[arg-type]  # classes are hashable
 
@@ -170,10 +170,11 @@ def listed(
     item: Any,
     error: type[errors.PerdureError] = errors.ConfigurationError,
 ) -> tuple[Any, ...]:
-    """The items of any iterable except a string or a mapping, each valid for the type `item`.
+    """Return the items of an iterable other than a string or a mapping, each valid for `item`.
 
     Raises:
-        ConfigurationError: It is not a list, or an item is not valid. Or `error`.
+        ConfigurationError: The value is not a list, or an item is not valid. If `error` is given,
+            it is raised instead.
     """
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise error(
@@ -187,8 +188,8 @@ def listed(
 class Converted(Generic[G, S]):
     """A field of a frozen dataclass that is given as one type and stored as another.
 
-    `convert` gets the instance, of which the fields before this one are set, and what is given. It
-    is a descriptor, so type checkers know both types.
+    `convert` gets the instance, in which the fields before this one are set, and the given value.
+    The field is a descriptor, so type checkers know both types.
     """
 
     def __init__(self, convert: Callable[[Any, G], S], default: S) -> None:
@@ -210,7 +211,7 @@ class Converted(Generic[G, S]):
 
 
 def built(wanted: Any) -> AfterValidator:
-    """The type of a field of a `Given`, checked where a program builds the value, not where it is read from JSON."""
+    """Check a field of a `Given` when a program builds it, but not when it is read from JSON."""
 
     def look(value: Any, info: ValidationInfo) -> Any:
         if info.mode == "python" and value is not None and not accepts(wanted, value):
@@ -221,7 +222,7 @@ def built(wanted: Any) -> AfterValidator:
 
 
 def shown(value: object) -> str:
-    """A value, short enough for a message."""
+    """Format a value, short enough for a message."""
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
     try:
@@ -232,7 +233,7 @@ def shown(value: object) -> str:
 
 
 def sort(value: object) -> str:
-    """The type of a value, in words: `None`, `the class Allow itself`, `an instance of Match`."""
+    """Describe the type of a value: `None`, `the class Allow itself`, `an instance of Match`."""
     if value is None or isinstance(value, type):
         return shown(value)
     return f"an instance of {type(value).__name__}"
@@ -241,7 +242,7 @@ def sort(value: object) -> str:
 class _Refuses(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass has no public name
     """Raises `ConfigurationError` for pydantic's `ValidationError`.
 
-    Values read from JSON are not built by a call, and keep pydantic's.
+    Values read from JSON are not built by a call, so they raise pydantic's error.
     """
 
     def __call__(cls, *args: Any, **fields: Any) -> Any:
@@ -262,14 +263,14 @@ class _Refuses(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass h
 if TYPE_CHECKING:
 
     class Given(Value):
-        """To type checkers it is built like any other."""
+        """For type checkers, a value like any other."""
 
 else:
 
     class Given(Value, metaclass=_Refuses):
-        """A value that people build.
+        """The base class of values that users build.
 
-        `in_order` are the fields that may be given without their names.
+        `in_order` has the fields that may be given as positional arguments.
         """
 
         in_order: ClassVar[tuple[str, ...]] = ()
@@ -300,14 +301,14 @@ def _words(problem: ErrorDetails) -> str:
 
 
 def _words_of(wanted: Any) -> str:
-    """What a value of this type must be: the words of the error for an object that no type accepts."""
+    """The words after "must be" for a type: those of its error for an object no type accepts."""
     problem = _problem(wanted, object())
     assert problem is not None
     return _words(problem)
 
 
 def _problem(wanted: Any, value: object) -> ErrorDetails | None:
-    """The first reason for which a value is not valid."""
+    """Return the first reason why a value is not valid; None if it is valid."""
     try:
         _adapter(wanted).validate_python(value, strict=True)
     except ValidationError as error:

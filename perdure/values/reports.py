@@ -156,7 +156,7 @@ class AgentReport(Value, Generic[T]):
         spent: The amount charged to the budget; it may exceed the actual spending if a delegate
             left no summary and its history could not be read.
         children: The turns of its delegates, in the order in which they were started.
-        unstopped: The activities that were still running when the turn ended.
+        unstopped: The ids of activities that were still running when the turn ended.
     """
 
     turn_id: str

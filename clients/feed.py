@@ -467,7 +467,7 @@ def unreadable(turn_id: str, error: RPCError) -> PerdureError:
     name = one_line(turn_id, limits.TURN_ID_CHARACTERS)
     if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
         return errors.ConfigurationError(
-            f"Temporal says: {error.message.rstrip('.')}; `perdure setup --namespace NAME"
+            f"Temporal's error: {error.message.rstrip('.')}; `perdure setup --namespace NAME"
             " --create-namespace` creates one"
         )
     if error.status == RPCStatusCode.NOT_FOUND:

@@ -52,15 +52,15 @@ async def named(
     changed = next((one for call, one in found.items() if call != full(one) and one.reason), None)
     if to_run and changed is not None:
         raise errors.ApprovalConflictError(
-            f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so a person is"
-            " asked about the call because of that: look at the call and approve it with its"
-            " token; nothing was decided"
+            f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so the call"
+            " waits for a person again: review it and approve it with its token; nothing was"
+            " decided"
         )
     if to_run and plain is not None and not await is_only_run(client, turn):
         raise errors.ApprovalConflictError(
-            f"turn {turn.id!r} was started again or reset, so {plain.call_id!r} alone does not say"
-            " which call was looked at: look at the call and approve it with its token; nothing"
-            " was decided"
+            f"turn {turn.id!r} was started again or reset, so {plain.call_id!r} alone does not"
+            " identify the reviewed call: review the call again and approve it with its token;"
+            " nothing was decided"
         )
     return list({full(one): one for one in found.values()}.values())
 
@@ -105,8 +105,8 @@ def _unknown(
 ) -> errors.ApprovalConflictError:
     if any(call.startswith(f"{one.call_id}:") for one in pending):
         what = (
-            f"the token of {call!r} is not that of the call which waits in turn {turn.id!r}:"
-            " its arguments are others, or the turn was started again; look at it once more"
+            f"the token of {call!r} is not that of the call that waits in turn {turn.id!r}:"
+            " its arguments differ, or the turn was started again; review the call again"
         )
     else:
         names = ", ".join(one.call_id for one in pending) or "none"

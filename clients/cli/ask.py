@@ -59,8 +59,8 @@ class Question:
             raise errors.ConfigurationError("the question is empty")
         if not self.folder.is_dir():
             raise errors.ConfigurationError(
-                f"{one_line(str(self.folder), 200)} is not a folder; --folder says where the"
-                " documents are"
+                f"{one_line(str(self.folder), 200)} is not a folder; name the folder of the"
+                " documents with --folder"
             )
         with_key = "openai:gpt-5-mini" if os.environ.get("OPENAI_API_KEY") else "offline:librarian"
         settings = {
@@ -169,7 +169,7 @@ async def cancelled_if_interrupted(turn: Turn) -> AsyncIterator[None]:
     try:
         yield
     except (asyncio.CancelledError, errors.ConfigurationError):
-        note(f"turn {word(turn.id)} is cancelled: nobody would serve it any more")
+        note(f"turn {word(turn.id)} is cancelled: no worker would continue it")
         with contextlib.suppress(errors.PerdureError, TimeoutError):
             await turn.cancel("the command that asked was interrupted")
             await asyncio.wait_for(turn.result(), _GOODBYE_S)

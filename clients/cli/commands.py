@@ -53,7 +53,7 @@ def register(group: click.Group) -> None:
     ),
 )
 @click.argument("agent", help="The agent's name.")
-@click.argument("task", help="What is asked.")
+@click.argument("task", help="The task for the agent.")
 @click.option("--id", "turn_id", metavar="ID", help="The turn's id; the same id is the same turn.")
 @click.option(
     "--if-exists",
@@ -189,7 +189,7 @@ async def list_turns(
 
 @click.command(
     cls=Command,
-    short_help="what waits for a person",
+    short_help="calls that wait for a person",
     epilog=examples(
         "perdure approvals",
         "perdure approvals ticket-4711",
@@ -208,7 +208,9 @@ async def list_turns(
     metavar="JSON",
     help="With --approve: run it with these arguments in place of its own.",
 )
-@click.option("--reason", default="", metavar="TEXT", help="Why; with --deny the model is told.")
+@click.option(
+    "--reason", default="", metavar="TEXT", help="The reason; with --deny the model sees it."
+)
 @options.BY
 @click.option("--agent", metavar="NAME", help="List only calls of this agent's turns.")
 @options.labels("List only calls of turns with this label; may be repeated.")
@@ -243,7 +245,7 @@ async def add_budget(
     address: str | None,
     **limits: Any,
 ) -> int:
-    """Add to a turn's budget or limit of iterations; a turn that is paused there goes on."""
+    """Add to the budget or the iterations of a turn, so that a paused turn goes on."""
     from perdure import errors
     from perdure.clients.cli import amounts
     from perdure.clients.cli.decisions import by_of
@@ -252,8 +254,7 @@ async def add_budget(
     more = amounts.budget_of(limits)
     if more is None and iterations is None:
         raise errors.InvalidRequestError(
-            "say what is added: --usd, --time, --tokens, --model-calls, --tool-calls or"
-            " --iterations"
+            "name what to add: --usd, --time, --tokens, --model-calls, --tool-calls or --iterations"
         )
     client = await _client(address)
     left = await client.add_budget(turn, more, iterations=iterations, by=by_of(by))
@@ -292,7 +293,7 @@ async def resume(turn: str, as_json: bool, address: str | None) -> int:
     epilog=examples('perdure cancel ticket-4711 --reason "answered by phone"'),
 )
 @options.TURN
-@click.option("--reason", default="", metavar="TEXT", help="Why; its report says it.")
+@click.option("--reason", default="", metavar="TEXT", help="The reason, recorded in the report.")
 @options.json_lines("Print whether there was something to stop, as a line of JSON.")
 @options.ANY_QUEUE
 async def cancel(turn: str, reason: str, as_json: bool, address: str | None) -> int:
@@ -404,7 +405,7 @@ async def mcp(
     short_help="ask a question about a folder",
     epilog=examples('perdure ask "How long is the notice period?" --folder ~/handbook'),
 )
-@click.argument("question", help="What is asked.")
+@click.argument("question", help="The question.")
 @options.STREAM
 @options.json_lines(_EVENTS)
 @options.QUESTION
@@ -430,7 +431,7 @@ async def ask(
 
 @click.command(cls=Command, short_help="a turn that survives a kill")
 @click.argument(
-    "question", default="What happens to a tool call when its worker dies?", help="What is asked."
+    "question", default="What happens to a tool call when its worker dies?", help="The question."
 )
 @options.QUESTION
 async def demo(

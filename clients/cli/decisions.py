@@ -77,10 +77,10 @@ def _check(asked: Asked) -> None:
         "--arguments goes with one --approve": (
             asked.arguments is not None and len(asked.approve) != 1
         ),
-        "--reason says why a call is decided so: name it with --approve or --deny": (
+        "--reason belongs to a decision: name a call with --approve or --deny": (
             asked.reason and not calls
         ),
-        "--by says who decides: name a call with --approve or --deny": (
+        "--by belongs to a decision: name a call with --approve or --deny": (
             asked.by is not None and not calls
         ),
         "--agent and --label filter the list of all turns: leave the turn's id out": (

@@ -25,23 +25,23 @@ OUTCOMES = {
 """By the values of `perdure.Outcome`."""
 
 MEANINGS = {
-    DONE: "the turn completed; any other command did what it says",
+    DONE: "the turn completed, or another command succeeded",
     FAILED: "the turn failed: an error, a refusal, a guardrail",
     USAGE: (
         "nothing was done: a mistake in the command or the set-up, no such turn, or one that cannot"
         " be decoded"
     ),
-    3: "truncated: there is an answer, and it is cut off",
+    3: "the answer is truncated",
     4: "the budget is spent; a turn that finishes has a last answer",
     5: "the turn used all of its iterations",
     6: "the model asked for what the agent may not do",
     7: "the model repeats itself",
     8: "the turn was cancelled",
-    9: "the turn took longer than it may",
+    9: "the turn exceeded its time limit",
     10: "the turn was terminated from outside",
-    UNREACHABLE: "Temporal does not answer, or no worker does that is needed",
+    UNREACHABLE: "Temporal or a required worker does not answer",
     INTERRUPTED: "Ctrl-C; a turn that was followed goes on",
-    NO_READER: "nobody reads the output any more, as in `perdure list | head -1`",
+    NO_READER: "the output is no longer read, as in `perdure list | head -1`",
 }
 
 

@@ -84,7 +84,7 @@ STREAM: Decorator[Any] = click.option(
 BY: Decorator[Any] = click.option(
     "--by",
     metavar="NAME",
-    help="Who decides; it is recorded (default: PERDURE_BY, or your login name).",
+    help="The name to record as the decider (default: PERDURE_BY, or your login name).",
 )
 CONNECTION = _together(
     ADDRESS,

@@ -98,7 +98,7 @@ async def _namespace(client: Client, say: Say, retention: timedelta | None) -> N
         )
     except RPCError as error:
         if error.status in namespace_check.NOT_ALLOWED:
-            say("namespace", f"{name} may not be looked at by this client ({error.message})")
+            say("namespace", f"{name} cannot be inspected by this client ({error.message})")
             return
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
@@ -158,14 +158,14 @@ async def _once_known(ask: Callable[[], Awaitable[T]]) -> T:
 
 def _explained(client: Client, error: RPCError) -> PerdureError:
     if error.status in _PASSING:
-        return errors.ServerUnreachableError(f"Temporal says: {error.message}")
+        return errors.ServerUnreachableError(f"Temporal's error: {error.message}")
     if error.status in namespace_check.NOT_ALLOWED:
         by_hand = _by_hand(client.namespace)
         return errors.ConfigurationError(
             f"this client may not prepare namespace {client.namespace!r} ({error.message})."
             f" An operator with permission can do it with\n{by_hand}"
         )
-    return errors.ConfigurationError(f"Temporal says: {error.message}")
+    return errors.ConfigurationError(f"Temporal's error: {error.message}")
 
 
 def _by_hand(namespace: str) -> str:

@@ -372,8 +372,8 @@ def toolbox(
     if server.digest is not None and server.digest != found:
         raise errors.ConfigurationError(
             f"the tools of the MCP server {server.name!r} have the digest {found}, and the agent"
-            f" accepts {server.digest}: names, descriptions, schemas or believed hints are others;"
-            " read them, and if they are well, put the new digest into MCPServer(digest=…)",
+            f" accepts {server.digest}: names, descriptions, schemas or believed hints differ;"
+            " read them, and if they are acceptable, put the new digest into MCPServer(digest=…)",
             context={"server": server.name, "found": found, "accepted": server.digest},
         )
     names = [name_of(server.name, item.own) for item in wanted]

@@ -28,7 +28,7 @@ class Allow(Given):
 
 
 class Deny(Given):
-    """The call does not run; the model is told why."""
+    """The call does not run; the model sees the reason."""
 
     in_order: ClassVar[tuple[str, ...]] = ("reason",)
 

@@ -142,7 +142,7 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
         (
             ["add-budget", "t"],
             (
-                "perdure: say what is added: --usd, --time, --tokens, --model-calls, --tool-calls"
+                "perdure: name what to add: --usd, --time, --tokens, --model-calls, --tool-calls"
                 " or --iterations"
             ),
         ),

@@ -30,12 +30,12 @@ async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_al
         [bob] = await pending(await client.start("clerk", "Bob", id="letter", if_exists="restart"))
         with pytest.raises(
             errors.ApprovalConflictError,
-            match="was started again or reset, so 'c' alone does not say",
+            match="was started again or reset, so 'c' alone does not identify",
         ):
             await client.approve("letter", "c")
         with pytest.raises(
             errors.ApprovalConflictError,
-            match="its arguments are others, or the turn was started again",
+            match="its arguments differ, or the turn was started again",
         ):
             await client.approve("letter", "c", token=ann.token)
         assert sent == []

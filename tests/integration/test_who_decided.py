@@ -203,7 +203,7 @@ def test_login_name_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked("ticket-1", by="anna"), "--by says who decides"),
+        (Asked("ticket-1", by="anna"), "--by belongs to a decision"),
         (Asked("ticket-1", labels=[("team", "north")]), "leave the turn's id out"),
         (Asked("ticket-1", agent="clerk"), "leave the turn's id out"),
         (

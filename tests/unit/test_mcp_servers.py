@@ -223,5 +223,5 @@ def test_digest_covers_the_hints_of_a_trusted_server() -> None:
     assert digest_of([quiet]) == digest_of([quiet], trusted=True) == digest_of([hinted[0]])
     assert len({digest_of([one], trusted=True) for one in (quiet, *hinted)}) == 3
     pinned = MCPServer.stdio("bank", ["x"], trusted=True, digest=digest_of([quiet], trusted=True))
-    with pytest.raises(errors.ConfigurationError, match="believed hints are others"):
+    with pytest.raises(errors.ConfigurationError, match="believed hints differ"):
         toolbox(pinned, [hinted[0]], lambda *_: None)  # type: ignore[arg-type]

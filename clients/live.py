@@ -77,7 +77,7 @@ class _Listener:
 
     @property
     def pause_s(self) -> float | None:
-        """Return the seconds until the next poll of live output; None if none is expected."""
+        """The seconds until the next poll of live output; None if none is expected."""
         if self._speech.is_on:
             return _EVERY_S
         return _TOOLS_EVERY_S if self._hears_tools and self._tools.is_on else None

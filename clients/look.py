@@ -58,7 +58,7 @@ async def tree(client: Client, turn_id: str, run_id: str) -> Node:
 
 
 async def _below(client: Client, turn_id: str) -> Node | None:
-    """The turn of a delegate; None if it cannot be read, such as just before it begins."""
+    """Return the turn of a delegate; None if it cannot be read, such as just before it begins."""
     with contextlib.suppress(RPCError, errors.TurnNotFoundError):
         found = (await describe(client, turn_id, retry=True)).workflow_execution_info
         if found.type.name == TURN:

@@ -60,7 +60,7 @@ class Node:
 
     @property
     def spent(self) -> Spending:
-        """Return the spending of the turn and those below it so far, without reservations."""
+        """The spending of the turn and those below it so far, without reservations."""
         if self.state.ended is not None:
             return self.state.charged
         running = (

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class Severity(StrEnum):
-    """How much attention an error deserves."""
+    """The attention that an error requires."""
 
     FATAL = "fatal"
     ERROR = "error"

@@ -301,7 +301,7 @@ def _words(problem: ErrorDetails) -> str:
 
 
 def _words_of(wanted: Any) -> str:
-    """The words after "must be" for a type: those of its error for an object no type accepts."""
+    """Return the words after "must be" for a type: its error for an object no type accepts."""
     problem = _problem(wanted, object())
     assert problem is not None
     return _words(problem)

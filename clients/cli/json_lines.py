@@ -45,7 +45,7 @@ class Told:
             return await turn.typed(str).result()
 
     def close(self, report: AgentReport[Any]) -> None:
-        """The report."""
+        """Print the report."""
         tell({"turn": report.turn_id, "kind": "report", "report": report})
 
     def fail(self, report: AgentReport[Any]) -> None:

@@ -75,7 +75,7 @@ class Watch:
         self.fail(report)
 
     def fail(self, report: AgentReport[Any]) -> None:
-        """The figures."""
+        """Print the figures."""
         note(Text(figures(report), "dim"))
 
     def _changed(self, node: Node, event: Event) -> None:

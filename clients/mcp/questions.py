@@ -46,7 +46,7 @@ class Amounts(BaseModel):
 
     @property
     def budget(self) -> Budget:
-        """Return the amounts as a budget.
+        """The amounts as a budget.
 
         Raises:
             InvalidRequestError: No amount is given, or the money is not valid.
@@ -76,7 +76,7 @@ class More(Amounts):
 
     @property
     def added(self) -> Budget | None:
-        """Return the addition to the budget; None if only iterations are added.
+        """The addition to the budget; None if only iterations are added.
 
         Raises:
             InvalidRequestError: No amount is given, or the money is not valid.

@@ -287,7 +287,7 @@ def _inherited(
     allowed: Sequence[str] | None,
     own: set[str],
 ) -> Iterator[ToolDefinition]:
-    """The allowed tools of the turns above, nearest first, without names that the agent has."""
+    """Yield allowed tools of the turns above, nearest first, except those the agent overrides."""
     for item, found in items:
         if item.name not in own and (allowed is None or item.name in allowed):
             tool = define_tool(found, activity_of(found))

@@ -95,7 +95,7 @@ class Registry:
             return any(not isinstance(entry, Agent) for entry in self._entries.values())
 
     def agents(self) -> tuple[Agent[Any], ...]:
-        """The agents that are values, sorted by name.
+        """Return the agents that are values, sorted by name.
 
         Agents of factories are not known before a turn needs them.
         """

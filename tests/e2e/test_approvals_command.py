@@ -152,7 +152,10 @@ def test_what_a_model_wrote_is_shown_as_it_is(perdure: CommandLine, waiting: str
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--approve", "call_1_1"], "name the turn of the call: perdure approvals TURN --approve CALL"),
+        (
+            ["--approve", "call_1_1"],
+            "name the turn of the call: perdure approvals TURN --approve CALL",
+        ),
         (["nobody/nothing"], "there is no turn 'nobody/nothing'"),
         (["any", "--deny", "call_1_1", "--arguments", "{}"], "--arguments goes with one --approve"),
         (["any", "--approve", "call_1_1", "--arguments", "{"], "--arguments is not JSON"),

@@ -214,7 +214,10 @@ def test_login_name_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
             Asked("ticket-1", deny=["call_1_1"], arguments="{}"),
             "--arguments goes with one --approve",
         ),
-        (Asked(approve=["call_1_1"]), "name the turn of the call: perdure approvals TURN --approve CALL"),
+        (
+            Asked(approve=["call_1_1"]),
+            "name the turn of the call: perdure approvals TURN --approve CALL",
+        ),
     ],
 )
 async def test_options_that_mean_nothing_are_refused(asked: Asked, said: str) -> None:

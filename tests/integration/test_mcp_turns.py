@@ -391,8 +391,8 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
         == [
             {
                 "error": (
-                    f"TURN_NOT_FOUND: the agent of turn '{turn.id}' is not one that this server offers:"
-                    " other"
+                    f"TURN_NOT_FOUND: the agent of turn '{turn.id}' is not one that this server"
+                    " offers: other"
                 )
             }
         ]

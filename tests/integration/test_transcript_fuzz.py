@@ -179,11 +179,13 @@ async def live(client: RecordingClient, number: int) -> AgentReport | PerdureErr
                 with contextlib.suppress(
                     errors.InvalidRequestError, errors.ApprovalConflictError
                 ):  # it is over, or expired
-                    await (
-                        decide(turn, luck)
-                        if event.fact.kind == "approval"
-                        else turn.add_budget(more(number))
-                    )
+                    match event.fact.kind:
+                        case "approval":
+                            await decide(turn, luck)
+                        case "iterations":
+                            await turn.add_budget(iterations=2)
+                        case _:
+                            await turn.add_budget(more(number))
         try:
             return await turn.result()
         except PerdureError as error:

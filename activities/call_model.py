@@ -13,7 +13,7 @@ from temporalio.exceptions import FailureError
 
 from perdure import errors, limits, protocols
 from perdure.activities import streaming
-from perdure.activities.answers import Answers, checked
+from perdure.activities.answer_checks import Answers, checked
 from perdure.activities.pricing import Prices
 from perdure.activities.provider import ModelRequest, Models, Provider, refuse_many_calls
 from perdure.activities.transcripts import Transcripts

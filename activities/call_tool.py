@@ -25,11 +25,11 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from perdure import errors, limits
-from perdure.activities import fitting, heartbeats, output_validation
+from perdure.activities import heartbeats, output_validation, tool_compatibility
 from perdure.activities.error_log import log_raised, logged
-from perdure.activities.fitting import error_result
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.resolve_agent import Agents
+from perdure.activities.tool_compatibility import error_result
 from perdure.activities.tool_loop import ToolLoop
 from perdure.activities.transcripts import Transcripts
 from perdure.agents.mcp_servers import BETWEEN, MCPTool
@@ -189,8 +189,8 @@ class ToolActivities:
         try:
             arguments = item.arguments.parse(clean(run.arguments))
         except ValueError as error:
-            return fitting.refused(run, item, str(error))
-        held_back = fitting.held_back(
+            return tool_compatibility.refused(run, item, str(error))
+        held_back = tool_compatibility.held_back(
             run, item, self._agents.approval(info.workflow_run_id or "", run.owner)
         )
         if held_back is not None:
@@ -239,7 +239,7 @@ def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
         said = error.message
     else:
         return ready
-    return fitting.refused(ready.run, ready.tool, said)
+    return tool_compatibility.refused(ready.run, ready.tool, said)
 
 
 def _called(ready: _Ready) -> ToolOutput:

@@ -14,7 +14,7 @@ from typing import Any
 from temporalio import activity
 
 from perdure import errors, limits
-from perdure.activities.answers import by_validators
+from perdure.activities.answer_checks import by_validators
 from perdure.activities.error_log import log_raised
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.transcripts import Transcripts

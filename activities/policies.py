@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from perdure import limits, validation
-from perdure.activities import fitting
+from perdure.activities import tool_compatibility
 from perdure.activities.error_log import log_raised
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
@@ -56,7 +56,7 @@ class Policies:
         if call.owner:  # the turn itself runs delegation tools, which take JSON
             item = await self._agents.deployed(call.owner, call.tool, call.schema_digest)
             arguments, has_changed = item.arguments, call.schema_digest not in ("", item.digest)
-            fields["read_only"] = call.read_only and fitting.only_reads(item)
+            fields["read_only"] = call.read_only and tool_compatibility.only_reads(item)
         try:
             values = await called(arguments.values, text, limit=limits.USER_CODE)
         except ValueError as error:

@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar
 from temporalio.exceptions import ApplicationError
 
 from perdure import errors
-from perdure.activities.blocked import BLOCKED_S, Watch
 from perdure.activities.error_log import log_raised
+from perdure.activities.loop_watchdog import BLOCKED_S, Watch
 from perdure.agents.tracebacks import place_of, raised
 from perdure.errors import PerdureError
 from perdure.temporal.failures import WORKER_SHUTDOWN

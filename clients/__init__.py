@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from perdure.clients.agent_client import AgentClient
     from perdure.clients.entries import TurnEntry
     from perdure.clients.events import CaughtUp, Event
-    from perdure.clients.speech import TextBegins, TextVoid
+    from perdure.clients.live_text import TextBegins, TextVoid
     from perdure.clients.status import ChildStatus, Spent, TurnStatus, Wait
     from perdure.clients.tool_progress import ToolProgress
     from perdure.clients.turn import Turn
@@ -22,7 +22,7 @@ else:
             "perdure.clients.agent_client": ["AgentClient"],
             "perdure.clients.entries": ["TurnEntry"],
             "perdure.clients.events": ["CaughtUp", "Event"],
-            "perdure.clients.speech": ["TextBegins", "TextVoid"],
+            "perdure.clients.live_text": ["TextBegins", "TextVoid"],
             "perdure.clients.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
             "perdure.clients.tool_progress": ["ToolProgress"],
             "perdure.clients.turn": ["Turn"],

@@ -37,9 +37,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
-from perdure.clients.ear import Ear
 from perdure.clients.event_context import EventContext
 from perdure.clients.events import CaughtUp, Event
+from perdure.clients.live_output import Ear
 from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal.history import HistoryReader, recorded
 from perdure.temporal.names import TURN

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from perdure.base import Value
-from perdure.clients.doing import doing
-from perdure.clients.node import Node
+from perdure.clients.current_activity import doing
+from perdure.clients.tree_node import Node
 from perdure.errors import ErrorInfo
 from perdure.temporal import search_attributes
 from perdure.temporal.search_attributes import State

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from perdure.clients.ear import Noted
 from perdure.clients.events import VERSION, Event
+from perdure.clients.live_output import Noted
 from perdure.turn.facts import ApprovalNeeded, Scheduled, ToolLost, ToolReturned
 from perdure.turn.keys import ToolKey
 

@@ -21,10 +21,10 @@ from perdure.base import T
 from perdure.clients import updates
 from perdure.clients.events import CaughtUp, Event
 from perdure.clients.feed import Feed, describe, state_of, unreadable
-from perdure.clients.live import told
-from perdure.clients.look import look
-from perdure.clients.speech import TextBegins, TextVoid
+from perdure.clients.live_events import told
+from perdure.clients.live_text import TextBegins, TextVoid
 from perdure.clients.status import TurnStatus, needs_person, pending
+from perdure.clients.status_reader import look
 from perdure.clients.tool_progress import ToolProgress
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME
 from perdure.temporal.payloads import NOTHING, pack, unpack

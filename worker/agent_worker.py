@@ -29,7 +29,7 @@ from perdure.validation import Must
 from perdure.values.model_retry import APolicy, ModelRetryPolicy
 from perdure.values.prices import Price
 from perdure.values.profiles import ModelProfile
-from perdure.worker import findings, health, startup
+from perdure.worker import health, setup_checks, startup
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
@@ -205,7 +205,7 @@ def _begin(app: AgentWorker, on_start: Callable[[], None] | None) -> None:
     """Report that the worker starts, and log problems with its setup."""
     if on_start is not None:
         on_start()
-    for finding in findings.found(app):
+    for finding in setup_checks.found(app):
         if finding.is_problem:
             logger.warning("%s", finding)
 

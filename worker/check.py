@@ -18,8 +18,8 @@ from perdure.errors import PerdureError
 from perdure.temporal import namespace_check
 from perdure.temporal.connect import connect
 from perdure.worker.agent_worker import AgentWorker
-from perdure.worker.findings import Finding, found
 from perdure.worker.loading import load
+from perdure.worker.setup_checks import Finding, found
 
 
 async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:

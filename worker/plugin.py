@@ -26,7 +26,7 @@ from temporalio.worker import (
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from perdure import errors
-from perdure.activities.answers import Answers
+from perdure.activities.answer_checks import Answers
 from perdure.activities.call_model import ModelActivities
 from perdure.activities.call_tool import ToolActivities, ToolNames
 from perdure.activities.error_log import logged

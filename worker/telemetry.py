@@ -59,8 +59,8 @@ from perdure.turn.wire import Summary, ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import NOTHING, Spending
 from perdure.values.reports import ChildReport, Outcome
-from perdure.worker import conventions as by
-from perdure.worker.conventions import Attributes, Instruments
+from perdure.worker import telemetry_names as by
+from perdure.worker.telemetry_names import Attributes, Instruments
 from perdure.workflows import ancestors
 
 logger = logging.getLogger("perdure")

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from perdure.clients.aloud import Aloud
 from perdure.clients.cli.screen import put
 from perdure.clients.cli.tree import Followed, Reach
 from perdure.clients.events import VERSION
-from perdure.clients.speech import Said
+from perdure.clients.live_text import Said
+from perdure.clients.live_turn import Aloud
 from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.turn import Turn
 from perdure.errors import OutputInvalidError, PerdureError

@@ -14,7 +14,7 @@ from rich.text import Text
 from perdure.clients.cli import amounts
 from perdure.clients.cli.screen import Screen, cut, put, shown, wrapped
 from perdure.clients.events import Event
-from perdure.clients.speech import Said, TextBegins, TextVoid
+from perdure.clients.live_text import Said, TextBegins, TextVoid
 from perdure.text import (
     arguments_exactly,
     arguments_in_brief,

@@ -17,7 +17,7 @@ from perdure import errors
 from perdure.clients.cli.progress import COLOURS
 from perdure.clients.cli.screen import lines_of
 from perdure.clients.events import Event
-from perdure.clients.node import Node
+from perdure.clients.tree_node import Node
 from perdure.text import harmless, word
 from perdure.turn.facts import ChildScheduled
 from perdure.turn.ledger import in_words

@@ -12,17 +12,17 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
-from perdure.clients.aloud import Aloud
 from perdure.clients.cli.amounts import time_in_words
 from perdure.clients.cli.hints import Commands, spent
 from perdure.clients.cli.progress import Progress, figures
 from perdure.clients.cli.screen import Live, Screen, note, put
 from perdure.clients.cli.tree import Followed, Reach, Tree, lines, rows
-from perdure.clients.doing import doing
+from perdure.clients.current_activity import doing
 from perdure.clients.events import Event
-from perdure.clients.node import Node
-from perdure.clients.speech import Said
+from perdure.clients.live_text import Said
+from perdure.clients.live_turn import Aloud
 from perdure.clients.tool_progress import ToolProgress
+from perdure.clients.tree_node import Node
 from perdure.clients.turn import Turn
 from perdure.text import word
 from perdure.values.reports import AgentReport

@@ -13,7 +13,7 @@ import pytest
 from perdure import Agent, errors
 from perdure.testing import ScriptedModel
 from perdure.worker import AgentWorker, check
-from perdure.worker.findings import Finding
+from perdure.worker.setup_checks import Finding
 
 from ..e2e.command_line import closed_port
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 
 from perdure import errors, limits, protocols
-from perdure.activities import answers, call_model, output_validation
+from perdure.activities import answer_checks, call_model, output_validation
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.policy import Allow, Deny, RequireApproval
 from perdure.errors import PerdureError
@@ -362,7 +362,9 @@ class Played:
         is_last = state.finishing or not runs_tools(answer)
         if schema is None or answer.objection or answer.stop is StopReason.REFUSED or not is_last:
             return answer
-        reason = answers._reason(answer.message.text, schema, output_validation.validator(schema))
+        reason = answer_checks._reason(
+            answer.message.text, schema, output_validation.validator(schema)
+        )
         return answer.model_copy(update={"objection": reason})
 
     @property

@@ -20,7 +20,7 @@ from pydantic_ai import messages as theirs
 
 from perdure import errors, limits
 from perdure.activities import call_tool, output_validation
-from perdure.activities.answers import Check, checked
+from perdure.activities.answer_checks import Check, checked
 from perdure.activities.mcp.process import _A_SECOND, _RUSH, ServerProcess, _Pace
 from perdure.activities.providers import (
     anthropic,

@@ -10,7 +10,7 @@ from perdure import Agent, MCPServer, Tool, ToolContext, tool
 from perdure.activities.providers import OpenAIChat
 from perdure.values.tasks import TurnInfo
 from perdure.worker import AgentWorker
-from perdure.worker.findings import Finding, found
+from perdure.worker.setup_checks import Finding, found
 
 
 @tool

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import Tool
-from perdure.activities.fitting import held_back, refused
+from perdure.activities.tool_compatibility import held_back, refused
 from perdure.agents.mcp_servers import MCPServer, MCPTool
 from perdure.schemas.tool_arguments import arguments_of
 from perdure.turn.wire import ToolRun

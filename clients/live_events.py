@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 from perdure import errors
-from perdure.clients.ear import Heard, Noted
 from perdure.clients.events import CaughtUp, Event
 from perdure.clients.feed import Feed
-from perdure.clients.speech import Said, Speech
+from perdure.clients.live_output import Heard, Noted
+from perdure.clients.live_text import Said, Speech
 from perdure.clients.tool_progress import RunningTools, ToolProgress
 
 Told = Event | Said | ToolProgress | CaughtUp

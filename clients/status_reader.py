@@ -15,8 +15,8 @@ from temporalio.service import RPCError
 
 from perdure import errors
 from perdure.clients.feed import describe, past, unreadable
-from perdure.clients.node import Node
 from perdure.clients.status import TurnStatus, status
+from perdure.clients.tree_node import Node
 from perdure.temporal.names import TURN
 
 _PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from perdure.clients.events import CaughtUp, Event
-from perdure.clients.speech import Said
+from perdure.clients.live_text import Said
 from perdure.clients.tool_progress import ToolProgress
 from perdure.clients.turn import Turn
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from perdure.clients.doing import doing, is_stopped
+from perdure.clients.current_activity import doing, is_stopped
 from perdure.clients.events import Event
 from perdure.turn.facts import ChildTold
 from perdure.turn.fold import apply

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from perdure.clients.ear import Heard
 from perdure.clients.events import VERSION
+from perdure.clients.live_output import Heard
 from perdure.turn.facts import CallFailed, Fact, ModelAnswered, Scheduled, TurnEnded, TurnStarted
 from perdure.turn.keys import ModelKey
 

@@ -261,7 +261,7 @@ async def add_budget(
     return _tell(
         as_json,
         {"turn": turn, "left": left},
-        f"turn {word(turn)} has left: {amounts.in_words(left)}",
+        f"left for turn {word(turn)}: {amounts.in_words(left)}",
     )
 
 

@@ -1,7 +1,7 @@
-"""Approvals: which calls wait for a person, and what becomes of a call.
+"""Approval of tool calls by people, and its effect on a call.
 
-An approval is bound to one call and to its arguments by a digest. The first answer counts, is used
-once, and without an answer the call does not run.
+An approval is bound by a digest to one call and its arguments. The first decision counts and is
+used once. A call without a decision does not run.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class PolicyCall(Wire):
-    """Input of asking the policies about a call.
+    """Input of the activity that asks the policies about a call.
 
     `policies` are the agents whose policies are asked; an earlier release names one, as `agent`.
-    `owner` is the agent whose tool it is and `schema_digest` what the turn is pinned to of it; both
-    are empty where an earlier release asks, and for the tools of delegation.
+    `owner` is the agent that owns the tool, and `schema_digest` the digest of its pinned schema;
+    both are empty in calls from an earlier release and for delegation tools.
     """
 
     turn_id: str
@@ -45,33 +45,33 @@ class PolicyCall(Wire):
 
 
 class Ruling(Wire):
-    """What the policies said, on its way through history."""
+    """The verdict of the policies, as it is stored in history."""
 
     verdict: Verdict
 
 
 def decision_about(call_id: str, decisions: Sequence[Decision]) -> Decision | None:
-    """The decision about a call that holds.
+    """Return the effective decision about a call.
 
-    The last one, because a person may be asked again after a deploy.
+    It is the last one, because a person may be asked again after a deploy.
     """
     return next((one for one in reversed(decisions) if one.call_id == call_id), None)
 
 
 NOT_RUN = "This call was not run:"
-"""How the result of a call begins that a person or a policy did not let run.
+"""The beginning of the result of a call that a person or a policy did not allow.
 
-It is no failure of a tool.
+Such a result does not count as a failure of the tool.
 """
 
 
 class Gate(Value):
-    """Where a call stands: `open`, or before a policy (`policy`) or a person (`asked`).
+    """The approval status of a call.
 
-    `arguments` is set where a person changed them.
-
-    `approved` says that a person let it run. Where a deploy has changed its tool and a person is
-    asked because of that, `reason` says why, and the digest is that of the tool's schema now.
+    `status` is `open`, or `policy` or `asked` while the call waits for a policy or for a person.
+    `arguments` is set if a person changed them. `approved` is set if a person approved the call.
+    If a person is asked because a deploy has changed the tool, `reason` is the reason, and
+    `schema_digest` is the digest of the tool's current schema.
     """
 
     status: Literal["open", "policy", "asked"] = "open"
@@ -82,7 +82,7 @@ class Gate(Value):
     schema_digest: str = ""
 
     def edited(self, call: ToolCall) -> ToolCall:
-        """The call, with the arguments that a person gave it."""
+        """Return the call with the arguments that a person gave it, if any."""
         return (
             call
             if self.arguments is None
@@ -103,7 +103,7 @@ def digest_of(call: ToolCall, reason: str = "") -> str:
 
 
 def gate_of(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
-    """Where a new call stands."""
+    """Return the gate of a new call."""
     if policies_of(agent, agent.tool(call.name)):
         return Gate(status="policy")
     return _asked(agent, task, call)
@@ -112,9 +112,9 @@ def gate_of(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
 def after_policy(
     agent: AgentDefinition, task: Task, call: ToolCall, verdict: Allow | RequireApproval
 ) -> Gate:
-    """Where a call stands when the policy does not deny it.
+    """Return the gate of a call that the policy does not deny.
 
-    A policy cannot lift what tool, agent or task want.
+    A policy cannot lift an approval that the tool, the agent or the task requires.
     """
     if isinstance(verdict, RequireApproval):
         return Gate(status="asked", expires=verdict.expires)
@@ -124,10 +124,10 @@ def after_policy(
 def consent_of(
     agent: AgentDefinition, task: Task | None, tool: ToolDefinition, gate: Gate
 ) -> tuple[str, bool]:
-    """What lets a call run.
+    """Return the consent under which a call runs.
 
-    The digest of the schema by which a person approved it, empty where nobody was asked; and
-    whether it runs by rules for tools that change nothing.
+    This is the digest of the schema that a person approved, empty if no person was asked; and
+    whether the call runs under rules for read-only tools.
     """
     approved = (gate.schema_digest or tool.schema_digest) if gate.approved else ""
     depends = (
@@ -139,12 +139,12 @@ def consent_of(
 
 
 def denied(reason: str) -> str:
-    """What the model is told."""
+    """Return the result of a denied call, for the model."""
     return f"{NOT_RUN} it was denied" + (f": {reason}" if reason else ".")
 
 
 def expired(after: timedelta) -> str:
-    """What the model is told when nobody answered."""
+    """Return the result of a call whose approval expired, for the model."""
     return f"{NOT_RUN} nobody approved it within {after}."
 
 
@@ -155,7 +155,7 @@ class Asked:
     calls: tuple[tuple[ToolCall, Gate], ...]
 
     def pending(self, now: datetime, default: timedelta) -> tuple[PendingApproval, ...]:
-        """As people see them."""
+        """Return the calls as pending approvals, the form shown to people."""
         return tuple(
             PendingApproval(
                 call_id=call.id,
@@ -170,10 +170,10 @@ class Asked:
 
 
 def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetime) -> None:
-    """Refuse an answer that comes too late, twice, or for other arguments.
+    """Refuse a decision that is late, repeated, or for other arguments.
 
     Raises:
-        ApprovalConflictError: The message says which.
+        ApprovalConflictError: The decision is one of these; the message says which.
         InvalidRequestError: `by` is not one line of visible characters, or is too long.
     """
     validation.check(

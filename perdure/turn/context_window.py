@@ -1,11 +1,12 @@
-"""What is sent of a transcript that is too long. Pure; the transcript itself stays whole.
+"""Shortening of a transcript that is too long to send. Pure; the transcript itself stays whole.
 
-The oldest tool results go first, then the oldest steps. Calls and their results stay paired; what
-was asked, and what was said last, stay.
+The oldest tool results are left out first, then the oldest steps. Calls and their results stay
+paired. The task, later messages of users, and the last steps stay.
 
-Two things are too short for a transcript. A model's window: `cut_for` says how much is left out,
-and `sent` leaves it out, so that the workflow, a reader and the model activity see the same from
-the same transcript. What is left of a budget: `shortened` makes a last answer affordable.
+A transcript may be too long in two ways. For a model's window, `cut_for` computes how much to leave
+out and `sent` leaves it out, so that the workflow, a reader and the model activity get the same
+messages from the same transcript. For the rest of a budget, `shortened` makes a last answer
+affordable.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from perdure.values.reports import LeftOut
 
 
 class Cut(Wire):
-    """How much of a transcript is not sent; by default nothing. Places count its messages, from 0.
+    """The part of a transcript that is not sent; nothing by default. Places count messages, from 0.
 
     Attributes:
         results: Tool results before this place are replaced by notes.
-        steps: What stands before this place is left out, but for what was asked.
-        opening: The place of the message with the task. Before it stands the history that the turn
-            was given.
-        tokens: What that saves, by the bytes, as `perdure.turn.token_estimate` counts them.
+        steps: Messages before this place are left out, except the task and later messages of users.
+        opening: The place of the message with the task. The history that the turn was given
+            precedes it.
+        tokens: The tokens that the cut saves, estimated by bytes (`perdure.turn.token_estimate`).
     """
 
     results: int = 0
@@ -45,9 +46,9 @@ NO_CUT = Cut()
 
 
 def sent(messages: Sequence[Message], cut: Cut) -> tuple[Message, ...]:
-    """`messages` without what is cut.
+    """Return `messages` without the part that is cut.
 
-    As long as the cut is the same, what is sent only grows at its end when the transcript does.
+    While the cut stays the same, a growing transcript only adds messages at the end of the result.
     """
     if not cut.results and not cut.steps:
         return tuple(messages)
@@ -65,31 +66,31 @@ def cut_for(
     opening: int = 0,
     output_tokens: int | None = None,
 ) -> Cut | None:
-    """What to leave out of `messages` for a model with this window.
+    """Return the cut of `messages` for a model with this window.
 
-    Never less than `before`, and more only where that is too long.
+    The cut is never smaller than `before`, and larger only if the messages are still too long.
 
-    Too long is above `limits.WINDOW_SHARE` of the window, without the answer's part of it. Then so
-    much goes that `limits.WINDOW_TARGET` of it are left, so that the same beginning is sent for
-    many steps, and a provider's prompt cache finds it. The message with the task and the last
-    `limits.KEPT_STEPS` steps stay; so does what users have said to the turn since then, but for
-    objections, which go with what they object to.
+    They are too long above `limits.WINDOW_SHARE` of the window, less the part for the answer. The
+    new cut then leaves `limits.WINDOW_TARGET` of it, so that many steps send the same beginning and
+    the provider's prompt cache can reuse it. The message with the task and the last
+    `limits.KEPT_STEPS` steps stay. Later messages of users stay too, except objections, which are
+    left out with the answers that they object to.
 
     Args:
         messages: The transcript.
-        before: What is left out already.
-        estimate: Of the transcript. While nothing has to go, nothing else is looked at.
-        window_tokens: Of input and output together; None where nobody knows it.
+        before: The current cut.
+        estimate: The estimate for the transcript. The messages are read only if it is too high.
+        window_tokens: The window for input and output together; None if it is unknown.
         opening: The place of the message with the task.
-        output_tokens: The output limit that goes with the request, if one does. At most half of the
-            window is kept for it.
+        output_tokens: The output limit of the request, if it has one. At most half of the window is
+            kept for it.
 
     Returns:
-        None where the model cannot take even what must stay.
+        The cut; None if even the messages that must stay are too long for the model.
     """
     if window_tokens is None:
         return before
-    if estimate.told > window_tokens:  # of another model's request, or no count of one
+    if estimate.told > window_tokens:  # reported for another model's request, or not a valid count
         estimate = replace(estimate, told=0)
     room = window_tokens - min(output_tokens or 0, window_tokens // 2)
     if estimate.tokens(before.tokens) <= room * limits.WINDOW_SHARE:
@@ -99,9 +100,9 @@ def cut_for(
 
 
 def left_out(messages: Sequence[Message], cut: Cut) -> LeftOut | None:
-    """What is cut, for the report of a step; None for nothing.
+    """Return a summary of the cut for the report of a step; None if nothing is cut.
 
-    It looks at all that is cut, and need be asked only when the cut has changed.
+    This reads every message that is cut, so call it only when the cut has changed.
     """
     if not cut.results and not cut.steps:
         return None
@@ -125,9 +126,9 @@ def left_out(messages: Sequence[Message], cut: Cut) -> LeftOut | None:
 def _deeper(
     messages: Sequence[Message], before: Cut, opening: int, estimate: Estimate, room: int
 ) -> Cut:
-    """A cut that leaves as much as is aimed at, or else all that may go.
+    """Return a cut that leaves the intended size, or the largest cut that is allowed.
 
-    What it saves is counted from the beginning of the transcript.
+    Its savings are counted from the beginning of the transcript.
     """
     limit = _untouched(messages, opening)
     old = messages[:limit]
@@ -172,24 +173,25 @@ def _deeper(
 
 
 def _aim(room: int, *, least: int) -> float:
-    """How much a cut leaves, where `least` must stay.
+    """Return the intended size after a cut, in tokens, if `least` must stay.
 
-    Its target, or half way from there to where the next cut is due, if that is more.
+    This is the target, or half way from `least` to the size that triggers the next cut, if that is
+    more.
     """
     return max(room * limits.WINDOW_TARGET, (least + room * limits.WINDOW_SHARE) / 2)
 
 
 def _first(places: Sequence[int], left: Callable[[int], int], most_left: float) -> int:
-    """The first of the places that leaves little enough, or as little as the last.
+    """Return the first place that leaves at most `most_left`, or as little as the last place.
 
-    A later place leaves no more.
+    A later place never leaves more.
     """
     least = left(places[-1])
     return places[bisect_left(places, True, key=lambda place: left(place) <= max(most_left, least))]
 
 
 def _untouched(messages: Sequence[Message], opening: int) -> int:
-    """Where the last steps begin; before any answer, the task."""
+    """Return the place where the last steps begin, or that of the task before any answer."""
     answers = [
         place for place, message in enumerate(messages) if isinstance(message, AssistantMessage)
     ]
@@ -197,9 +199,9 @@ def _untouched(messages: Sequence[Message], opening: int) -> int:
 
 
 def _may_begin(messages: Sequence[Message], place: int, opening: int) -> bool:
-    """Whether what stands before a place may go.
+    """Return whether the messages before a place may be left out.
 
-    Never a call without its results, nor an answer without its objection.
+    A call is never separated from its results, nor an answer from its objection.
     """
     return isinstance(messages[place], AssistantMessage) or (
         isinstance(messages[place], UserMessage) and place <= opening
@@ -207,10 +209,10 @@ def _may_begin(messages: Sequence[Message], place: int, opening: int) -> bool:
 
 
 def _lasting(messages: Sequence[Message], steps: int, opening: int) -> Iterator[int]:
-    """The places of what stays of all that stands before `steps`.
+    """Yield the places before `steps` that stay.
 
-    In the turn that is the task, and what users have said since. A question of the history stays as
-    long as a part of its answer does: models want a user's message to be the first.
+    In the turn, these are the task and later messages of users. A question in the history stays as
+    long as a part of its answer does, because models require that the first message is a user's.
     """
     if steps > opening:
         yield from (
@@ -238,11 +240,10 @@ def _is_asked(messages: Sequence[Message], place: int) -> bool:
 def shortened(
     messages: Sequence[Message], most_tokens: int, *, keep: int = 0
 ) -> tuple[Message, ...]:
-    """`messages`, or as much of them as have at most `most_tokens` by their upper bound.
+    """Return `messages`, shortened to an upper bound of at most `most_tokens`.
 
-    The last `keep` of them are not touched.
-
-    What was asked is never left out, so the result may still be longer.
+    The last `keep` messages stay unchanged. Messages of users are never left out, so the result may
+    still be longer.
     """
     sent = list(messages)
     excess = sum(map(bound, sent)) - most_tokens
@@ -256,7 +257,7 @@ def shortened(
 
 
 def _without_steps(sent: list[Message], excess: int, keep: int) -> tuple[Message, ...]:
-    """Leave out the oldest answers, each with its results, until nothing is too much."""
+    """Leave out the oldest answers, each with its results, until the excess is gone."""
     dropped: set[int] = set()
     for index in range(len(sent) - keep):
         message = sent[index]
@@ -273,7 +274,7 @@ def _without_steps(sent: list[Message], excess: int, keep: int) -> tuple[Message
 
 
 def _noted(message: Message) -> Message:
-    """A message with notes in place of tool results."""
+    """Return a message with notes in place of tool results."""
     return (
         ToolMessage(results=tuple(map(_left_out, message.results)))
         if isinstance(message, ToolMessage)
@@ -282,9 +283,9 @@ def _noted(message: Message) -> Message:
 
 
 def _left_out(result: ToolResult) -> ToolResult:
-    """A result with a note as its content.
+    """Return a result with a note as its content.
 
-    As it is where that would hardly be shorter, so that a note stays as it is.
+    A result that would hardly become shorter is returned unchanged, and so is a note.
     """
     note = (
         f"[result of {head(result.name, limits.NAME_CHARACTERS)}, {in_units(size(result.content))},"

@@ -1,8 +1,8 @@
-"""Facts: what history has recorded about a turn.
+"""The facts about a turn that history has recorded.
 
-The workflow makes them as they happen, every reader makes the same ones from history.
+The workflow makes them as they happen, and every reader makes the same ones from history.
 
-A fact of an activity, or of the turn of a delegate, has its key (see `perdure.keys`).
+A fact about an activity or about the turn of a delegate has its key (see `perdure.turn.keys`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from perdure.values.reports import Outcome
 
 
 class Loss(StrEnum):
-    """Why a tool call has no result of its own."""
+    """The reason why a tool call has no result of its own."""
 
     WORKER_LOST = "worker_lost"
     TIMED_OUT = "timed_out"
@@ -50,9 +50,9 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """An activity was handed to the workers.
+    """An activity was scheduled.
 
-    Of a model call, `call` says how long its answer may be, and so what was reserved.
+    For a model call, `call` has the limit of its output, from which the reservation follows.
     """
 
     key: Key
@@ -79,9 +79,8 @@ class ModelAnswered:
 class CallFailed:
     """Resolving the agent or calling the model failed.
 
-    `lost` is set where the worker went away and nobody knows what it did.
-
-    `model` is the one that was asked, as the fold finds out; empty otherwise.
+    `lost` is set if contact with the worker was lost and the outcome is unknown. `model` is the
+    model that was asked, as determined by the fold; empty otherwise.
     """
 
     key: AgentKey | ModelKey | ToolKey | PolicyKey
@@ -100,11 +99,10 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeeded:
-    """A tool was not called.
+    """A tool was not called, because a person has to approve the call first.
 
-    A deploy has changed it, and a person has to approve the call first, or once more.
-
-    `reason` says why. The digest is that of the deployed tool.
+    A deploy has changed the tool; the call may have been approved before. `reason` explains it, and
+    `schema_digest` is the digest of the deployed tool.
     """
 
     key: ToolKey
@@ -116,7 +114,7 @@ class ApprovalNeeded:
 class ToolLost:
     """A tool call ended without a result of its own.
 
-    `error` where that is no matter of the model's, so that the turn ends with it.
+    `error` is set if the loss is not an error for the model to handle; the turn ends with it.
     """
 
     key: ToolKey
@@ -127,7 +125,7 @@ class ToolLost:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """Somebody asked for the turn to stop."""
+    """A cancellation of the turn was requested."""
 
     reason: str
 
@@ -142,7 +140,10 @@ class PolicyAnswered:
 
 @dataclass(frozen=True, slots=True)
 class HookEnded:
-    """A hook is over; `error` where it said no or failed, `lost` where its worker went away."""
+    """A hook ended.
+
+    `error` is set if it refused or failed, and `lost` if contact with its worker was lost.
+    """
 
     key: HookKey
     error: ErrorInfo | None = None
@@ -151,7 +152,7 @@ class HookEnded:
 
 @dataclass(frozen=True, slots=True)
 class ChildScheduled:
-    """A delegate's turn was started, with this input."""
+    """A delegate's turn was started with this input."""
 
     key: ChildKey
     turn_id: str
@@ -160,10 +161,10 @@ class ChildScheduled:
 
 @dataclass(frozen=True, slots=True)
 class ChildEnded:
-    """A delegate's turn is over.
+    """A delegate's turn ended.
 
-    `summary` is None where none came back; then `reason` says why. `began` is False where it could
-    not be started.
+    `summary` is None if the turn returned none; `reason` then has the cause. `began` is False if
+    the turn could not be started.
     """
 
     key: ChildKey
@@ -174,10 +175,10 @@ class ChildEnded:
 
 @dataclass(frozen=True, slots=True)
 class ChildRead:
-    """The history of a delegate's turn that left no summary was read.
+    """The history of a delegate's turn without a summary was read.
 
-    `summary` is None where that failed. `is_over` is False for a turn that still ran, and so may
-    have spent more since.
+    `summary` is None if that failed. `is_over` is False for a turn that still ran, and so may have
+    spent more since.
     """
 
     key: ReadKey
@@ -187,7 +188,7 @@ class ChildRead:
 
 @dataclass(frozen=True, slots=True)
 class ChildTold:
-    """A delegate's turn said that it waits, goes on, or was given budget."""
+    """A delegate's turn reported that it waits, continues, or was given budget."""
 
     key: ChildKey
     news: ChildNews
@@ -202,10 +203,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAdded:
-    """The budget was added to, or the limit of iterations, or both.
+    """The budget, the limit of iterations, or both were increased.
 
-    `more` is None if only `iterations` were added. `by` is who did, as the caller named them; None
-    where it named nobody.
+    `more` is None if only `iterations` were added. `by` is the author as named by the caller, None
+    without one.
     """
 
     more: Budget | None
@@ -215,10 +216,10 @@ class BudgetAdded:
 
 @dataclass(frozen=True, slots=True)
 class WaitBegan:
-    """The turn waits: `kind` says for what, `reason` why.
+    """The turn started to wait: `kind` is the kind of the wait, and `reason` its cause.
 
-    For a `provider` it waits `until` that moment, to make attempt number `attempt`; the first
-    failed at `since`. There is one such fact for each pause.
+    A wait of the kind `provider` lasts `until` that moment, for attempt number `attempt`; the first
+    attempt failed at `since`. There is one such fact for each pause.
     """
 
     kind: str
@@ -231,19 +232,19 @@ class WaitBegan:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Somebody had the turn ask its model again at once."""
+    """A person resumed the turn, so that it asks its model again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
-    """The turn goes on. `expired` are the ids of the calls that nobody approved in time."""
+    """The turn continues. `expired` has the ids of the calls that were not approved in time."""
 
     expired: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The turn is over.
+    """The turn ended.
 
     There is a summary if its code ran to the end, and none after a kill or a cancel.
     """

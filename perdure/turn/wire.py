@@ -1,6 +1,6 @@
-"""Values that cross Temporal.
+"""Values that are stored in Temporal.
 
-What starts a turn, what goes into its activities and comes out, and what it leaves behind.
+These are the input of a turn, the inputs and results of its activities, and its summary.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from perdure.values.reports import ChildReport, Outcome, Usage
 from perdure.values.tasks import Context, Task, TurnInfo, opening
 
 _DIGITS = 16
-"""Of a digest, in every model call.
+"""The number of digits of the digest in every model call.
 
-64 bits tell transcripts apart that mistakes made different; nobody gains by forging one.
+64 bits suffice to detect transcripts that differ by mistake; forging one has no benefit.
 """
 
 
@@ -37,9 +37,9 @@ class TurnRequest(Wire):
 
     From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`.
 
-    `output_schema` is that of the answer, `model` the one that is asked; both go before the agent's
-    own. `lineage` is set by a turn that delegates. `max_iterations` overrides the limit of the
-    agent. `live` has what the model says told while it speaks.
+    `output_schema` is the schema of the answer, and `model` the model to ask; both override the
+    agent's own. `lineage` is set by a turn that delegates. `max_iterations` overrides the limit of
+    the agent. `live` streams the text of the model while it is generated.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -67,22 +67,22 @@ class TurnRequest(Wire):
         return {"blocks": value} if isinstance(value, dict) and "blocks" not in value else value
 
     def digest(self) -> str:
-        """What is asked, as SHA-256 in hex.
+        """Return the SHA-256 of the request's content, in hex.
 
-        Labels, limits, options, the type of the answer and `live` are not part of it: they say how,
-        not what.
+        Labels, limits, options, the type of the answer and `live` are not part of it: they concern
+        the way in which the turn runs, not its task.
         """
         how = {"labels", "budget", "max_iterations", "options", "output_schema", "live"}
         asked = self.model_dump(mode="json", exclude=how, exclude_none=True)
         return hashlib.sha256(to_json(asked)).hexdigest()
 
     def check(self) -> None:
-        """Refuse what is too large, and a type that no model can be held to.
+        """Refuse a request that is too large, or an output type that no model can be held to.
 
         Raises:
             TooLargeError: Task, context and output schema together, the labels, or the images and
                 files are over their limit.
-            InvalidRequestError: The output schema is recursive, or any value may stand in it.
+            InvalidRequestError: The output schema is recursive, or allows any value somewhere.
         """
         asked = opening(self.task, self.context)
         given = weight(asked) + (
@@ -123,19 +123,20 @@ class TurnRequest(Wire):
 
     @property
     def given_budget(self) -> Budget | None:
-        """What may be spent, by the start and by the task."""
+        """The budget set at the start, over that of the task."""
         return self.budget.over(self.task.budget) if self.budget else self.task.budget
 
     def info(self, turn_id: str) -> TurnInfo:
-        """What a factory may know."""
+        """Return the information about the turn that is passed to a factory."""
         return TurnInfo(turn_id=turn_id, agent=self.agent, task=self.task, labels=self.labels)
 
 
 class AgentCall(Wire):
-    """Input of resolving an agent. The task stands in history already, and only a factory reads it.
+    """Input of the activity that resolves an agent.
 
-    `extra` are the further fields of the turn's requests, for some of which vendors charge more.
-    `inherited` are tools of the turns above it.
+    The task is in history already, and only a factory reads it. `extra` has the further fields of
+    the turn's requests; vendors charge more for some of them. `inherited` has the tools inherited
+    from the turns above.
     """
 
     agent: str
@@ -148,12 +149,13 @@ class AgentCall(Wire):
 class ModelCall(Wire):
     """Input of a model call: the transcript by reference.
 
-    `digest`, the beginning of the transcript's, says which messages. `model` is empty where it is
-    the agent's first. `others` says that another is asked where the worker knows this one to be
-    benched, `passed` which models were passed over, as `model: reason`. `cut` is what is not sent
-    because the model's window is too small. `round` counts how often the chain has begun again in
-    this step. `max_output_tokens` is what the budget allows, `budget` what is left of it.
-    `most_input` shortens what is left after the cut until it has at most so many tokens.
+    `digest` is the beginning of the transcript's digest and identifies the messages. `model` is
+    empty for the agent's first model. `others` is set if another model is asked when the worker has
+    benched this one. `passed` has the models that were passed over, as `model: reason`. `cut` is
+    the part that is not sent because the model's window is too small. `round` is the number of
+    times that the chain has begun again in this step. `max_output_tokens` is the output limit
+    within the budget, and `budget` the rest of the budget. `most_input` is the limit of tokens to
+    which the messages are shortened after the cut.
     """
 
     digest: str = Field(min_length=_DIGITS)
@@ -168,14 +170,14 @@ class ModelCall(Wire):
 
     @classmethod
     def of(cls, digest: str, **fields: Any) -> ModelCall:
-        """The call that names a transcript by the whole digest."""
+        """Return the call for the transcript with this whole digest."""
         return cls(digest=digest[:_DIGITS], **fields)
 
 
 class LiveText(Wire):
-    """The end of what a model has said so far, as the heartbeats of its activity hold it.
+    """The end of a model's text so far, as stored in the heartbeats of its activity.
 
-    `offset` characters stand before it.
+    `offset` is the number of characters before it.
     """
 
     offset: int = 0
@@ -183,9 +185,10 @@ class LiveText(Wire):
 
 
 class HookCall(Wire):
-    """Input of a middleware's activity: which of the agent's, from 0, and when.
+    """Input of a middleware's activity.
 
-    After a turn, how it went.
+    `place` is the middleware's index in the agent, from 0, and `moment` is when it runs. After a
+    turn, `outcome` and `risk` have its result.
     """
 
     agent: str
@@ -198,7 +201,7 @@ class HookCall(Wire):
 class ObserverCall(Wire):
     """Input of the observers' activity.
 
-    The steps after `seen` up to `steps`, then a wait or the end, if there is one.
+    It covers the steps after `seen` up to `steps`, then a wait or the end, if there is one.
     """
 
     agent: str
@@ -217,14 +220,14 @@ class Noted(Wire):
 class ToolRun(Wire):
     """Input of a tool activity.
 
-    `owner` is the agent whose tool it is; `tool` is empty where the activity is named after it;
+    `owner` is the agent that owns the tool. `tool` is empty if the activity is named after it.
     `arguments` is JSON text as the model wrote it. `run` is the end of the id of the turn's first
-    run, for a tool that has a context and so sees its idempotency key: after a reset, an activity
-    that was scheduled before has another run around it. `approved` is the digest of the schema that
-    a person looked at who approved the call, empty where nobody was asked. It is None where a
-    worker of an earlier release hands the call out: it does not know `asks` of a result.
-    `only_reads` says that the call was let run by rules for tools that change nothing; `repeats`,
-    that contact with an earlier attempt was lost.
+    run, for a tool that has a context and so its idempotency key: after a reset, an activity
+    scheduled earlier belongs to another run. `approved` is the digest of the schema under which a
+    person approved the call, empty if no person was asked. It is None in a call scheduled by a
+    worker of an earlier release, which does not support `asks` in a result. `only_reads` is set if
+    the call was allowed by rules for read-only tools, and `repeats` if contact with an earlier
+    attempt was lost.
     """
 
     owner: str
@@ -239,18 +242,19 @@ class ToolRun(Wire):
     repeats: bool = False
 
     def idempotency_key(self, turn_id: str, step: int, place: int, name: str) -> str:
-        """The same for every attempt, after a reset and a continue-as-new.
+        """Return the idempotency key of the call.
 
-        Another one when the turn's id is started anew.
+        It is the same for every attempt, after a reset and after a continue-as-new. A new turn with
+        the same id has another one.
         """
         parts = (turn_id, self.run, str(step), str(place), name, self.arguments)
         return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 class Asking(Wire):
-    """Why a call is not run before a person approves it.
+    """The reason why a call is not run before a person approves it.
 
-    The digest is that of the deployed tool.
+    `schema_digest` is the digest of the deployed tool.
     """
 
     reason: str
@@ -258,9 +262,9 @@ class Asking(Wire):
 
 
 class ToolOutput(Wire):
-    """What a tool returned, as text for the model.
+    """The result of a tool, as text for the model.
 
-    With `asks` the tool was not called, and a person is asked first.
+    With `asks`, the tool was not called, and a person is asked first.
     """
 
     content: str
@@ -270,11 +274,10 @@ class ToolOutput(Wire):
 
 
 class ChildNews(Wire):
-    """The signal from a turn to one above it.
+    """The signal from a turn to a turn above it.
 
-    That it waits for somebody (`waits_for`), goes on (nothing), or was given budget (`added`).
-
-    `key` is that of the child below the turn that is told.
+    It reports that the sender waits for a person (`waits_for`), continues (neither field), or was
+    given budget (`added`). `key` is the key of the receiver's child.
     """
 
     key: str
@@ -284,16 +287,16 @@ class ChildNews(Wire):
 
 
 class ChildRun(Wire):
-    """Input of reading a delegate's turn: one run of it."""
+    """Input of the activity that reads one run of a delegate's turn."""
 
     turn_id: str
     run_id: str
 
 
 class Summary(Wire):
-    """What a workflow returns or puts into its error: bounded, so a parent or a list can hold many.
+    """The result of a workflow, or a part of its error.
 
-    Messages are read from history.
+    It is bounded, so that a parent or a list can hold many. Messages are read from history.
     """
 
     agent: str
@@ -315,12 +318,12 @@ class Summary(Wire):
 
     @property
     def duration(self) -> timedelta:
-        """From the start of the turn to its end, by the workflow's clock."""
+        """The time from the start of the turn to its end, by the workflow's clock."""
         return timedelta(milliseconds=self.duration_ms)
 
 
 class TurnRead(Wire):
-    """What the history of a turn says about it. `is_over` is False for one that still runs."""
+    """The summary of a turn from its history. `is_over` is False for a turn that still runs."""
 
     summary: Summary
     is_over: bool

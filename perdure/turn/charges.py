@@ -1,8 +1,8 @@
-"""What a model call is charged with when it is over. Pure.
+"""The charge for a completed model call. Pure.
 
 Usage that is missing, negative or contradicts the answer never counts as zero: the call is then
-charged at its reservation. So is an attempt whose outcome nobody knows. An error that a provider
-told, with a status, costs nothing but the call itself.
+charged at its reservation, and so is an attempt with an unknown outcome. An error that the provider
+reported with a status costs only the call itself.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from perdure.values.prices import Price
 from perdure.values.reports import Usage
 
 MOST_USD = Decimal(10**9)
-"""A call that cost more made it up."""
+"""The limit of a plausible cost of one call; a reported cost from here on is ignored."""
 
 _NOT_SENT = (errors.ConfigurationError, errors.TranscriptMismatchError)
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What an answer is charged with.
+    """The charge for an answer.
 
-    `is_told`: the provider said what it used; `overrun`: it is more than was reserved.
+    `is_told` is set if the provider reported its usage, and `overrun` if that exceeds the
+    reservation.
     """
 
     amount: Spending
@@ -42,9 +43,9 @@ class Bill:
 
 
 def of_answer(ledger: Ledger, key: ModelKey, answer: ModelAnswer, price: Price | None) -> Bill:
-    """The bill of an answer of a model with this price.
+    """Return the bill for an answer of a model with this price.
 
-    A cost that the worker could not tell is the upper bound.
+    If the worker could not determine the cost, the upper bound is used.
     """
     reserved = ledger.held.get(str(key), NOTHING)
     if not _is_told(answer):
@@ -63,7 +64,7 @@ def of_answer(ledger: Ledger, key: ModelKey, answer: ModelAnswer, price: Price |
 
 
 def settle_failure(ledger: Ledger, fact: CallFailed, price: Price | None) -> Ledger:
-    """The ledger after a model call that failed, of a model with this price."""
+    """Return the ledger after a failed call of a model with this price."""
     key = str(fact.key)
     told = _told_in(fact.error, price)
     if told is not None:
@@ -79,7 +80,7 @@ def _is_told(answer: ModelAnswer) -> bool:
 
 
 def _may_be_billed(fact: CallFailed) -> bool:
-    """Whether the provider may have billed an attempt that has no answer."""
+    """Return whether the provider may have billed an attempt without an answer."""
     error = errors.from_info(fact.error)
     if fact.lost or fact.error.context.get("charged"):
         return True
@@ -89,7 +90,7 @@ def _may_be_billed(fact: CallFailed) -> bool:
 
 
 def _told_in(error: ErrorInfo, price: Price | None) -> Spending | None:
-    """What an error says that was used; None where it says nothing, or not what it cost."""
+    """Return the spending that an error reports; None if it lacks the usage or the cost."""
     is_free = price is None or price.is_free
     try:
         usage = Usage.model_validate(error.context.get("usage"), extra="ignore")

@@ -1,9 +1,9 @@
-"""Which models are left alone for a while because they failed.
+"""A circuit breaker: models are benched for a while after failures.
 
-Pure: whoever asks says what time it is, in seconds by any one clock.
+Pure: the caller passes the time, in seconds by any one clock.
 
-A worker process keeps one for all its turns. A turn keeps one of its own besides, by the workflow's
-clock, so that it survives restarts.
+A worker process keeps one `Health` for all its turns. Each turn also keeps its own, by the
+workflow's clock, so that it survives restarts.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ class _Record:
 
 
 class Health:
-    """Benches a model after two failures in a row: for 5 s, twice as long each time, up to 5 min.
+    """The health of models. Two consecutive failures bench a model.
 
-    A success resets that.
+    The first bench lasts 5 s. Each further one lasts twice as long, up to 5 min. A success resets
+    this.
     """
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
 
     def failed(self, model: str, now_s: float, pause_s: float = 0.0) -> None:
-        """A call failed in a way that may pass.
+        """Record a transient failure of a call.
 
-        `pause_s` is what the provider asked for; a long one benches the model at once.
+        `pause_s` is the pause that the provider asked for; a long one benches the model at once.
         """
         record = self._records.setdefault(model, _Record())
         record.asked_until_s = now_s + pause_s
         if now_s < record.until_s:
-            return  # it was under way before the model was benched, or was made although it is
+            return  # the call began before the bench, or in spite of it
         record.failures += 1
         if record.failures > limits.TRANSIENT_RETRIES or is_long(pause_s):
             bench_s = min(
@@ -52,23 +53,23 @@ class Health:
             )
 
     def succeeded(self, model: str) -> None:
-        """A call was answered."""
+        """Record an answered call."""
         self._records.pop(model, None)
 
     def benched_s(self, model: str, now_s: float) -> float:
-        """For how many more seconds a model is left alone; 0 for one that is not."""
+        """Return the remaining seconds of a model's bench; 0 if it is not benched."""
         record = self._records.get(model)
         return max(record.until_s - now_s, 0.0) if record else 0.0
 
     def asked_s(self, model: str, now_s: float) -> float:
-        """For how many more seconds its provider has asked not to be asked; 0 where it has not."""
+        """Return the remaining seconds of the pause that the provider asked for; 0 without one."""
         record = self._records.get(model)
         return max(record.asked_until_s - now_s, 0.0) if record else 0.0
 
 
 def is_long(pause_s: float) -> bool:
-    """Whether a provider asks for a longer pause than a first bench.
+    """Return whether a requested pause is longer than a first bench.
 
-    Another model is asked then.
+    In that case, another model is asked.
     """
     return pause_s > limits.BENCH.total_seconds()

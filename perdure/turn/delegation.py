@@ -1,4 +1,4 @@
-"""The turns that a call started: their ends, and the result for the model. Pure."""
+"""The turns started by a call: their ends, and the result for the model. Pure."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from perdure.values.messages import ToolCall
 from perdure.values.reports import Outcome
 
 STARTS = 2
-"""So often a child is started, under another id the second time.
+"""The most attempts to start a child.
 
-Somebody may have a turn of its id.
+The second attempt uses another id, because a turn with the first id may exist already.
 """
 
 _WELL = (Outcome.COMPLETED, Outcome.TRUNCATED, Outcome.BUDGET_EXHAUSTED)
 
 
 def apply(state: TurnState, fact: ChildScheduled | ChildEnded | ChildRead | ChildTold) -> TurnState:
-    """The state after one more fact about the turns of delegates."""
+    """Return the state after one more fact about the turns of delegates."""
     match fact:
         case ChildScheduled():
             return _scheduled(state, fact)
@@ -46,7 +46,7 @@ def apply(state: TurnState, fact: ChildScheduled | ChildEnded | ChildRead | Chil
 
 
 def _scheduled(state: TurnState, fact: ChildScheduled) -> TurnState:
-    """A turn was started: its lease is set aside, and the call that started it is charged once."""
+    """Reserve the lease of a started turn, and charge the call that started it once."""
     ledger, budget = state.accounts.ledger, fact.request.budget
     if fact.key.attempt == 1 and not state.children_of(fact.key.step, fact.key.call):
         ledger = replace(ledger, spent=ledger.spent + Spending(tool_calls=1))
@@ -67,11 +67,10 @@ def _scheduled(state: TurnState, fact: ChildScheduled) -> TurnState:
 
 
 def _told(state: TurnState, fact: ChildTold) -> TurnState:
-    """A child waits, goes on, or was given budget.
+    """Fold news of a child: it waits, continues, or was given budget.
 
-    That is new to the whole tree, so the limit grows as much as the lease.
-
-    What would make the limit too large changes nothing.
+    Such a budget is new to the whole tree, so the limit grows by as much as the lease. An amount
+    that would make the limit too large is ignored.
     """
     child, news = state.child(fact.key), fact.news
     if child is None or child.ended or child.read:
@@ -91,7 +90,7 @@ def _told(state: TurnState, fact: ChildTold) -> TurnState:
 
 
 def _limited(ledger: Ledger, more: Budget) -> Budget | None:
-    """What of `more` this turn has a limit of."""
+    """Return the dimensions of `more` in which this turn has a limit; None if there are none."""
     named = {
         name: value
         for name, value in more
@@ -137,11 +136,11 @@ def _settled(ledger: Ledger, fact: ChildEnded) -> Ledger:
 
 
 def _read(state: TurnState, fact: ChildRead) -> TurnState:
-    """Charge a child that left no summary with what its history says.
+    """Charge a child without a summary with the spending in its history.
 
-    One that still ran may have spent more since: it is charged with no less than its lease. What
-    the model is told of the child does not change, because an earlier release does not know this
-    fact and has to make the same transcript.
+    A child that still ran may have spent more since: it is charged with no less than its lease. The
+    result for the model does not change, because an earlier release does not know this fact and has
+    to make the same transcript.
     """
     state = replace(state, in_flight=state.without(fact.key))
     child = state.child(fact.key.of)
@@ -156,14 +155,14 @@ def _read(state: TurnState, fact: ChildRead) -> TurnState:
 
 
 def _at_least(summary: Summary, lease: Spending) -> Summary:
-    """A summary that says no less than the lease; a lease of money bounds the cost."""
+    """Return a summary that reports no less than the lease; a lease of money bounds the cost."""
     most = {name: max(getattr(summary.spent, name), getattr(lease, name)) for name in DIMENSIONS}
     is_priced = summary.is_priced or bool(lease.usd)
     return summary.model_copy(update={"spent": Spending(**most), "is_priced": is_priced})
 
 
 def failed(child: Child) -> bool:
-    """Whether a child that is over has not done what it was asked."""
+    """Return whether a child ended without fulfilling its task."""
     return (
         child.summary is None
         or child.summary.outcome not in _WELL
@@ -172,7 +171,7 @@ def failed(child: Child) -> bool:
 
 
 def _answered(state: TurnState, key: ChildKey) -> TurnState:
-    """Give the call its result, when all of its children are over."""
+    """Give the call its result once all of its children have ended."""
     place = ToolKey(key.step, key.call)
     if not steps.is_open(state, place):
         return state
@@ -193,7 +192,7 @@ def _answered(state: TurnState, key: ChildKey) -> TurnState:
 def _wanted(call: ToolCall) -> int:
     """Return the number of children that a call starts.
 
-    It is 0 for a call that starts none; a reader that begins with a wrong answer may meet one.
+    It is 0 for a call that starts none, which can occur in a reader that began at a wrong answer.
     """
     try:
         return len(asked(call))
@@ -202,7 +201,7 @@ def _wanted(call: ToolCall) -> int:
 
 
 def _words(child: Child) -> str:
-    """What the model is told of one child."""
+    """Return the result for the model of a call with one child."""
     output = child.summary.output if child.summary else ""
     if not failed(child):
         note = (
@@ -216,7 +215,7 @@ def _words(child: Child) -> str:
 
 
 def _entry(child: Child, room: int) -> dict[str, str]:
-    """One of several."""
+    """Return the entry of one child in the result of a call with several."""
     output = child.summary.output if child.summary else ""
     outcome = child.report.outcome or Outcome.TERMINATED
     entry = {"agent": child.request.agent, "outcome": outcome.value, "output": clip(output, room)}

@@ -1,7 +1,7 @@
-"""Errands: which turns a call of the tools of delegation starts, or why it starts none. Pure.
+"""The turns that a call of a delegation tool starts, or the reason why it starts none. Pure.
 
-A call that starts no turn (`list_agents`, and what a guard refuses) stands in no history, so its
-result is made here, by the fold.
+A call that starts no turn (`list_agents`, or a call refused by a guard) is not recorded in history,
+so the fold makes its result here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from perdure.values.messages import ToolCall
 class Errand:
     """A task for another agent.
 
-    `lease` is what is set aside for it; `budget` what its turn is started with, but for time.
-    `descendants` turns may be below its own.
+    `lease` is the amount reserved for it, and `budget` the budget that its turn starts with, except
+    for time. `descendants` is the number of turns that may be below its own.
     """
 
     agent: str
@@ -39,15 +39,15 @@ class Errand:
 
 
 def is_delegation(call: ToolCall) -> bool:
-    """Whether the turn runs this call itself."""
+    """Return whether the turn runs this call itself."""
     return call.name in NAMES
 
 
 def asked(call: ToolCall) -> tuple[Errand, ...]:
-    """The tasks that a call gives.
+    """Return the errands in a call.
 
     Raises:
-        ValueError: Its arguments are not what the tool takes.
+        ValueError: Its arguments are invalid.
     """
     try:
         given = from_json(call.arguments or "{}")
@@ -97,9 +97,9 @@ def settle(state: TurnState) -> TurnState:
 def _without_children(
     state: TurnState, agent: AgentDefinition, call: ToolCall, planned: int
 ) -> tuple[str | None, bool]:
-    """The result of a call that starts no turn, and whether it is an error.
+    """Return the result of a call that starts no turn, and whether it is an error.
 
-    None for one that starts some.
+    The result is None for a call that starts turns.
     """
     if call.name == LIST_AGENTS:
         return (
@@ -166,7 +166,7 @@ def _too_many(
 
 
 def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
-    """How many turns the open calls of the step are to start that are not among `calls`."""
+    """Return the number of turns to be started by open calls of the step other than `calls`."""
     ids = {call.id for call in calls}
     waiting = (
         (place, one.edited)
@@ -181,5 +181,5 @@ def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
 
 
 def delegate_of(agent: AgentDefinition, name: str) -> PinnedDelegate | None:
-    """The delegate of this name."""
+    """Return the delegate with this name; None if there is none."""
     return next((item for item in agent.delegates if item.name == name), None)

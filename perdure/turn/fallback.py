@@ -5,17 +5,17 @@ Then the model is benched, and the next one is asked. A pause that the provider 
 longer than a bench benches the model for that long at once, if there is another model.
 
 If all models failed and some are unavailable, the chain begins again with these after a pause. Each
-is asked once, and not before the time that it named. If they failed for other reasons or for too
-long, the turn fails with `ModelChainExhaustedError`, or with the only model's own error.
+is asked once, and not before the time that its provider named. If they failed for other reasons or
+for too long, the turn fails with `ModelChainExhaustedError`, or with the only model's own error.
 
 The next model is asked without a penalty for the current one:
 
-- after an answer without text and calls, or with more calls than are allowed in one answer;
-- after a request that the provider rejects, or a model that it does not know;
-- if the model cannot take the input. It is not asked.
+- after an answer without text or calls, or with more calls than are allowed in one answer;
+- after the provider rejects the request or does not know the model;
+- if the model cannot take the input. It is then not asked at all.
 
-A benched model is not asked while there is another one, and the step says so. An invalid key, a
-setup that cannot work and a refusal end the turn.
+A benched model is not asked while there is another one, and the step records that. An invalid key,
+an unusable setup and a refusal end the turn.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from perdure.values.profiles import refusal
 from perdure.values.reports import Tried
 
 SKIPPED = "skipped"
-"""In the context of an error: nothing was sent, because the worker has the model benched."""
+"""The context key of an error for a request that was not sent: the worker has benched the model."""
 
 EMPTY = "empty"
-"""In the context of an error: the model answered with nothing."""
+"""The context key of an error for an empty answer."""
 
 _FATAL = (
     errors.LLMAuthError,
@@ -57,11 +57,11 @@ _REASON_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which model to ask, after which pause.
+    """The model to ask, and the pause before it.
 
-    `round` is the round that it belongs to, and `number` counts the pauses. `others` says that
-    there is another to ask if this one is benched. `passed` is who was passed over; `cut` what is
-    not sent of the transcript because the model's window is too small.
+    `round` is the round of the call, and `number` counts the pauses. `others` is set if there is
+    another model to ask should this one be benched. `passed` has the models that were passed over,
+    and `cut` is the part of the transcript that does not fit into the model's window.
     """
 
     target: Target
@@ -79,11 +79,11 @@ def choose(
     benched: Collection[str] = (),
     outage: Outage = NO_OUTAGE,
 ) -> Choice:
-    """The model to ask next in this step. `benched` are those that this turn has seen fail.
+    """Return the model to ask next in this step. `benched` are models that this turn has benched.
 
     Raises:
-        PerdureError: The last attempt's own error, where no other would help, or none in time.
-        ModelChainExhaustedError: The same of several models.
+        PerdureError: The last attempt's own error, if another would not help or would be too late.
+        ModelChainExhaustedError: The same for a chain of several models.
         TurnBudgetExceededError: The next attempt would come after the time of the turn is up.
     """
     choice = _choose(state, agent, benched, outage)
@@ -138,10 +138,10 @@ def _choose(
 def _again(
     state: TurnState, agent: AgentDefinition, has_other: bool, outage: Outage
 ) -> Choice | None:
-    """The same model once more; None where it is the turn of another.
+    """Return the same model for another attempt; None if another model is next.
 
     Raises:
-        PerdureError: No model would help.
+        PerdureError: Another attempt would not help with any model.
     """
     failures, policy = state.attempts.of_round, agent.model_retry
     last = failures[-1]
@@ -175,9 +175,10 @@ def _again(
 
 
 def _of_round(state: TurnState, agent: AgentDefinition, outage: Outage) -> Sequence[Target]:
-    """The models that a round may ask.
+    """Return the models that a round may ask.
 
-    All in the first, later those that are away and do not want to be left alone.
+    The first round may ask all of them. Later rounds may ask those whose provider is unavailable
+    and has not asked for a pause.
     """
     if not state.attempts.rounds:
         return agent.chain
@@ -185,7 +186,7 @@ def _of_round(state: TurnState, agent: AgentDefinition, outage: Outage) -> Seque
 
 
 def _away(state: TurnState, agent: AgentDefinition) -> list[Target]:
-    """The models whose provider was away when they were asked last."""
+    """Return the models whose provider was unavailable at their last attempt."""
     last = {failure.model: failure for failure in state.attempts.unpardoned}
     return [
         target for target in agent.chain if target.model in last and is_away(last[target.model])
@@ -193,9 +194,9 @@ def _away(state: TurnState, agent: AgentDefinition) -> list[Target]:
 
 
 def is_away(failure: CallFailed) -> bool:
-    """Whether a provider was away, and no answer came.
+    """Return whether an attempt failed because the provider was unavailable.
 
-    Also where nothing was sent because the worker knew that.
+    This includes requests that were not sent because the worker had benched the model.
     """
     return (
         not failure.lost
@@ -207,10 +208,10 @@ def is_away(failure: CallFailed) -> bool:
 def _next_round(
     state: TurnState, agent: AgentDefinition, unfit: Mapping[str, str], outage: Outage
 ) -> Choice:
-    """Begin the chain again after a pause, if a provider is away.
+    """Begin the chain again after a pause, if a provider is unavailable.
 
     Raises:
-        PerdureError: None is, or the pause would be too long.
+        PerdureError: No provider is unavailable, or the pause would be too long.
     """
     failures, policy = state.attempts.unpardoned, agent.model_retry
     away = [target for target in _away(state, agent) if target.model not in unfit]
@@ -227,7 +228,7 @@ def _next_round(
     )
     if (
         may_finish and outage.time_left is not None
-    ):  # the last answer has time of its own, and is better asked for late
+    ):  # time is reserved for the last answer, and a late request for it is better than none
         delay = min(delay, outage.time_left)
     elif outages.lasts_too_long(policy, delay, outage):
         asked = sum(not is_skip(failure) for failure in failures)
@@ -240,12 +241,12 @@ def _next_round(
 
 
 def is_skip(failure: CallFailed) -> bool:
-    """Whether nothing was sent, because the worker knew that the model is benched."""
+    """Return whether the request was not sent, because the worker had benched the model."""
     return SKIPPED in failure.error.context
 
 
 def is_penalty(error: PerdureError) -> bool:
-    """Whether an error says something of the health of the model."""
+    """Return whether an error counts against the health of the model."""
     return (
         isinstance(error, LLMError)
         and error.transient
@@ -254,7 +255,7 @@ def is_penalty(error: PerdureError) -> bool:
 
 
 def _unfit(state: TurnState, agent: AgentDefinition, target: Target) -> str:
-    """Why a model cannot take the input; empty where it can, or nobody knows."""
+    """Return why a model cannot take the input; empty if it can, or if that is unknown."""
     refused = next(
         filter(None, (refusal(part, target.media) for part in state.transcript.media)), ""
     )
@@ -266,7 +267,7 @@ def _unfit(state: TurnState, agent: AgentDefinition, target: Target) -> str:
 
 
 def _cut(state: TurnState, agent: AgentDefinition, target: Target) -> Cut | None:
-    """What is not sent to a model; None where even the least is too long for it."""
+    """Return the cut for a model; None if even the shortest input is too long for it."""
     before, output = state.transcript.cut(target.model), state.options(agent).max_output_tokens
     if output is None and reservations.is_limited(state.accounts.ledger):
         output = limits.OUTPUT_TOKENS
@@ -283,7 +284,7 @@ def _cut(state: TurnState, agent: AgentDefinition, target: Target) -> Cut | None
 def _exhausted(
     agent: AgentDefinition, failures: tuple[CallFailed, ...], unfit: Mapping[str, str]
 ) -> PerdureError:
-    """What ends a turn whose models all failed: the error of each, or that of the only one."""
+    """Return the error of a turn whose models all failed: of the chain, or of the only model."""
     last = {failure.model: errors.from_info(failure.error) for failure in failures}
     found: dict[str, PerdureError] = {}
     for target in agent.chain:
@@ -308,9 +309,9 @@ def _exhausted(
 
 
 def for_target(messages: tuple[Message, ...], model: str) -> Iterator[Message]:
-    """What is sent to `model`.
+    """Yield the messages to send to `model`.
 
-    Its own thoughts, whose signatures it checks, and not those of others.
+    They contain its own thoughts, whose signatures it checks, and not those of other models.
     """
     for message in messages:
         if not isinstance(message, AssistantMessage) or not any(
@@ -328,7 +329,7 @@ def _is_foreign(part: object, model: str) -> bool:
 
 
 def with_author(message: AssistantMessage, model: str) -> AssistantMessage:
-    """The message with its thoughts marked as those of `model`, as `provider:model`."""
+    """Return the message with its thoughts marked as those of `model`, as `provider:model`."""
     if not any(isinstance(part, Thinking) for part in message.parts):
         return message
     marked = (
@@ -339,23 +340,23 @@ def with_author(message: AssistantMessage, model: str) -> AssistantMessage:
 
 
 def target_of(state: TurnState, key: Key) -> Target | None:
-    """The model that a call under way asks; None before the agent is known."""
+    """Return the model of a call in flight; None before the agent is known."""
     if state.agent is None:
         return None
     return state.agent.target(state.in_flight.get(key, ""))
 
 
 def tried(state: TurnState) -> tuple[Tried, ...]:
-    """Who did not answer before the model that did.
+    """Return the models that did not answer before the one that did.
 
-    Passed over, benched, or failed, in the order in which that happened.
+    Models that failed or were benched come first, in order, then those that were passed over.
     """
     failures = [failure for failure in state.attempts.failures if failure.model]
     failed = [
         Tried(model=failure.model, reason="benched" if is_skip(failure) else failure.error.code)
         for failure in failures
     ]
-    if state.attempts.rounds:  # an outage of hours has hundreds that are alike
+    if state.attempts.rounds:  # an outage of hours has hundreds of equal entries
         failed = list(dict.fromkeys(failed))
     passed = (one.partition(": ") for one in state.attempts.passed)
     return (*failed, *(Tried(model=model, reason=reason) for model, _, reason in passed))

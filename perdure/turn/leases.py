@@ -26,12 +26,11 @@ _MICRO, _NANO = Decimal("0.000001"), Decimal("0.000000001")
 def leases(
     state: TurnState, agent: AgentDefinition, calls: Sequence[ToolCall], others: int = 0
 ) -> tuple[tuple[Errand, ...], ...]:
-    """The errands of some calls that are made at once, each with its lease.
+    """Return the errands of calls that are made at once, each with its lease.
 
-    What it names itself, or a fair share, the turn itself counted.
-
-    Nothing is shared twice: what one gets is gone for the next. `others` are the tool calls beside
-    them.
+    A lease is the delegate's own budget, up to what is left, or else an equal share, with one share
+    for the turn itself. Each lease is deducted before the next is computed. `others` is the number
+    of tool calls made at the same time.
 
     Raises:
         TurnBudgetExceededError: There is not enough left to share.
@@ -57,10 +56,10 @@ def leases(
 
 
 def _below_each(state: TurnState, calls: Sequence[ToolCall], starting: int) -> int | None:
-    """How many turns each of those that start now may have below it.
+    """Return the number of turns that each turn started now may have below it.
 
-    A fair share of what is left of the tree, the turn itself counted. What the other calls of the
-    step have been promised is kept for them. None where the tree has no limit.
+    This is an equal share of what is left of the tree, with one share for the turn itself. The
+    turns planned by the other calls of the step are kept for them. None if the tree has no limit.
     """
     left = state.descendants_left
     if left is None or state.depth_left <= 1:
@@ -69,7 +68,7 @@ def _below_each(state: TurnState, calls: Sequence[ToolCall], starting: int) -> i
 
 
 def _lease(ledger: Ledger, named: Budget | None, waiting: int) -> Spending:
-    """A share of what is left, where `waiting` agents and the turn itself want one."""
+    """Return a share of what is left for `waiting` agents and the turn itself."""
     lease: dict[str, Any] = {}
     for name in ("usd", *COUNTS):
         left = ledger.remaining(name)
@@ -96,9 +95,9 @@ def _lease(ledger: Ledger, named: Budget | None, waiting: int) -> Spending:
 
 
 def _budget(ledger: Ledger, lease: Spending, named: Budget | None) -> Budget | None:
-    """What the child is started with.
+    """Return the budget that the child starts with.
 
-    Its lease where its parent has a limit, and what it was named beyond that.
+    This is its lease where its parent has a limit, and its own budget in other dimensions.
     """
     own = {name: value for name, value in named or () if value is not None and name != "time"}
     leased = {

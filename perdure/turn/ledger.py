@@ -1,8 +1,8 @@
-"""The ledger: reserve before, settle after. Pure.
+"""The ledger of a turn: reserve before a call, settle after it. Pure.
 
-What is spent and what is reserved together never exceed the budget, whatever the order of events,
-unless a provider bills more than the upper bound that was reserved; then the bill is booked whole,
-`overrun` is set, and nothing more can be reserved: the bounds cannot be relied on.
+Spent and reserved amounts together never exceed the budget, whatever the order of events, unless a
+provider bills more than the upper bound that was reserved. Then the full bill is booked, `overrun`
+is set, and nothing more can be reserved, because the bounds are unreliable.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending, usd
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What may be spent, what is spent, and what is reserved, by the key of who reserved it.
+    """The budget, the amount spent, and the reservations by key.
 
-    Without a budget everything fits.
-
-    `reserved` is all of `held` together: it is asked for with every call that is made.
+    Without a budget, everything fits. `reserved` is the sum of `held`, kept because every call
+    needs it.
     """
 
     budget: Budget | None = None
@@ -31,9 +30,9 @@ class Ledger:
     reserved: Spending = NOTHING
 
     def remaining(self, dimension: str) -> Decimal | int | None:
-        """What is neither spent nor reserved of one dimension, at least 0.
+        """Return the amount of one dimension that is neither spent nor reserved, at least 0.
 
-        None where it has no limit.
+        None if the dimension has no limit.
         """
         limit = getattr(self.budget, dimension, None)
         if limit is None:
@@ -44,7 +43,7 @@ class Ledger:
         return max(left, type(left)(0))
 
     def lacking(self, amount: Spending) -> str | None:
-        """The first dimension in which `amount` does not fit; None where all of it does."""
+        """Return the first dimension in which `amount` does not fit; None if it fits."""
         for dimension in DIMENSIONS:
             left = self.remaining(dimension)
             if left is not None and getattr(amount, dimension) > left:
@@ -52,11 +51,11 @@ class Ledger:
         return None
 
     def reserve(self, key: str, amount: Spending) -> Ledger:
-        """Set `amount` aside for `key`.
+        """Reserve `amount` for `key`.
 
         Raises:
-            TurnBudgetExceededError: It does not fit, or a bill was above its reservation before.
-            ValueError: The key has a reservation, which would be lost.
+            TurnBudgetExceededError: It does not fit, or an earlier bill exceeded its reservation.
+            ValueError: The key already has a reservation, which would be lost.
         """
         if key in self.held:
             raise ValueError(f"{key} has a reservation already")
@@ -72,12 +71,12 @@ class Ledger:
         return self.hold(key, amount)
 
     def hold(self, key: str, amount: Spending) -> Ledger:
-        """Set `amount` aside without asking: for what history says was reserved."""
+        """Reserve `amount` without a check, as recorded in history."""
         others = self.release(key)
         return replace(self, held={**self.held, key: amount}, reserved=others.reserved + amount)
 
     def settle(self, key: str, amount: Spending) -> Ledger:
-        """Book what `key` really spent instead of its reservation, also where it is more."""
+        """Book the actual spending of `key` instead of its reservation, even if it is more."""
         if key not in self.held:
             return self
         over = self._is_over(amount, self.held[key])
@@ -102,22 +101,22 @@ class Ledger:
         return any(getattr(amount, name) > getattr(reserved, name) for name in limits)
 
     def charge(self, key: str) -> Ledger:
-        """Book a reservation as spent: nobody knows what became of it."""
+        """Book a whole reservation as spent, as for a call with an unknown outcome."""
         return self.settle(key, self.held.get(key, NOTHING))
 
     def release(self, key: str) -> Ledger:
-        """Give a reservation back."""
+        """Release a reservation."""
         if key not in self.held:
             return self
         held, reserved = self._others(key)
         return replace(self, held=held, reserved=reserved)
 
     def _others(self, key: str) -> tuple[Mapping[str, Spending], Spending]:
-        """The reservations except that of `key`, and their sum."""
+        """Return the reservations except that of `key`, and their sum."""
         held = dict(self.held)
         gone = held.pop(key)
         left = self.reserved - gone
-        if gone.usd:  # added anew, so that it has no more digits than its parts
+        if gone.usd:  # summed again, so that it has no more digits than its parts
             left = left.model_copy(
                 update={"usd": sum((amount.usd for amount in held.values()), Decimal(0))}
             )
@@ -127,7 +126,7 @@ class Ledger:
         """Raise the budget.
 
         Raises:
-            InvalidRequestError: `more` names what has no limit.
+            InvalidRequestError: A dimension in `more` has no limit, or the sum is too large.
         """
         if self.budget is None:
             raise errors.InvalidRequestError(
@@ -145,12 +144,12 @@ _UNITS = {
 
 
 def in_words(dimension: str, amount: object) -> str:
-    """An amount with its unit."""
+    """Return an amount with its unit."""
     return _UNITS[dimension].format(f"{amount:f}" if isinstance(amount, Decimal) else amount)
 
 
 def exceeded(ledger: Ledger, dimension: str, amount: Spending) -> errors.TurnBudgetExceededError:
-    """The error that says what did not fit."""
+    """Return the error for an amount that does not fit in a dimension."""
     limit, spent = getattr(ledger.budget, dimension), getattr(ledger.spent, dimension)
     asked, left = getattr(amount, dimension), ledger.remaining(dimension)
     return errors.TurnBudgetExceededError(

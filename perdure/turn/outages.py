@@ -1,11 +1,9 @@
-"""How a turn outlasts its provider: the pauses between the rounds of a chain, and when to give up.
+"""Outages of providers: the pauses between the rounds of a chain, and when to give up. Pure.
 
-Pure.
-
-A round asks each model of the chain that may answer. When none did, and one was away, the turn
-waits and begins another round. The pauses double up to a limit. In an outage of more than an hour
-they grow on to a sixtieth of it: six hours are about 170 rounds and 2,000 events, a week is 370
-rounds.
+A round asks each model of the chain that may answer. If none did, and one was unavailable, the turn
+waits and begins another round. The pauses double up to a limit. In an outage of more than an hour,
+they keep growing, to a sixtieth of it: six hours are about 170 rounds and 2,000 events, a week is
+370 rounds.
 """
 
 from __future__ import annotations
@@ -21,23 +19,23 @@ from perdure.turn import circuit_breaker
 from perdure.values.model_retry import PinnedRetry
 
 ATTEMPTS = "attempts"
-"""In the context of an error: how often a model was asked before the turn gave up."""
+"""The context key of an error for the number of attempts before the turn gave up."""
 
 _SHARE = 60
 _JITTER = 4
 _MOST_DOUBLINGS = 32
 _QUIET_PAUSES = 2
 _OTHERS_FAULT = (400, 422)
-"""Statuses with which a server says that its model wrote nonsense (`tool_use_failed`)."""
+"""The statuses of a server whose model wrote invalid output (`tool_use_failed`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
     """The failed calls of the open step, by the clock of the turn.
 
-    `lasted` is the time since the first failure, `time_left` the rest of the turn's time, None
-    without a limit. `asked_s` says for how many seconds more a provider does not want to be asked,
-    by model. The `turn_id` makes the pauses of turns differ that fail at the same moment.
+    `lasted` is the time since the first failure, and `time_left` the rest of the turn's time, None
+    without a limit. `asked_s` has the remaining seconds of the pauses that providers asked for, by
+    model. `turn_id` makes the pauses differ between turns that fail at the same moment.
     """
 
     lasted: timedelta = timedelta()
@@ -50,7 +48,7 @@ NO_OUTAGE = Outage()
 
 
 def is_away(error: PerdureError) -> bool:
-    """Whether the provider is away or overloaded, and not the model at fault."""
+    """Return whether the provider is unavailable or overloaded, rather than the model at fault."""
     is_nonsense = (
         isinstance(error, errors.LLMUnavailableError)
         and error.context.get("status") in _OTHERS_FAULT
@@ -59,10 +57,10 @@ def is_away(error: PerdureError) -> bool:
 
 
 def pause(policy: PinnedRetry, number: int, outage: Outage, asked_s: float = 0.0) -> timedelta:
-    """The pause before another attempt, the first being number 1.
+    """Return the pause before another attempt, the first being number 1.
 
-    `asked_s` is what the provider asks for. The first pause is that or `initial_s`; a later one is
-    the longer of what it asks for and the backoff.
+    `asked_s` is the pause that the provider asks for. The first pause is that or `initial_s`; a
+    later one is the longer of that and the backoff.
     """
     growth = policy.coefficient ** min(number - 1, _MOST_DOUBLINGS)
     backoff = max(
@@ -76,27 +74,25 @@ def pause(policy: PinnedRetry, number: int, outage: Outage, asked_s: float = 0.0
 
 
 def is_told(number: int, delay: timedelta) -> bool:
-    """Whether a pause is a wait that is seen in the list and the events.
+    """Return whether a pause is a wait that appears in the list and the events.
 
-    The third, and any long one.
+    This is so from the third pause on, and for any long pause.
     """
     return number > _QUIET_PAUSES or circuit_breaker.is_long(delay.total_seconds())
 
 
 def lasts_too_long(policy: PinnedRetry, delay: timedelta, outage: Outage) -> bool:
-    """Whether the attempt after a pause would come too late."""
+    """Return whether the attempt after a pause would come too late."""
     return is_over_elapsed(policy, delay, outage) or is_over_time(delay, outage)
 
 
 def given_up(
     error: PerdureError, policy: PinnedRetry, delay: timedelta, outage: Outage, attempts: int
 ) -> PerdureError:
-    """The error of a turn that gives up before a pause.
+    """Return the error of a turn that gives up before a pause.
 
-    The last one, with how often and how long it was tried.
-
-    Where the time budget is what ends it, this is a `TurnBudgetExceededError` that the last error
-    is the cause of.
+    This is the last error, with the number of attempts and their duration. If the time budget ends
+    the turn, it is a `TurnBudgetExceededError` whose cause is the last error.
     """
     tried = "once" if attempts == 1 else f"{attempts} times in {_words(outage.lasted)}"
     told = (
@@ -126,18 +122,18 @@ def given_up(
 
 
 def is_over_elapsed(policy: PinnedRetry, delay: timedelta, outage: Outage) -> bool:
-    """Whether the policy does not let an attempt begin after this pause."""
+    """Return whether the policy does not allow another attempt after this pause."""
     has_limit = outage.time_left is None or not policy.unless_timed
     return has_limit and outage.lasted.total_seconds() + delay.total_seconds() > policy.elapsed_s
 
 
 def is_over_time(delay: timedelta, outage: Outage) -> bool:
-    """Whether the time of the turn is up before this pause is over."""
+    """Return whether the time of the turn ends before this pause does."""
     return outage.time_left is not None and delay >= outage.time_left
 
 
 def _chance(turn_id: str, number: int) -> float:
-    """A number from 0 to 1 that a replay finds again."""
+    """Return a number from 0 to 1 that is the same in a replay."""
     digest = hashlib.sha256(f"{turn_id}/{number}".encode(errors="replace")).digest()
     return int.from_bytes(digest[:4]) / 2**32
 

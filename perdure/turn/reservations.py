@@ -1,8 +1,8 @@
-"""What a call may cost at most, and what a turn may still spend on it. Pure.
+"""Reservations: the upper bound of the cost of a call, within the rest of the budget. Pure.
 
-A reservation is an upper bound: the tokens last reported for this transcript, the bytes added
-since, what the provider adds of its own accord, all at the dearest rate, and the output limit. The
-output limit is lowered until the call fits into what is left.
+The bound consists of the tokens last reported for this transcript, the bytes added since, and the
+provider's own additions, all at the highest rate, plus the output limit. The output limit is
+lowered until the call fits into the rest of the budget.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ LAST_WORDS = UserMessage.of(
     "The budget of this task is spent: no tool can be called any more. Answer now, with what you"
     " have found out so far, and say what is missing."
 )
-"""What an agent that finishes is told before its last answer."""
+"""The message before the last answer of an agent with `on_exhausted="finish"`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What is set aside for a model call.
+    """The amount reserved for a model call.
 
-    `max_output_tokens` is sent, None for the provider's own limit; `most_input` shortens what is
-    sent.
+    `max_output_tokens` is sent with the request; None leaves the provider's own limit. `most_input`
+    is the limit to which the input is shortened.
     """
 
     amount: Spending
@@ -43,9 +43,9 @@ class Reservation:
 
 
 def base_tokens(agent: AgentDefinition, schema: Schema | None = None) -> int:
-    """The most input tokens of a request before its messages, in the words of the agent's protocol.
+    """Return the most input tokens that precede the messages of a request, by the agent's protocol.
 
-    `schema` is that of the answer.
+    `schema` is the schema of the answer.
     """
     wanted = None if schema is None else strict(schema)
     asked = Prompt(system=agent.instructions, tools=agent.tools, response_schema=wanted)
@@ -55,7 +55,7 @@ def base_tokens(agent: AgentDefinition, schema: Schema | None = None) -> int:
 def for_call(
     state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = NO_CUT
 ) -> Reservation:
-    """What the next call of this model reserves.
+    """Return the reservation for the next call of this model.
 
     It may be more than is left; `reserve` checks that.
     """
@@ -63,9 +63,9 @@ def for_call(
 
 
 def of_call(state: TurnState, agent: AgentDefinition, call: ModelCall) -> Spending:
-    """What was reserved for a call that was made.
+    """Return the amount that was reserved for a call that was made.
 
-    Whatever has been added to the budget or booked meanwhile, its own limits say it.
+    It follows from the limits of the call, whatever was added to the budget or booked since.
     """
     target = agent.target(call.model)
     most = (
@@ -79,7 +79,7 @@ def of_call(state: TurnState, agent: AgentDefinition, call: ModelCall) -> Spendi
 def reserve(
     state: TurnState, agent: AgentDefinition, target: Target, cut: Cut = NO_CUT
 ) -> Reservation:
-    """What the next call of this model reserves, if the call may be made.
+    """Return the reservation for the next call of this model, if the call may be made.
 
     Raises:
         UnknownPriceError: There is a budget of money, and the price of a model is not known.
@@ -108,7 +108,7 @@ def reserve(
 
 
 def can_finish(state: TurnState, agent: AgentDefinition) -> bool:
-    """Whether the last answer is still paid for."""
+    """Return whether the budget still covers the last answer."""
     return (
         not state.accounts.ledger.overrun
         and state.accounts.ledger.lacking(kept(state, agent)) is None
@@ -116,14 +116,14 @@ def can_finish(state: TurnState, agent: AgentDefinition) -> bool:
 
 
 def is_limited(ledger: Ledger) -> bool:
-    """Whether money or tokens have a limit, so that requests need one of their output."""
+    """Return whether money or tokens are limited, so that requests need an output limit."""
     return ledger.budget is not None and (
         ledger.budget.usd is not None or ledger.budget.tokens is not None
     )
 
 
 def kept(state: TurnState, agent: AgentDefinition) -> Spending:
-    """What an agent that finishes keeps for a last answer, to nothing but what was asked."""
+    """Return the amount kept for a last answer to the task alone; nothing unless it finishes."""
     if agent.on_exhausted != "finish":
         return NOTHING
     tokens = (
@@ -133,7 +133,7 @@ def kept(state: TurnState, agent: AgentDefinition) -> Spending:
     )
     amounts = [
         _amount(target.price, tokens, _last_output(state, agent, target)) for target in agent.chain
-    ]  # nobody knows who will give it
+    ]  # any model of the chain may give it
     return Spending(
         usd=max(one.usd for one in amounts),
         tokens=max(one.tokens for one in amounts),
@@ -142,7 +142,7 @@ def kept(state: TurnState, agent: AgentDefinition) -> Spending:
 
 
 def _kept_back(state: TurnState, agent: AgentDefinition) -> Spending:
-    """What the next call has to leave for a last answer; nothing once that is asked for."""
+    """Return the amount that the next call has to leave for a last answer; nothing during it."""
     return NOTHING if state.finishing else kept(state, agent)
 
 
@@ -163,7 +163,7 @@ def _for_call(
 def _for_last_call(
     state: TurnState, agent: AgentDefinition, target: Target, cut: Cut
 ) -> Reservation:
-    """As much of the transcript as what is left pays for."""
+    """Return a reservation with as much of the transcript as the rest of the budget covers."""
     output, input_bound = _last_output(state, agent, target), state.input_bound(target.model, cut)
     base = base_tokens(agent, state.output_schema(agent))
     if not is_limited(state.accounts.ledger):
@@ -176,7 +176,7 @@ def _for_last_call(
 
 
 def _last_output(state: TurnState, agent: AgentDefinition, target: Target) -> int:
-    """How long a last answer may be: what a quarter of the budget pays for, within limits."""
+    """Return the output limit of a last answer: a quarter of the budget, within limits."""
     most = min(
         state.options(agent).max_output_tokens or limits.LAST_OUTPUT_TOKENS,
         limits.LAST_OUTPUT_TOKENS,
@@ -196,7 +196,7 @@ def _amount(price: Price | None, input_tokens: int, output_tokens: int) -> Spend
 
 
 def _affordable(ledger: Ledger, price: Price | None, input_tokens: int, kept: Spending) -> int:
-    """How many output tokens are paid for beside so many of input; may be negative."""
+    """Return the number of affordable output tokens with this input; it may be negative."""
     least = 10**15
     tokens, usd = ledger.remaining("tokens"), ledger.remaining("usd")
     if tokens is not None:
@@ -208,7 +208,7 @@ def _affordable(ledger: Ledger, price: Price | None, input_tokens: int, kept: Sp
 
 
 def _most_input(ledger: Ledger, price: Price | None, output_tokens: int) -> int:
-    """How many input tokens are paid for beside so many of output; may be negative."""
+    """Return the number of affordable input tokens with this output; it may be negative."""
     least = 10**15
     tokens, usd = ledger.remaining("tokens"), ledger.remaining("usd")
     if tokens is not None:

@@ -1,4 +1,4 @@
-"""When an attempt that failed is made again. Pure."""
+"""Retries of failed attempts. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ RETRY_DELAY = timedelta(seconds=1)
 
 
 def retry_delay(state: TurnState) -> timedelta:
-    """How long to wait before the next attempt of the same thing; zero for a first one.
+    """Return the delay before the next attempt of the same call; zero for the first.
 
     Raises:
-        PerdureError: The last attempt's own error, where another attempt would not help.
+        PerdureError: The last attempt's own error, if another attempt would not help.
     """
     failures = state.attempts.unpardoned
     if not failures or repeats_lost(failures):
@@ -29,12 +29,12 @@ def retry_delay(state: TurnState) -> timedelta:
 
 
 def repeats_lost(failures: Sequence[CallFailed]) -> bool:
-    """Whether the last attempt was lost with its worker, and is made again at once."""
+    """Return whether the last attempt was lost with its worker and is repeated at once."""
     return failures[-1].lost and sum(failure.lost for failure in failures) < limits.LOST_ATTEMPTS
 
 
 def may_pass(failures: Sequence[CallFailed]) -> bool:
-    """Whether the last of these failures of one call is retried after a pause."""
+    """Return whether the last of these failures of one call is retried after a pause."""
     last = failures[-1]
     failed = sum(not failure.lost for failure in failures)
     return (
@@ -45,9 +45,9 @@ def may_pass(failures: Sequence[CallFailed]) -> bool:
 
 
 def pause_after(error: PerdureError) -> timedelta:
-    """How long to wait after an error that may pass.
+    """Return the pause after a transient error.
 
-    As long as the provider asks, as far as we go along with that.
+    This is the pause that the provider asks for, up to a limit, or else `RETRY_DELAY`.
     """
     return timedelta(seconds=asked_pause_s(error)) or RETRY_DELAY
 

@@ -1,8 +1,8 @@
 """Estimates of the number of tokens in a request. Pure.
 
-`perdure.values.prices` bounds them by a token for each byte. That is several times too much for
-checking whether a request fits a model's window, so this is an estimate: three bytes of text for a
-token, and then what the provider counted the last time. Because it is an estimate, only
+`perdure.values.prices` bounds them by one token per byte. That is several times too high for
+checking whether a request fits into a model's window, so this is an estimate: three bytes of text
+per token at first, then the provider's last count. Because it is an estimate, only
 `limits.WINDOW_SHARE` of a window is used.
 """
 
@@ -25,20 +25,20 @@ from perdure.values.messages import (
 Part = Text | Thinking | Media | ToolCall | ToolResult
 
 BYTES_A_TOKEN = 3
-"""Of text: about 4 in English prose, 3 in code and in Chinese, 2 in numbers.
+"""The bytes of text per token: about 4 in English prose, 3 in code and in Chinese, 2 in numbers.
 
-A token has at least one.
+A token has at least one byte.
 """
 MOST_BYTES_A_TOKEN = 6
-"""A provider that counts fewer tokens has not counted all: some omit cached tokens."""
+"""The most plausible bytes per token: lower counts are incomplete; some omit cached tokens."""
 MEDIA_TOKENS = 1_600
-"""For an image or a file. Vendors make 85 to 4,784 of an image, and any number of a file."""
+"""The tokens of an image or file. Vendors count 85 to 4,784 for an image, any number for a file."""
 MESSAGE_TOKENS = 4
-"""The markers around a message."""
+"""The tokens of the markers around a message."""
 
 
 def tokens(message: Message) -> int:
-    """About so many tokens a message has, by its bytes alone."""
+    """Return the approximate number of tokens of a message, by its bytes alone."""
     return MESSAGE_TOKENS + sum(
         MEDIA_TOKENS if isinstance(part, Media) else weight(part) // BYTES_A_TOKEN
         for part in parts(message)
@@ -46,12 +46,12 @@ def tokens(message: Message) -> int:
 
 
 def parts(message: Message) -> Sequence[Part]:
-    """What a message is made of."""
+    """Return the parts of a message."""
     return message.results if isinstance(message, ToolMessage) else message.parts
 
 
 def weight(part: Part) -> int:
-    """Bytes of the text in a part; of a medium there are none."""
+    """Return the bytes of the text in a part; 0 for an image or a file."""
     match part:
         case Text():
             return size(part.text)
@@ -67,16 +67,16 @@ def weight(part: Part) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the next request of a turn would have if nothing were left out.
+    """The estimated tokens of a turn's next request if nothing is left out.
 
-    Sums that grow with the transcript, so that asking costs nothing.
+    The sums grow with the transcript, so that reading the estimate is cheap.
 
     Attributes:
-        base: Tokens of what stands before the messages, by its bytes: instructions, tools, the
-            schema of the answer.
-        messages: Tokens of all messages, by their bytes.
-        told: What the provider counted for the last request; 0 where it has not said.
-        told_of: What that request was by its bytes.
+        base: The tokens before the messages, by their bytes: instructions, tools, the schema of the
+            answer.
+        messages: The tokens of all messages, by their bytes.
+        told: The provider's count for the last request; 0 if it reported none.
+        told_of: The tokens of that request, by its bytes.
     """
 
     base: int = 0
@@ -85,11 +85,11 @@ class Estimate:
     told_of: int = 0
 
     def on(self, base_bytes: int) -> Estimate:
-        """With so many bytes before the messages."""
+        """Return the estimate with this number of bytes before the messages."""
         return replace(self, base=base_bytes // BYTES_A_TOKEN)
 
     def plus(self, message: Message) -> Estimate:
-        """With one more message in the transcript."""
+        """Return the estimate with one more message in the transcript."""
         return replace(self, messages=self.messages + tokens(message))
 
     def counted(self, input_tokens: int, saved: int = 0) -> Estimate:
@@ -108,9 +108,9 @@ class Estimate:
 
         `saved` is estimated by bytes.
 
-        What has changed since the provider counted counts at the rate that it counted at. Text has
-        no more than a token for each byte, so what it counted above that is something else, such as
-        a file, and stays.
+        Changes since the provider's last count are estimated at the rate of that count. Text has at
+        most one token per byte, so a count above that includes something else, such as a file, and
+        that part stays.
         """
         plain = self._plain(saved)
         if not self.told:

@@ -1,4 +1,4 @@
-"""What a turn decides: facts, the fold into its state, and the next move.
+"""The decisions of a turn: facts, the fold into its state, and the next move.
 
-Pure, without I/O and without Temporal.
+Pure: no I/O and no Temporal.
 """

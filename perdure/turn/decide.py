@@ -1,4 +1,4 @@
-"""What a turn does next. Pure: the same state, the same move."""
+"""The next move of a turn. Pure: the same state gives the same move."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ from perdure.values.messages import ToolCall
 from perdure.values.reports import Outcome, StopReason
 
 _ESCAPED = 6
-"""So many bytes of JSON a byte of text may take, as `\\u0000`."""
+"""The most bytes of JSON for one byte of text, as in `\\u0000`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """Call a model, after a pause if an attempt failed.
 
-    The key says whether it is asked for a last answer.
-
-    `choice` says which model, `reservation` what is set aside for the call.
+    The key shows whether this is the call for the last answer. `choice` names the model, and
+    `reservation` is the amount reserved for the call.
     """
 
     key: ModelKey
@@ -64,7 +63,7 @@ class Delegate:
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """Ask the agent's policy about a call, after a pause where an attempt failed."""
+    """Ask the agent's policy about a call, after a pause if an attempt failed."""
 
     key: PolicyKey
     call: ToolCall
@@ -80,7 +79,7 @@ class AwaitApproval:
 
 @dataclass(frozen=True, slots=True)
 class AwaitResume:
-    """Wait until a person has the model asked again: it was asked as long as the agent lets it."""
+    """Wait until a person resumes the turn: the agent's limit for retrying the model is reached."""
 
     reason: str
 
@@ -94,7 +93,7 @@ class AwaitIterations:
 
 @dataclass(frozen=True, slots=True)
 class AwaitBudget:
-    """Wait until the budget is added to."""
+    """Wait until the budget is increased."""
 
     reason: str
 
@@ -128,22 +127,22 @@ def next_move(
     """The next move of a turn whose agent is resolved.
 
     Args:
-        state: What is known of the turn.
+        state: The state of the turn.
         agent: Its agent.
         time_left: The rest of its time; None without a limit.
         benched: The models that this turn does not ask for now, because they failed.
-        outage: How long the model calls of the open step have been failing.
+        outage: The failed model calls of the open step.
 
     Returns:
-        The move. `Stop` has the error that ends the turn:
+        The move. `Stop` holds the error that ends the turn:
 
         - `ToolResolverError`: The agent's resolver failed when its tool was called.
-        - `AutonomyBoundaryError`: The model called what this turn does not allow.
-        - `MaxIterationsError`: The model may not be called again, and the turn does not wait for
-          more.
+        - `AutonomyBoundaryError`: The model called a tool that this turn does not allow.
+        - `MaxIterationsError`: The limit of model calls is reached, and the turn does not wait for
+          a higher one.
         - `LoopDetectedError`: The model repeats itself.
         - `TurnBudgetExceededError`: The next call may cost more than is left.
-        - `OutputInvalidError`: The answer is not what was asked for, again and again.
+        - `OutputInvalidError`: The answer is still invalid after every retry.
         - `UnknownPriceError`: The price of a model is not known, and money is limited.
         - `LLMError`: The last attempt failed and is not repeated, or the answer is a refusal.
     """
@@ -214,7 +213,7 @@ def _ask(
 
 
 def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
-    """What an agent that finishes keeps of its time for its last answer."""
+    """Return the time reserved for the last answer of an agent with `on_exhausted="finish"`."""
     limit = state.time_limit
     if limit is None or agent.on_exhausted != "finish" or state.finishing:
         return timedelta()
@@ -224,7 +223,7 @@ def time_kept(state: TurnState, agent: AgentDefinition) -> timedelta:
 def _pauses(
     state: TurnState, agent: AgentDefinition, error: errors.TurnBudgetExceededError
 ) -> bool:
-    """Whether a turn waits for budget instead of ending with this error."""
+    """Return whether a turn waits for budget instead of ending with this error."""
     ledger = state.accounts.ledger
     if ledger.overrun or ledger.budget is None:
         return False
@@ -238,9 +237,9 @@ def _pauses(
 
 
 def _pauses_for_iterations(agent: AgentDefinition) -> bool:
-    """Whether the turn waits at its limit of iterations.
+    """Return whether the turn waits at its limit of iterations.
 
-    Before rules 2, only the budget paused it.
+    Before rules 2, only an exhausted budget paused it.
     """
     return agent.on_exhausted == "pause" and agent.rules >= 2
 
@@ -252,7 +251,7 @@ def _call(
     benched: Collection[str],
     outage: Outage,
 ) -> Move:
-    """The next call, if it is paid for."""
+    """Return the next call, if the budget covers it."""
     if time_left is not None and time_left <= time_kept(state, agent):
         raise errors.TurnBudgetExceededError(
             f"the time of the turn is up, which is {state.time_limit}; raise the budget, or"
@@ -275,7 +274,7 @@ def _call(
 
 
 def _gate(state: TurnState) -> Consult | AwaitApproval | None:
-    """What has to be said before any call of this step runs: by the policy, then by people."""
+    """Return the move that is required before any call of this step runs: policy, then people."""
     for place, one in state.open_step.unfinished:
         if one.gate.status == "policy":
             key = PolicyKey(len(state.steps) + 1, place, _attempt(state, place))
@@ -286,7 +285,7 @@ def _gate(state: TurnState) -> Consult | AwaitApproval | None:
 def _acts(
     state: TurnState, agent: AgentDefinition, calls: Sequence[tuple[int, OpenCall]]
 ) -> tuple[Act | Delegate, ...]:
-    """These calls of the step, each with its place, made at once."""
+    """Return the moves that make these calls of the step, each with its place, at once."""
     state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
     acts = tuple(
         Act(ToolKey(len(state.steps) + 1, place, _attempt(state, place)), one.edited)
@@ -309,7 +308,7 @@ def _acts(
 def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[Act | Delegate, ...]:
     """Return the moves of the open calls of the step.
 
-    There are at most as many as tool calls are left in the budget, and at least one.
+    Their number is at most the number of tool calls left in the budget, and at least one.
     """
     waiting = state.open_step.unfinished
     left = state.accounts.ledger.remaining("tool_calls")
@@ -321,10 +320,10 @@ def _may_finish(state: TurnState, agent: AgentDefinition, time_left: timedelta |
 
 
 def check_history(size_bytes: int, events: int) -> None:
-    """End a turn typed before the server terminates its workflow for its size.
+    """End a turn with a typed error before the server terminates its workflow for its size.
 
     Raises:
-        TooLargeError: The history is close to what the server allows.
+        TooLargeError: The history is close to the limit of the server.
     """
     if size_bytes > limits.HISTORY_BYTES or events > limits.HISTORY_EVENTS:
         raise errors.TooLargeError(
@@ -335,12 +334,12 @@ def check_history(size_bytes: int, events: int) -> None:
 
 
 def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: int) -> None:
-    """End a turn typed where calls that are made at once are more than the server takes.
+    """End a turn with a typed error if calls made at once exceed what the server accepts.
 
-    What they are given goes to the server in one message; what they may bring adds to the history.
+    Their inputs go to the server in one message; their results add to the history.
 
     Raises:
-        TooLargeError: One of both does not fit.
+        TooLargeError: The inputs or the results do not fit.
     """
     labels = len(to_json(state.request.labels)) if state.request else 0
     given = sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
@@ -366,7 +365,7 @@ def check_batch(state: TurnState, moves: Sequence[Act | Delegate], size_bytes: i
 
 
 def _may_return(move: Act | Delegate) -> int:
-    """The most bytes of JSON that a call may return: a result, or a summary for each delegate."""
+    """Return the most bytes of JSON for a call: its result, or a summary for each delegate."""
     if isinstance(move, Act):
         return _ESCAPED * limits.TOOL_RESULT_BYTES
     return len(move.errands) * (limits.CALL_BYTES + _ESCAPED * limits.SUMMARY_BYTES)
@@ -375,12 +374,12 @@ def _may_return(move: Act | Delegate) -> int:
 def replayable_events(
     task_timeout: timedelta, per_second: int = limits.EVENTS_PER_TASK_SECOND
 ) -> int:
-    """The most events of a turn whose history can be replayed within one workflow task."""
+    """Return the most events of a history that can be replayed within one workflow task."""
     return int(per_second * task_timeout.total_seconds())
 
 
 def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> errors.TooLargeError:
-    """The error of a turn that has more than the `limit` of events."""
+    """Return the error of a turn with more than `limit` events."""
     return errors.TooLargeError(
         f"the turn ended after {steps} steps because its history has {events} events; more than "
         f"{limit} may take too long to be replayed within its workflow task timeout of "
@@ -424,5 +423,5 @@ def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done 
 
 
 def _attempt(state: TurnState, call: int = 0) -> int:
-    """Which attempt is next at a call of the open step, or at its model call."""
+    """Return the number of the next attempt of a call of the open step, or of its model call."""
     return state.attempts.count(len(state.steps) + 1, call) + 1

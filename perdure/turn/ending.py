@@ -1,4 +1,4 @@
-"""What the end of a turn means for whoever waits for it. Pure."""
+"""The report or the error for a caller at the end of a turn. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.values.reports import AgentReport, Outcome
 
 
 def error_of(ended: TurnEnded, cancel_reason: str | None) -> PerdureError | None:
-    """The error that an end means for the caller; None for a turn that has an answer."""
+    """Return the caller's error for the end of a turn; None for a turn with an answer."""
     match ended.outcome:
         case Outcome.COMPLETED | Outcome.TRUNCATED:
             return None
@@ -48,7 +48,7 @@ def summary(
     risk: str | None = None,
     error: PerdureError | None = None,
 ) -> Summary:
-    """How a turn went, bounded."""
+    """Return the summary of a turn, with bounded fields."""
     return Summary(
         agent=state.request.agent if state.request else "",
         outcome=outcome,
@@ -72,7 +72,7 @@ def summary(
 
 
 def report_of(turn_id: str, told: Summary) -> AgentReport[Any]:
-    """The report of a turn of which the summary is known, without steps and messages."""
+    """Return the report of a turn from its summary, without steps and messages."""
     return AgentReport(
         turn_id=turn_id,
         agent=told.agent,
@@ -110,12 +110,12 @@ def report(
 
 
 def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> AgentReport[Any]:
-    """The report with its output as an instance of a type.
+    """Return the report with its output as an instance of a type.
 
-    Without one it is text, or JSON values where there is a schema.
+    Without a type, the output is text, or JSON values if there is a schema.
 
     Raises:
-        OutputInvalidError: The answer is no such instance.
+        OutputInvalidError: The answer is not such an instance.
     """
     try:
         output = output_type.read(report.output, wanted, schema)
@@ -129,7 +129,7 @@ def typed(report: AgentReport[Any], wanted: Any, schema: Schema | None) -> Agent
 
 
 def _of_another(wanted: Any, schema: Schema | None) -> str:
-    """What to add where the answer was asked for by the schema of another type."""
+    """Return the note for an answer that was requested with the schema of another type."""
     try:
         is_same = wanted is None or schema is None or output_type.schema_of(wanted) == schema
     except PerdureError:

@@ -1,10 +1,10 @@
-"""The fold: from facts to the state of a turn. Pure, and the only way into a transcript.
+"""The fold from facts to the state of a turn. Pure, and the only way into a transcript.
 
 The workflow applies it as facts arrive. The client, the reports, the events and the model activity
-apply the same function to the history they read, so they see what the workflow saw. Whatever the
-workflow decides without asking anyone (a tool that does not exist, a call whose outcome is unknown)
-is decided here, because it stands in no history. Its words are part of the digest: to change one
-after a release breaks the turns that run while workers of both releases share a queue.
+apply the same function to the history they read, so they get the same state as the workflow.
+Decisions that the workflow makes on its own (a tool that does not exist, a call with an unknown
+outcome) are made here, because history does not record them. The texts are part of the digest: a
+change after a release breaks the turns that run while workers of both releases share a queue.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ from perdure.values.tasks import opening
 
 
 def fold(facts: Iterable[Fact], state: TurnState | None = None) -> TurnState:
-    """The state after all of `facts`, from the beginning or from `state` on."""
+    """Return the state after all of `facts`, starting from `state` or from an empty state."""
     return reduce(apply, facts, state or TurnState())
 
 
 def apply(state: TurnState, fact: Fact) -> TurnState:
-    """The state after one more fact."""
+    """Return the state after one more fact."""
     match fact:
         case TurnStarted(request):
             return _begin(state, request)
@@ -143,13 +143,13 @@ def _pardoned(state: TurnState) -> TurnState:
 
 
 def _passed(state: TurnState) -> TurnState:
-    """A middleware let the last answer pass."""
+    """Return the state after a middleware let the last answer pass."""
     step = state.open_step
     return replace(state, open_step=replace(step, unpassed=max(step.unpassed - 1, 0)))
 
 
 def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
-    """A wait for a provider lasts until a model answers, through the attempts."""
+    """Return the wait for a provider, which lasts until a model answers, or else `otherwise`."""
     return (
         state.waiting if state.waiting is not None and state.waiting.kind == PROVIDER else otherwise
     )
@@ -194,8 +194,8 @@ def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
 def _added(state: TurnState, added: BudgetAdded) -> TurnState:
     """Raise the limits.
 
-    What came before the agent was known is kept until then. What does not fit changes nothing, as
-    its sender is told.
+    Additions that arrive before the agent is known are kept until then. An invalid addition is
+    ignored; its sender gets an error.
     """
     if state.agent is None:
         accounts = replace(state.accounts, added=(*state.accounts.added, added))
@@ -206,9 +206,9 @@ def _added(state: TurnState, added: BudgetAdded) -> TurnState:
 
 
 def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
-    """Reserve what the call may cost.
+    """Reserve the most that a call may cost.
 
-    Whether it fits was asked before; history says that it was made.
+    The budget was checked before: history records that the call was made.
     """
     key = fact.key
     call, state = fact.call, ready_for(state, key)
@@ -240,9 +240,9 @@ def _scheduled(state: TurnState, fact: Scheduled) -> TurnState:
 
 
 def ready_for(state: TurnState, key: Key) -> TurnState:
-    """The state as the call of this key sees it.
+    """Return the state for the call with this key.
 
-    Before a last answer, every call without a result gets one, and the end is announced.
+    Before a last answer, every call without a result gets one, and a message announces the end.
     """
     if not (isinstance(key, ModelKey) and key.is_last) or state.finishing:
         return state
@@ -287,9 +287,9 @@ def _failed(before: TurnState, fact: CallFailed) -> TurnState:
 
 
 def _is_unsent(state: TurnState, fact: CallFailed) -> bool:
-    """Whether no server got the request.
+    """Return whether the request did not reach a server.
 
-    In a turn of an earlier release it is counted as a call all the same.
+    In a turn of an earlier release, it counts as a call nevertheless.
     """
     return (
         state.agent is not None
@@ -303,7 +303,7 @@ def _landed(state: TurnState, key: Key) -> TurnState:
 
 
 def _is_late(state: TurnState, key: Key) -> bool:
-    """Whether this ends a model or policy call that was abandoned for the last answer."""
+    """Return whether this ends a model or policy call that was abandoned for the last answer."""
     return state.finishing and (
         isinstance(key, PolicyKey) or (isinstance(key, ModelKey) and not key.is_last)
     )
@@ -364,9 +364,9 @@ def _answered(
 
 
 def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
-    """The calls of an answer.
+    """Return the open calls of an answer.
 
-    None has a result or a gate beside one that this turn does not allow.
+    If this turn does not allow one of them, none has a result or a gate.
     """
     if state.agent is not None and guards.violation(state.agent, calls):
         return tuple(map(OpenCall, calls))
@@ -377,9 +377,9 @@ def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ..
 
 
 def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
-    """Tell the model what is wrong with its answer, if it is asked again.
+    """Append the objection to an answer, if the model is asked again.
 
-    Calls in it were not run, and each has a result that says so.
+    Calls in the answer were not run; the objection is the result of each.
     """
     if not asks_again(state):
         return state
@@ -391,9 +391,9 @@ def _objected(state: TurnState, answer: ModelAnswer) -> TurnState:
 
 
 def asks_again(state: TurnState) -> bool:
-    """Whether the last answer was objected to and the model gets another chance.
+    """Return whether the last answer was objected to and the model is asked again.
 
-    One that was cut off would be cut off again.
+    An answer that was cut off is not requested again, because it would be cut off again.
     """
     step = state.open_step
     if step.answer is None or not step.answer.objection or state.finishing:
@@ -402,9 +402,9 @@ def asks_again(state: TurnState) -> bool:
 
 
 def runs_tools(answer: ModelAnswer) -> bool:
-    """Whether the calls of an answer are run.
+    """Return whether the calls of an answer are run.
 
-    Not after a stop sequence, and not where the answer was cut off or declined.
+    They are not run after a stop sequence, or if the answer was cut off, declined or objected to.
     """
     return (
         bool(answer.message.calls)

@@ -1,4 +1,4 @@
-"""What a policy and people say about the calls of a step, and what becomes of the calls. Pure."""
+"""The effect of verdicts and decisions on the calls of a step. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from perdure.values.messages import ToolCall
 
 
 def gate_of(state: TurnState, call: ToolCall) -> Gate:
-    """Where a new call stands."""
+    """Return the gate of a new call."""
     if state.agent is None or state.request is None or state.agent.tool(call.name) is None:
         return approvals.OPEN
     return approvals.gate_of(state.agent, state.request.task, call)
 
 
 def ruled(state: TurnState, key: PolicyKey, verdict: Allow | Deny | RequireApproval) -> TurnState:
-    """The policy spoke about a call."""
+    """Return the state after a verdict of the policy about a call."""
     agent, request = state.agent, state.request
     if not steps.is_open(state, key) or agent is None or request is None:
         return state
@@ -43,7 +43,7 @@ def ruled(state: TurnState, key: PolicyKey, verdict: Allow | Deny | RequireAppro
 
 
 def decided(state: TurnState, decision: Decision) -> TurnState:
-    """A person spoke about a call."""
+    """Return the state after a person's decision about a call."""
     place = _place(state, decision.call_id)
     if place is None:
         return state
@@ -60,9 +60,9 @@ def decided(state: TurnState, decision: Decision) -> TurnState:
 
 
 def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
-    """A tool has changed since its call was let run.
+    """Return the state after a deploy changed the tool of a call that was allowed to run.
 
-    A person is asked, about the arguments that it would get.
+    A person is asked about the call, with the arguments that it would run with.
     """
     key = fact.key
     asked = {
@@ -74,12 +74,12 @@ def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
     gate = state.open_step.at(key.call).gate.model_copy(update=asked)
     failure = CallFailed(
         key, PerdureError(fact.reason).info()
-    )  # so the next attempt has another key
+    )  # gives the next attempt another key
     return replace(_with(state, key.call, gate), attempts=state.attempts.plus(failure))
 
 
 def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
-    """Nobody spoke about these calls."""
+    """Return the state after the approvals of these calls expired."""
     for call_id in ids:
         place = _place(state, call_id)
         if place is not None:
@@ -101,7 +101,7 @@ def _unedited(state: TurnState, place: int) -> TurnState:
 
 
 def _place(state: TurnState, call_id: str) -> int | None:
-    """The place of a call that waits for a person."""
+    """Return the place of a call that waits for a person; None if no such call waits."""
     place = state.open_step.place_of(call_id)
     return place if place is not None and state.open_step.at(place).is_asked else None
 

@@ -1,7 +1,7 @@
-"""What stops a turn: calls that are not allowed, and a model that repeats itself. Pure.
+"""Guards that stop a turn: disallowed calls, and a model that repeats itself. Pure.
 
-There are two layers of autonomy: a tool that is not allowed is not offered, and calling it all the
-same ends the turn.
+There are two layers of autonomy: a tool that is not allowed is not offered, and a call of it
+nevertheless ends the turn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOP_WARNING = (
 
 
 def violation(agent: AgentDefinition, calls: Sequence[ToolCall]) -> ToolCall | None:
-    """Return the first call of a tool that is not allowed."""
+    """Return the first call of a tool that is not allowed; None if every call is allowed."""
     if agent.allowed is None:
         return None
     return next((call for call in calls if call.name not in agent.allowed), None)
@@ -62,14 +62,14 @@ def check_loop(state: TurnState, agent: AgentDefinition) -> None:
 
 
 def warned_of_loop(state: TurnState, agent: AgentDefinition) -> bool:
-    """Whether the model was warned in this turn."""
+    """Return whether the model was warned in this turn."""
     return agent.on_loop == "warn" and any(
         loop_in(state.steps[:number], agent) for number in range(1, len(state.steps) + 1)
     )
 
 
 def loop_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
-    """Describe what repeats itself at the end of these steps; None if nothing does."""
+    """Describe the repetition at the end of these steps; None if there is none."""
     lately = steps[-limits.SAME_CALLS :]
     repeated = _repeated_steps(lately) if agent.rules >= 1 else _repeated_calls(lately)
     if (
@@ -118,7 +118,7 @@ def _repeated_calls(lately: tuple[Step, ...]) -> str | None:
 
 
 def _failed(result: ToolResult) -> bool:
-    """Whether a tool failed; a call that was not allowed to run did not."""
+    """Return whether a tool failed; a denied call is not a failure."""
     return result.is_error and not _was_denied(result)
 
 

@@ -1,14 +1,14 @@
-"""Keys: which activity, or which turn of a delegate, a fact belongs to.
+"""Keys: the identifiers of activities and of turns of delegates, to which facts belong.
 
 The text of a key is the activity's id in Temporal. `step-3` asks the model for the third time,
 `step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again
 because the first attempt was lost or needed an approval first, and `step-4.last` asks for a last
 answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call.
 `before-1`, `after-1` and `observe-4` are hooks: middleware and observers. `step-3.call-1.child-2`
-is the turn of a delegate: its lease is set aside under this key; its own id is readable.
+is the turn of a delegate: its lease is reserved under this key; its own id is readable.
 `step-3.call-1.child-2.read` reads the history of that turn, if it ended without a summary.
 
-Steps, calls, children and attempts count from 1. What belongs to no step or to no call has 0 there.
+Steps, calls, children and attempts count from 1. A key without a step or a call has 0 there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AgentKey:
-    """Resolves the agent: `agent`."""
+    """The key of the activity that resolves the agent: `agent`."""
 
     step: ClassVar[int] = 0
     call: ClassVar[int] = 0
@@ -41,7 +41,7 @@ class AgentKey:
 
 @dataclass(frozen=True, slots=True)
 class ModelKey:
-    """Asks the model: `step-3`, or `step-3.last` for the last answer of the turn."""
+    """The key of a model call: `step-3`, or `step-3.last` for the last answer of the turn."""
 
     call: ClassVar[int] = 0
     step: int
@@ -56,7 +56,7 @@ class ModelKey:
 
 @dataclass(frozen=True, slots=True)
 class ToolKey:
-    """Runs a tool: `step-3.call-2`."""
+    """The key of a tool call: `step-3.call-2`."""
 
     step: int
     call: int
@@ -68,7 +68,7 @@ class ToolKey:
 
 @dataclass(frozen=True, slots=True)
 class PolicyKey:
-    """Asks the agent's policy about a call: `step-3.call-2.policy`."""
+    """The key of a question to the agent's policy about a call: `step-3.call-2.policy`."""
 
     step: int
     call: int
@@ -80,7 +80,7 @@ class PolicyKey:
 
 @dataclass(frozen=True, slots=True)
 class HookKey:
-    """Runs code of the agent's beside its steps: `before-1`."""
+    """The key of a hook, which is code of the agent outside its steps: `before-1`."""
 
     step: ClassVar[int] = 0
     moment: Moment
@@ -93,7 +93,7 @@ class HookKey:
 
 @dataclass(frozen=True, slots=True)
 class ChildKey:
-    """The turn of a delegate that a call started: `step-3.call-1.child-2`."""
+    """The key of a delegate's turn that a call started: `step-3.call-1.child-2`."""
 
     step: int
     call: int
@@ -111,7 +111,7 @@ class ChildKey:
 
 @dataclass(frozen=True, slots=True)
 class ReadKey:
-    """Reads the history of the turn of a delegate: `step-3.call-1.child-2.read`."""
+    """The key of a read of the history of a delegate's turn: `step-3.call-1.child-2.read`."""
 
     step: int
     call: int
@@ -123,18 +123,18 @@ class ReadKey:
 
     @property
     def of(self) -> ChildKey:
-        """The key of that turn."""
+        """The key of the turn."""
         return ChildKey(self.step, self.call, self.child, self.attempt)
 
 
 ActivityKey = AgentKey | ModelKey | ToolKey | PolicyKey | HookKey | ReadKey
 CallKey = ToolKey | PolicyKey | ChildKey | ReadKey
-"""What belongs to a tool call."""
+"""The keys that belong to a tool call."""
 Key = ActivityKey | ChildKey
 
 
 def parse_key(text: str) -> Key | None:
-    """The key that reads `text`; None for an activity that is not ours."""
+    """Return the key with this text; None for an activity that is not Perdure's."""
     match = _KEY.fullmatch(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""The open step: the last answer and its calls, and the attempts that failed since. Pure."""
+"""The open step: the last answer, its calls, and the failed attempts since then. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpenCall:
 
     @property
     def edited(self) -> ToolCall:
-        """The call, with the arguments that a person gave it."""
+        """The call, with the arguments that a person gave it, if any."""
         return self.gate.edited(self.call)
 
     @property
@@ -43,12 +43,12 @@ class OpenStep:
     """The last answer and its calls. Once every call has a result, the step is closed.
 
     Attributes:
-        answer: The last answer; None before the first, and while the last of the turn is asked for.
-        calls: Its calls; none once the step is closed.
-        decisions: What people decided about the calls.
-        objections: How many answers in a row were objected to, this one included.
+        answer: The last answer; None before the first, and while the turn's last is requested.
+        calls: Its calls; empty once the step is closed.
+        decisions: The decisions of people about the calls.
+        objections: The number of consecutive answers objected to, including this one.
         tried: The models that did not answer before this answer.
-        bill: What the answer is charged with.
+        bill: The charge for the answer.
         unpassed: The number of middlewares that have yet to let this last answer pass.
     """
 
@@ -61,15 +61,15 @@ class OpenStep:
     unpassed: int = 0
 
     def find(self, place: int) -> OpenCall | None:
-        """The call at a place, counted from 1; None where there is none."""
+        """Return the call at a place, counted from 1; None if there is none."""
         return self.calls[place - 1] if 0 < place <= len(self.calls) else None
 
     def at(self, place: int) -> OpenCall:
-        """The call at a place where there is one."""
+        """Return the call at a place that has one."""
         return self.calls[place - 1]
 
     def place_of(self, call_id: str) -> int | None:
-        """The place of the call with this id; None where there is none."""
+        """Return the place of the call with this id; None if there is none."""
         return next(
             (place for place, one in enumerate(self.calls, 1) if one.call.id == call_id), None
         )
@@ -82,7 +82,7 @@ class OpenStep:
     @property
     def is_finished(self) -> bool:
         """Whether every call has a result."""
-        return all(map(_RESULT, self.calls))  # for each result: no bytecode for each call
+        return all(map(_RESULT, self.calls))  # `map` runs no bytecode per call
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
@@ -90,22 +90,22 @@ class OpenStep:
         return tuple(one.result for one in self.calls if one.result is not None)
 
     def with_call(self, place: int, call: OpenCall) -> OpenStep:
-        """The step with this call at a place."""
+        """Return the step with this call at a place."""
         return replace(self, calls=(*self.calls[: place - 1], call, *self.calls[place:]))
 
     def closed(self) -> OpenStep:
-        """The step without its calls, which all have results."""
+        """Return the step without its calls, which all have results."""
         return replace(self, calls=(), decisions=())
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The attempts that failed since the last answer, at model calls, policies and tools.
+    """The failed attempts since the last answer, of model calls, policies and tools.
 
     Attributes:
         failures: The failures, in their order.
-        pardoned: How many of the first failures do not count: a person let the turn go on.
-        rounds: How often the chain of models has begun again since.
+        pardoned: The number of earliest failures that do not count, because the turn was resumed.
+        rounds: The number of times that the chain of models has begun again since.
         round_at: The number of failures before the last round.
         passed: The models that were passed over for the last model call, as `model: reason`.
     """
@@ -127,28 +127,28 @@ class Attempts:
         return self.failures[max(self.pardoned, self.round_at) :]
 
     def count(self, step: int, call: int) -> int:
-        """The number of failed attempts of a call, or of the model call if `call` is 0."""
+        """Return the number of failed attempts of a call, or of the model call if `call` is 0."""
         return sum(
             1 for failure in self.failures if (failure.key.step, failure.key.call) == (step, call)
         )
 
     def plus(self, failure: CallFailed) -> Attempts:
-        """The attempts with one more failure."""
+        """Return the attempts with one more failure."""
         return replace(self, failures=(*self.failures, failure))
 
     def without(self, call: int) -> Attempts:
-        """The attempts without the failures of a call, which has a result now."""
+        """Return the attempts without the failures of a call that has a result now."""
         if not self.failures:
             return self
         others = tuple(failure for failure in self.failures if failure.key.call != call)
         return replace(self, failures=others, pardoned=min(self.pardoned, len(others)))
 
     def pardon(self) -> Attempts:
-        """The attempts, none of which counts."""
+        """Return the attempts with no failure counted."""
         return replace(self, pardoned=len(self.failures), rounds=0, round_at=0)
 
     def of_call(self, number: int, passed: tuple[str, ...]) -> Attempts:
-        """The attempts when a model is called in round `number`; these models are passed over."""
+        """Return the attempts at a model call in round `number` that passes these models over."""
         passed = passed or self.passed
         if number > self.rounds:
             return replace(self, rounds=number, round_at=len(self.failures), passed=passed)

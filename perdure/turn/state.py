@@ -28,20 +28,20 @@ from perdure.values.reports import ChildReport, Outcome, Step, Usage
 from perdure.values.tasks import headline
 
 PEOPLE = ("approval", "budget", "iterations", "resume")
-"""What a turn waits for that only a person can give."""
+"""The kinds of waits that only a person can end."""
 
 PROVIDER = "provider"
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why nothing happens.
+    """The wait of a turn, by its kind.
 
-    `retry`: the model is asked again after a short pause. `provider`: after a longer one, `until`
-    that moment, as attempt number `attempt`; the first failed at `since`. It stays until a model
-    answers. `budget` and `iterations`: a person has to add to that limit. `approval`: somebody has
-    to decide about the calls that are `pending`. `resume`: the model was asked as long as the agent
-    lets it.
+    `retry`: the model is asked again after a short pause. `provider`: it is asked after a longer
+    pause, `until` that moment, as attempt number `attempt`; the first attempt failed at `since`.
+    This wait lasts until a model answers. `budget` and `iterations`: a person has to raise that
+    limit. `approval`: a person has to decide about the `pending` calls. `resume`: the agent's limit
+    for retrying the model is reached.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Waiting:
 
     @property
     def is_told(self) -> bool:
-        """Whether the list, the card and the memo show it."""
+        """Whether the list, the card and the memo show the wait."""
         return self.kind != "retry"
 
 
@@ -61,11 +61,9 @@ class Waiting:
 class Child:
     """The turn of a delegate.
 
-    `waits_for` is set while it waits for somebody; `summary` is None until it is over, and where
-    none came back.
-
-    Then `read` is what its history says, None where that could not be read.
-    `began` is False for one that could not be started, which costs nothing.
+    `waits_for` is set while it waits for a person. `summary` is None until it ends, and afterwards
+    if it returned none; `read` is then the summary of its history, None if that could not be read.
+    `began` is False for a turn that could not be started, which costs nothing.
     """
 
     key: ChildKey
@@ -89,20 +87,20 @@ class Child:
 
     @property
     def charged(self) -> Spending:
-        """What it is charged with: what it or its history says it spent, or all it was given."""
+        """The charge for it: the spending in its summary or history, or else its whole lease."""
         return self.known.spent if self.known else self.lease
 
     @property
     def known(self) -> Summary | None:
-        """Its summary, or what its history says; None while it runs and if neither is known."""
+        """Its summary, or that of its history; None while it runs, or if neither is known."""
         return self.summary or self.read
 
     @property
     def cost(self) -> Decimal | None:
-        """That in US dollars.
+        """The charge in US dollars.
 
-        None where its model has no known price, or where nothing is known and no lease of money
-        bounds it.
+        None if the price of its model is unknown, or if its spending is unknown and no lease of
+        money bounds it.
         """
         known = self.known
         if known is None:
@@ -111,7 +109,7 @@ class Child:
 
     @property
     def report(self) -> ChildReport:
-        """How it went."""
+        """The report of it for its parent."""
         summary, known = self.summary, self.known
         return ChildReport(
             turn_id=self.turn_id,
@@ -128,17 +126,16 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What a turn has spent, and what it may spend.
+    """The spending of a turn, and its limits.
 
     Attributes:
-        ledger: The budget, what is spent of it, and what is reserved.
+        ledger: The budget, the amount spent, and the amount reserved.
         usage: The tokens of all answers.
         model_calls: The number of model calls that were made.
         closed_calls: The number of tool calls of closed steps.
-        added: What was added to the limits before the agent was known, and so which limits there
-            are.
-        more_iterations: What was added to the limit of iterations.
-        unpriced: Whether a model was asked whose price is not known.
+        added: The additions to the limits made before the agent, and so its limits, were known.
+        more_iterations: The iterations added to the limit.
+        unpriced: Whether a model with an unknown price was asked.
     """
 
     ledger: Ledger = Ledger()
@@ -155,21 +152,21 @@ class TurnState:
     """Everything that follows from the facts so far.
 
     Attributes:
-        request: What the turn was started with.
+        request: The input of the turn.
         agent: The definition that it is pinned to; None until that is known.
-        transcript: What was said.
-        tokens: How many tokens that is.
-        steps: The steps that are closed.
+        transcript: The messages.
+        tokens: The number of their tokens.
+        steps: The closed steps.
         open_step: The last answer, and its calls until each has a result.
-        attempts: What failed since the last answer.
-        accounts: What is spent, and what may be.
-        in_flight: Activities and children that are under way, in their order, each with the
-            model that it asks; an empty string for other activities.
+        attempts: The failed attempts since the last answer.
+        accounts: The spending, and its limits.
+        in_flight: The running activities and children, in order, each with the model that it asks;
+            an empty string for other activities.
         children: The turns of delegates.
-        waiting: Why nothing happens; None where something does.
-        finishing: Whether the last answer is asked for, because the budget is spent.
+        waiting: The current wait; None without one.
+        finishing: Whether the last answer is requested, because the budget is spent.
         broken: The error of a tool call that ends the turn.
-        cancel_reason: Why the turn is to stop; None where it is not.
+        cancel_reason: The reason of a requested cancellation; None without one.
         ended: The end of the turn.
     """
 
@@ -190,16 +187,16 @@ class TurnState:
     ended: TurnEnded | None = None
 
     def input_bound(self, model: str, cut: Cut = NO_CUT) -> int:
-        """The most input tokens of the next call of this model."""
+        """Return the most input tokens of the next call of this model."""
         return self.tokens.most_input(model, cut, self.transcript.messages)
 
     def options(self, agent: AgentDefinition) -> RequestOptions:
-        """The options of the turn over those of the agent."""
+        """Return the options of the turn, which override those of the agent."""
         given = self.request.options if self.request else None
         return (given or NO_OPTIONS).over(agent.options)
 
     def output_schema(self, agent: AgentDefinition) -> Schema | None:
-        """The schema of the answer: what the turn was started with, or that of the agent.
+        """Return the schema of the answer: that of the turn's input, or else that of the agent.
 
         None for text.
         """
@@ -208,7 +205,7 @@ class TurnState:
 
     @property
     def time_limit(self) -> timedelta | None:
-        """How long the turn may take, waits for people excluded; None where that has no limit."""
+        """The time limit of the turn, excluding waits for people; None without one."""
         return self.accounts.ledger.budget.time if self.accounts.ledger.budget else None
 
     @property
@@ -231,11 +228,11 @@ class TurnState:
         return None if limit is None else max(limit - len(self.steps), 0)
 
     def with_added(self, added: BudgetAdded) -> TurnState:
-        """The state with higher limits. The agent has to be known.
+        """Return the state with higher limits. The agent has to be known.
 
         Raises:
-            InvalidRequestError: What is added has no limit, or the sum is beyond what a limit can
-                be. Then nothing is added.
+            InvalidRequestError: There is no such limit, or the sum is larger than a limit can be.
+                Nothing is added then.
         """
         ledger = self.accounts.ledger
         ledger = ledger.add(added.more) if added.more else ledger
@@ -254,18 +251,18 @@ class TurnState:
 
     @property
     def is_priced(self) -> bool:
-        """Whether anybody knows what the model costs."""
+        """Whether the cost of the turn and its delegates is known."""
         return self.is_priced_itself and all(child.cost is not None for child in self.children)
 
     @property
     def is_priced_so_far(self) -> bool:
-        """The same while the turn runs: what its running delegates spend is known when they end."""
+        """Whether the cost so far is known; running delegates are not counted until they end."""
         lost = (child for child in self.children if child.ended and child.cost is None)
         return self.is_priced if self.ended else self.is_priced_itself and not any(lost)
 
     @property
     def is_priced_itself(self) -> bool:
-        """The same, its delegates left out."""
+        """Whether the cost of the turn without its delegates is known."""
         if (
             self.agent is None
             or self.accounts.unpriced
@@ -278,23 +275,23 @@ class TurnState:
 
     @property
     def depth_left(self) -> int:
-        """How deep the tree below this turn may be.
+        """The most levels of the tree below this turn.
 
-        What its agent wants, within what the turns above let it.
+        This is the limit of its agent, within the limit set by the turns above.
         """
         own = self.agent.max_depth if self.agent else 0
         return own if self.lineage is None else min(own, self.lineage.depth_left)
 
     @property
     def descendants(self) -> int:
-        """How many turns are below this one, or may be as far as anybody knows."""
+        """The number of turns below this one; the highest possible number if it is unknown."""
         return sum(child.turns for child in self.children)
 
     @property
     def descendants_left(self) -> int | None:
-        """How many more there may be: what its agent wants, within its part of the tree.
+        """The number of further turns allowed below, by its agent and by its part of the tree.
 
-        None where neither is known, as in an earlier release.
+        None if neither is known, as in an earlier release.
         """
         own = self.agent.max_descendants if self.agent else None
         given = self.lineage.descendants_left if self.lineage else None
@@ -303,47 +300,47 @@ class TurnState:
 
     @property
     def lineage(self) -> Lineage | None:
-        """Where it comes from; None for the root of a tree."""
+        """The position of the turn in its tree; None for the root."""
         return self.request.lineage if self.request else None
 
     @property
     def tool_calls(self) -> int:
-        """How many calls have a result: those of closed steps, and of the one that is open."""
+        """The number of calls with a result, in closed steps and in the open one."""
         return self.accounts.closed_calls + len(self.open_step.results)
 
     def child(self, key: ChildKey) -> Child | None:
-        """The turn of a delegate."""
+        """Return the turn of a delegate with this key; None if there is none."""
         return next((child for child in self.children if child.key == key), None)
 
     def children_of(self, step: int, call: int) -> tuple[Child, ...]:
-        """The turns that a call started."""
+        """Return the turns that a call started."""
         return tuple(
             child for child in self.children if (child.key.step, child.key.call) == (step, call)
         )
 
     @property
     def charged(self) -> Spending:
-        """What is spent, and what is reserved for calls that nobody knows the end of."""
+        """The amount spent, plus the amount reserved for calls with an unknown outcome."""
         return self.accounts.ledger.spent + self.accounts.ledger.reserved
 
     @property
     def last_words(self) -> str:
-        """What the model said last."""
+        """The last text of the model."""
         if self.open_step.answer is not None:
             return self.open_step.answer.message.text
         return self.steps[-1].message.text if self.steps else ""
 
     @property
     def output(self) -> str:
-        """The last words outside the transcript.
+        """The last text of the model, as shown outside the transcript.
 
-        Empty while a middleware has yet to let them pass, and where one refused them.
+        Empty until every middleware has let it pass, and if one refused it.
         """
         return "" if self.open_step.unpassed else self.last_words
 
     @property
     def waits_for_people(self) -> bool:
-        """Whether the turn itself waits until a person does something."""
+        """Whether the turn itself waits for an action of a person."""
         return self.waiting is not None and self.waiting.kind in PEOPLE
 
     @property
@@ -353,7 +350,7 @@ class TurnState:
 
     @property
     def partial(self) -> tuple[Message, ...]:
-        """The messages, with the results that the last answer's calls have so far."""
+        """The messages, with the results so far of the last answer's calls."""
         given = self.open_step.results
         return (
             (*self.transcript.messages, ToolMessage(results=given))
@@ -362,11 +359,11 @@ class TurnState:
         )
 
     def with_begun(self, key: Key, model: str = "") -> Mapping[Key, str]:
-        """What is in flight, and this."""
+        """Return the activities and children in flight, with this key added."""
         return {**self.in_flight, key: model}
 
     def without(self, key: Key) -> Mapping[Key, str]:
-        """What is in flight except this."""
+        """Return the activities and children in flight, without this key."""
         if key not in self.in_flight:
             return self.in_flight
         left = dict(self.in_flight)
@@ -374,5 +371,5 @@ class TurnState:
         return left
 
     def with_ledger(self, ledger: Ledger) -> TurnState:
-        """The state with this ledger."""
+        """Return the state with this ledger."""
         return replace(self, accounts=replace(self.accounts, ledger=ledger))

@@ -1,7 +1,6 @@
-"""How a step comes together.
+"""The parts of a step: its messages, the results of its calls, and its end. Pure.
 
-What is said is appended, each call gets its one result, and with the last of them the step is
-closed. Pure.
+Messages are appended, each call gets exactly one result, and the last result closes the step.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _LOSS = {
 
 
 def append(state: TurnState, message: Message) -> TurnState:
-    """One more message in the transcript."""
+    """Append a message to the transcript."""
     data = canonical(message)
     return replace(
         state,
@@ -48,7 +47,7 @@ def append(state: TurnState, message: Message) -> TurnState:
 
 
 def known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult | None:
-    """The result of a call that need not be run; None for one that is to be."""
+    """Return the result of a call that need not be run; None for a call to run."""
     if agent is None or agent.tool(call.name) is not None:
         return None
     offered = ", ".join(item.name for item in agent.tools) or "none"
@@ -60,14 +59,14 @@ def known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult | 
 
 
 def not_run(call: ToolCall) -> ToolResult:
-    """The result of a call that is not run before the last answer."""
+    """Return the result of a call that is not run before the last answer."""
     return ToolResult(call_id=call.id, name=call.name, content=NOT_RUN, is_error=True)
 
 
 def is_open(state: TurnState, key: ToolKey | PolicyKey) -> bool:
-    """Whether this call waits for its result.
+    """Return whether this call waits for its result.
 
-    A reader that begins from a wrong answer meets others; its digest will say so.
+    It may not in a reader that began at a wrong answer; the digest will then differ.
     """
     found = state.open_step.find(key.call)
     return key.step == len(state.steps) + 1 and found is not None and found.result is None
@@ -76,7 +75,7 @@ def is_open(state: TurnState, key: ToolKey | PolicyKey) -> bool:
 def give(state: TurnState, key: ToolKey | PolicyKey, content: str, is_error: bool) -> TurnState:
     """Give a call its result.
 
-    Where a person changed its arguments, the model is told: it knows its own.
+    If a person changed its arguments, the result says so, because the model knows only its own.
     """
     found = state.open_step.at(key.call)
     call, edited = found.call, found.gate.arguments
@@ -89,7 +88,7 @@ def give(state: TurnState, key: ToolKey | PolicyKey, content: str, is_error: boo
 
 
 def lose(state: TurnState, key: ToolKey, loss: Loss, message: str) -> TurnState:
-    """A call has no result of its own: it is run again, or the model is told."""
+    """Handle a call without a result of its own: run it again, or give it an error result."""
     call = state.open_step.at(key.call).call
     tool = state.agent.tool(call.name) if state.agent else None
     may_repeat = loss is Loss.WORKER_LOST and tool is not None and tool.is_idempotent
@@ -112,7 +111,7 @@ def settle(state: TurnState, step: int) -> TurnState:
 def _with_warning(
     state: TurnState, results: tuple[ToolResult, ...], number: int
 ) -> tuple[ToolResult, ...]:
-    """Tell a model that repeats itself, where its agent wants that."""
+    """Add a warning for a model that repeats itself, with `on_loop="warn"`."""
     if state.agent is None or state.agent.on_loop != "warn" or not results:
         return results
     step = close(state, number, results).steps[-1]
@@ -126,7 +125,7 @@ def _with_warning(
 
 
 def close(state: TurnState, number: int, results: tuple[ToolResult, ...] = ()) -> TurnState:
-    """The step is over."""
+    """Close the step."""
     last, bill = state.open_step, state.open_step.bill
     assert last.answer is not None
     step = Step(

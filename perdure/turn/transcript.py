@@ -1,4 +1,4 @@
-"""The transcript of a turn, and the number of tokens that it has. Pure."""
+"""The transcript of a turn, and its number of tokens. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perdure.values.reports import LeftOut
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was said, and what of it is not sent.
+    """The messages of a turn, and the parts of them that are not sent.
 
     Attributes:
         messages: All messages. Every call in them has its result, except those of the open step.
@@ -31,9 +31,9 @@ class Transcript:
         media: All images and files in them.
         call_ids: The ids of all tool calls in them.
         thinkers: The models whose thoughts are among them.
-        cuts: What is not sent to a model because its window is too small, by model.
+        cuts: The cuts for models whose window is too small, by model.
         last_cut: The cut of the last model call.
-        left_out: What `last_cut` leaves out; None for nothing.
+        left_out: The summary of `last_cut`; None if it leaves out nothing.
     """
 
     messages: tuple[Message, ...] = ()
@@ -48,7 +48,7 @@ class Transcript:
     left_out: LeftOut | None = None
 
     def plus(self, message: Message, data: bytes) -> Transcript:
-        """The transcript with one more message, whose canonical bytes are `data`."""
+        """Return the transcript with one more message, whose canonical bytes are `data`."""
         ids, thinkers, media = self.call_ids, self.thinkers, self.media
         if isinstance(message, AssistantMessage):
             ids = ids | {call.id for call in message.calls} if message.calls else ids
@@ -70,13 +70,13 @@ class Transcript:
         )
 
     def cut(self, model: str) -> Cut:
-        """What is not sent to this model."""
+        """Return the cut for this model."""
         return next((cut for name, cut in self.cuts if name == model), NO_CUT)
 
     def with_cut(self, model: str, cut: Cut) -> Transcript:
-        """The transcript of which this much is not sent to this model any more.
+        """Return the transcript with this cut for this model.
 
-        An equal cut leaves out the same messages however long the transcript has become.
+        An equal cut leaves out the same messages, however long the transcript has become.
         """
         cuts, gone = self.cuts, self.left_out
         if cut == self.last_cut and cut == self.cut(model):
@@ -95,12 +95,12 @@ class TokenCount:
     Attributes:
         base: The most tokens of what precedes the messages.
         bound: The most tokens of the messages.
-        asked_bound: The same of the messages that the turn was given.
-        known: The most input tokens of a call, by the report of the model `known_by`.
+        asked_bound: The most tokens of the messages that the turn was given.
+        known: The most input tokens of a call, as reported by the model `known_by`.
         known_at: The `bound` at that call.
         known_by: The model that reported them; empty before the first report.
         known_cut: The cut of that call.
-        estimate: About how many tokens base and messages have.
+        estimate: The approximate tokens of the base and the messages.
     """
 
     base: int = 0
@@ -113,16 +113,16 @@ class TokenCount:
     estimate: Estimate = Estimate()
 
     def plus(self, message: Message, size_bytes: int) -> TokenCount:
-        """The count with one more message, whose canonical form has `size_bytes`."""
+        """Return the count with one more message, whose canonical form has `size_bytes`."""
         most = bound(message) if isinstance(message, UserMessage) else size_bytes
         return replace(self, bound=self.bound + most, estimate=self.estimate.plus(message))
 
     def on(self, base: int) -> TokenCount:
-        """The count with at most `base` tokens before the messages."""
+        """Return the count with at most `base` tokens before the messages."""
         return replace(self, base=base, estimate=self.estimate.on(base))
 
     def reported(self, input_tokens: int, model: str, cut: Cut) -> TokenCount:
-        """The count after a model reported the input tokens of a call with this cut."""
+        """Return the count after a model reported the input tokens of a call with this cut."""
         estimate = self.estimate.counted(input_tokens, cut.tokens)
         return replace(
             self,
@@ -134,9 +134,9 @@ class TokenCount:
         )
 
     def most_input(self, model: str, cut: Cut, messages: tuple[Message, ...]) -> int:
-        """The most input tokens of the next call of this model.
+        """Return the most input tokens of the next call of this model.
 
-        What was reported for another model, or with another cut, does not count.
+        Reports for another model or with another cut are ignored.
         """
         if (model, cut) == (self.known_by, self.known_cut):
             return self.known + self.bound - self.known_at

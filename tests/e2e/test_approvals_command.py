@@ -163,7 +163,7 @@ def test_what_a_model_wrote_is_shown_as_it_is(perdure: CommandLine, waiting: str
             ["any", "--approve", "call_1_1", "--arguments", "[]"],
             "--arguments must be a JSON object",
         ),
-        (["any", "--reason", "because"], "name it with --approve or --deny"),
+        (["any", "--reason", "because"], "name a call with --approve or --deny"),
     ],
 )
 def test_mistakes_decide_nothing(perdure: CommandLine, options: list[str], said: str) -> None:

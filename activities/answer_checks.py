@@ -64,15 +64,15 @@ class Answers:
         schema = state.output_schema(state.agent)
         if schema is None:
             return Check(_anything)
-        with contextlib.suppress(
-            PerdureError
-        ):  # the agent is gone, and the turn goes on without it
+        # the agent is gone, and the turn goes on without it
+        with contextlib.suppress(PerdureError):
             wanted: Any = (await self._agents.of_this_activity(state.agent.name)).output
             if output_type.schema_of(wanted) == schema:
                 return Check(lambda value: output_type.instance_of(wanted, value))
+        # its steps are limited
         return Check(
             await asyncio.to_thread(output_validation.validator, schema), limits.MODEL_CALL
-        )  # its steps are limited
+        )
 
     async def with_arguments(
         self, message: AssistantMessage, agent: AgentDefinition

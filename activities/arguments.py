@@ -46,9 +46,8 @@ async def _normal(call: ToolCall, agent: AgentDefinition, agents: Agents) -> Too
     tool = agent.tool(call.name)
     if tool is None or not tool.activity:
         return call
-    with contextlib.suppress(
-        PerdureError, TimeoutError
-    ):  # running the call reports the same problem
+    # running the call reports the same problem
+    with contextlib.suppress(PerdureError, TimeoutError):
         async with asyncio.timeout(_LONGEST.total_seconds()):
             deployed = await agents.deployed(
                 tool.owner or agent.name, tool.name, tool.schema_digest

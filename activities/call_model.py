@@ -96,9 +96,8 @@ class ModelActivities:
             update={"message": fallback.with_author(with_plain_ids(answer.message), model)}
         )
         corrects = state.agent.unmarked == "correct"
-        answer = await asyncio.to_thread(
-            protocol.read, answer, prompt, corrects=corrects
-        )  # an answer may be long
+        # an answer may be long
+        answer = await asyncio.to_thread(protocol.read, answer, prompt, corrects=corrects)
         _refuse_nothing(model, answer)
         self._health.succeeded(model)
         try:

@@ -210,9 +210,8 @@ class ToolActivities:
             turn_id=turn_id,
             call_id=run.call_id,
             idempotency_key=run.idempotency_key(turn_id, key.step, key.call, name),
-            attempt=(
-                key.attempt if run.repeats or run.approved is None else 1
-            ),  # else no attempt has called the tool
+            # else no attempt has called the tool
+            attempt=(key.attempt if run.repeats or run.approved is None else 1),
             labels=run.labels,
             beat=heartbeats.beat_of_this_activity(),
             read_secret=secrets.read,

@@ -222,9 +222,8 @@ class Agents:
         entry = self._registry.entry(name)
         if isinstance(entry, Agent):
             return entry
-        lock = self._making.setdefault(
-            (info.workflow_run_id, name), asyncio.Lock()
-        )  # a lock of its own, because a factory may block
+        # a lock of its own, because a factory may block
+        lock = self._making.setdefault((info.workflow_run_id, name), asyncio.Lock())
         async with lock:
             return self._kept(info.workflow_run_id, name) or await self._make(
                 client, info.workflow_id, info.workflow_run_id, name

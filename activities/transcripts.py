@@ -99,9 +99,8 @@ class Transcripts:
             state = known.state if own is None else ready_for(known.state, own)
             if _matches(state, call):
                 return state
-            with contextlib.suppress(
-                Exception
-            ):  # what is known may be an answer that history does not have, and then nothing fits
+            # what is known may be an answer that history does not have, and then nothing fits
+            with contextlib.suppress(Exception):
                 state = await _fold_tail(client, turn_id, run_id, own, known.answered)
             if _matches(state, call):
                 return state

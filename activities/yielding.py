@@ -31,6 +31,5 @@ class Yielder:
         if now - self._since > self._slice_s:
             time.sleep(_PAUSE_S)
             self._since = time.perf_counter()
-            self._slice_s = max(
-                _SLICE_S, self._since - now
-            )  # on a busy machine, half of the time is left for the work
+            # on a busy machine, half of the time is left for the work
+            self._slice_s = max(_SLICE_S, self._since - now)

@@ -229,9 +229,8 @@ class Feed:
                 )
             is_told = True
             await asyncio.sleep(_LONGEST_PAUSE_S)
-        await asyncio.sleep(
-            _FIRST_PAUSE_S
-        )  # a server may end each long poll at once, so do not poll without a pause
+        # a server may end each long poll at once, so do not poll without a pause
+        await asyncio.sleep(_FIRST_PAUSE_S)
         return (
             found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
             or found.history_length > self._last_id

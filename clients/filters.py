@@ -89,10 +89,11 @@ class Filter:
         yield from (
             f"{search_attributes.LABELS.name} = '{label}'" for label in sorted(self._labels())
         )
+        # Temporal finds no other names, however they are quoted
         if (
             self.task_queue is not None
             and search_attributes.keyword(self.task_queue) == self.task_queue
-        ):  # Temporal finds no other names, however they are quoted
+        ):
             yield f"TaskQueue = '{self.task_queue}'"
         if self.state is not None:
             yield _STATES[self.state]

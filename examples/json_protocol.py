@@ -31,9 +31,8 @@ app = AgentWorker(
 
 
 async def main() -> None:
-    model = ScriptedModel(
-        '{"name": "add", "arguments": {"a": 7, "b": 8}}', '{"answer": "15"}'
-    )  # all that the schema lets it say
+    # all that the schema lets it say
+    model = ScriptedModel('{"name": "add", "arguments": {"a": 7, "b": 8}}', '{"answer": "15"}')
     async with local_runtime(app, model=model) as client:
         report = await client.run("adder", "What is 7 + 8?")
     schema: Any = model.requests[0].response_schema

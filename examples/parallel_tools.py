@@ -39,9 +39,8 @@ async def main() -> None:
     )
     async with local_runtime(app, model=model) as client:
         report = await client.run("buyer", "Where is a kettle cheapest?")
-    for asked, result in zip(
-        report.steps[0].message.calls, report.steps[0].results, strict=True
-    ):  # in the order of the calls
+    # in the order of the calls
+    for asked, result in zip(report.steps[0].message.calls, report.steps[0].results, strict=True):
         print(asked.arguments, "→", result.content)
     print(report.output)
 

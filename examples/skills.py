@@ -22,10 +22,8 @@ shopkeeper = Agent(
     name="shopkeeper",
     model="openai:gpt-5-mini",
     instructions="You answer the customers of a shop.",
-    skills=[
-        Path(__file__).parent / "skills",
-        prices,
-    ],  # the folders in `skills`, by name: letters, then refunds
+    # the folders in `skills`, by name: letters, then refunds
+    skills=[Path(__file__).parent / "skills", prices],
 )
 app = AgentWorker(shopkeeper)
 

@@ -48,9 +48,8 @@ def clerk(folder: Path, port: int) -> Agent:
         model="openai:gpt-5-mini",
         toolboxes=[
             files(folder, write=True),
-            fetch(
-                allow_networks=["127.0.0.1/32"], allow_ports=[80, port]
-            ),  # for the shop; `fetch()` reads the public web, no more
+            # for the shop; `fetch()` reads the public web, no more
+            fetch(allow_networks=["127.0.0.1/32"], allow_ports=[80, port]),
             clock("Europe/Berlin"),
             calculator(),
             shell(folder, ["wc"]),

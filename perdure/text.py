@@ -36,10 +36,8 @@ _JOINERS = "\u200c\u200d"
 _FORMS = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"
 _NOT_JSON = " (cannot be read as JSON)"
-_UNREADABLE = (
-    ValueError,
-    RecursionError,
-)  # parsing and writing reach Python's recursion limit at different depths
+# parsing and writing reach Python's recursion limit at different depths
+_UNREADABLE = (ValueError, RecursionError)
 CUT = "… ("
 """Follows a value that `arguments_in_brief` has cut; its length comes next."""
 _BRIEF = 60

@@ -64,9 +64,8 @@ hypothesis.settings.register_profile(
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.load_profile(
-    "perdure"
-)  # how long an example takes is a matter of how busy the machine is
+# how long an example takes is a matter of how busy the machine is
+hypothesis.settings.load_profile("perdure")
 _scratch = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
@@ -74,13 +73,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Prepare the session: Ctrl-C for child processes, a frugal Temporal server, and a folder for
     histories that xdist workers find too.
     """
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # as in the background of a shell; children would inherit it, and ignore Ctrl-C
+    # as in the background of a shell; children would inherit it, and ignore Ctrl-C
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.setdefault(
-        "GOGC", "400"
-    )  # the server collects garbage a quarter as often, which takes an eighth less CPU
+    # the server collects garbage a quarter as often, which takes an eighth less CPU
+    os.environ.setdefault("GOGC", "400")
     if HISTORIES not in os.environ:
         config.stash[_scratch] = tempfile.TemporaryDirectory(prefix="perdure-histories-")
         os.environ[HISTORIES] = config.stash[_scratch].name

@@ -64,9 +64,8 @@ class _Turn(WorkflowInstance):
         dropped = next(
             (job.remove_from_cache for job in act.jobs if job.HasField("remove_from_cache")), None
         )
-        if (
-            dropped is not None
-        ):  # the reason of a task that the server rejected, even if the cache is full
+        # the reason of a task that the server rejected, even if the cache is full
+        if dropped is not None:
             self._settle(dropped.reason in (dropped.WORKFLOW_EXECUTION_ENDING, dropped.CACHE_FULL))
         elif completion.HasField("failed"):
             self._settle(False)

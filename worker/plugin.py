@@ -174,17 +174,17 @@ class PerdurePlugin(Plugin):
         if config.get("sticky_queue_schedule_to_start_timeout") == _SDK_STICKY_TIMEOUT:
             config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
         config["max_heartbeat_throttle_interval"] = HEARTBEAT_THROTTLE
+        # raised by `run_turn`
         config["workflow_failure_exception_types"] = [
             *config.get("workflow_failure_exception_types", []),
             PerdureError,
-        ]  # raised by `run_turn`
+        ]
         runner = config.get("workflow_runner")
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules("perdure")
             config["workflow_runner"] = replace(runner, restrictions=passed)
-        if not config.get(
-            "disable_safe_workflow_eviction"
-        ):  # evictions are how the records of a turn learn about the fate of its task
+        # evictions are how the records of a turn learn about the fate of its task
+        if not config.get("disable_safe_workflow_eviction"):
             config["unsandboxed_workflow_runner"] = TakenTasks(
                 config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
             )

@@ -148,9 +148,8 @@ class _Activities(ActivityInboundInterceptor):
             if isinstance(key, ModelKey | ToolKey)
             else None
         )
-        if (
-            call is None
-        ):  # factories, policies and hooks have no span, but their own spans belong to the turn
+        # factories, policies and hooks have no span, but their own spans belong to the turn
+        if call is None:
             with trace.use_span(
                 self._recorder.turn(origin), record_exception=False, set_status_on_exception=False
             ):

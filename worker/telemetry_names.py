@@ -246,10 +246,8 @@ def _parts(parts: Sequence[Text | Media | Thinking | ToolCall]) -> Iterator[dict
                     "arguments": part.arguments,
                 }
             case Media():
-                yield {
-                    "type": "media",
-                    "mime_type": part.media_type,
-                }  # without its bytes, which would dominate the span
+                # without its bytes, which would dominate the span
+                yield {"type": "media", "mime_type": part.media_type}
 
 
 def _json(value: object) -> str:

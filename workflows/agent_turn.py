@@ -233,9 +233,8 @@ class AgentTurn:
         )
         summary = f"{_label(key)}{', last answer' if key.is_last else ''}: {target.model}"
         summary += f" (not {'; not '.join(choice.passed)})" if choice.passed else ""
-        timeout = (
-            limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
-        )  # for a factory before it, and for validators after it
+        # for a factory before it, and for validators after it
+        timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
         fact = await self._calls.perform(
             key, CALL_MODEL, call, timeout, summary, queue=target.queue
         )

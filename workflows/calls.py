@@ -73,9 +73,8 @@ class Calls:
         """
         has_deadline = has_deadline and self._board.state.agent is not None
         is_last = isinstance(key, ModelKey) and key.is_last
-        if (
-            has_deadline and not is_last and self._board.time_for_calls == timedelta()
-        ):  # for the last answer there is time that is kept
+        # for the last answer there is time that is kept
+        if has_deadline and not is_last and self._board.time_for_calls == timedelta():
             return None
         raw = pack(arg, f"the input of {activity}")
         scheduled = Scheduled(key, arg if isinstance(arg, ModelCall) else None)

@@ -38,9 +38,8 @@ from perdure.turn.wire import Summary
 from perdure.values.messages import ToolResult
 
 logger = logging.getLogger("perdure.turns")
-logger.addHandler(
-    logging.NullHandler()
-)  # without a logging configuration, Python would print warnings to standard error
+# without a logging configuration, Python would print warnings to standard error
+logger.addHandler(logging.NullHandler())
 
 _LEVELS = {
     Severity.FATAL: logging.CRITICAL,

@@ -234,9 +234,8 @@ class Connection:
         except BaseException as error:  # noqa: BLE001 - an exception group may hold more than Exceptions
             self._fail(await self._down(self._text_of(error), is_over=True))
         finally:
-            self._fail(
-                ServerDownError(self._message("it could not be opened"))
-            )  # has no effect after an earlier error
+            # has no effect after an earlier error
+            self._fail(ServerDownError(self._message("it could not be opened")))
             self._closing.set()
 
     def _fail(self, error: Exception) -> None:

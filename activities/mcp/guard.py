@@ -145,9 +145,8 @@ def _processes() -> Iterator[tuple[int, int]]:
     for folder in proc.iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = (
-                    (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                )  # the name before it may hold any characters
+                # the name before it may hold any characters
+                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 yield int(folder.name), int(fields[1])
 
 

@@ -223,9 +223,8 @@ class HttpClient:
         if not response.is_success:
             return await asyncio.to_thread(_anything, await _excerpt(response))
         with http_errors.billed(Usage()):
-            return await asyncio.to_thread(
-                _object, await _read(response, self._name), self._name
-            )  # it may be long
+            # it may be long
+            return await asyncio.to_thread(_object, await _read(response, self._name), self._name)
 
     async def _put_together(self, response: httpx.Response, parts: Parts) -> dict[str, Any]:
         with http_errors.billed(Usage()):

@@ -107,9 +107,8 @@ class OpenAIChat(HttpProvider):
         return _choice(data)
 
     def _fault(self, data: dict[str, Any]) -> dict[str, Any] | None:
-        return next(
-            (part for part in (data, _choice(data)) if part.get("error")), None
-        )  # OpenRouter's is in the choice
+        # OpenRouter's is in the choice
+        return next((part for part in (data, _choice(data)) if part.get("error")), None)
 
     def _error(
         self, status: int, data: Any, headers: Mapping[str, str], model: str, key: str | None

@@ -31,9 +31,8 @@ _T = TypeVar("_T")
 
 FILE_BYTES = 1_000_000
 _PROBE_BYTES = 8 * 1024
-_ANSWER_BYTES = (
-    48 * 1024
-)  # as JSON; an answer larger than a tool result would be clipped, and would then not be valid JSON
+# as JSON; an answer larger than a tool result would be clipped, and would then not be valid JSON
+_ANSWER_BYTES = 48 * 1024
 _LISTED, _WALKED, _DEPTH = 500, 50_000, 32
 _SEARCHED_FILES, _SEARCHED_BYTES = 5_000, 32_000_000
 _QUERY_WORDS, _MATCHES = 32, 25
@@ -203,9 +202,8 @@ class Folder:
             relative = PurePosixPath(real.relative_to(self._root))
             if any(is_hidden(part) for part in relative.parts):
                 raise ValueError(f"{quoted(path)} is hidden; hidden files are not read")
-            _check(
-                path, real.lstat()
-            )  # before it is opened: opening a FIFO or a device can have effects
+            # before it is opened: opening a FIFO or a device can have effects
+            _check(path, real.lstat())
         except OSError as error:
             missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
             reason = (

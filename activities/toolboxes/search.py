@@ -22,10 +22,8 @@ from perdure.base import Value
 from perdure.text import clip, one_line
 
 _MATCH_BYTES = 1_200
-_PASSAGE, _LONGEST_PASSAGE = (
-    700,
-    2_000,
-)  # characters: cut at the first blank line after the one, at any line after the other
+# characters: cut at the first blank line after the one, at any line after the other
+_PASSAGE, _LONGEST_PASSAGE = (700, 2_000)
 _TITLE = 200
 _TOKENS = "tokenize = 'porter unicode61 remove_diacritics 2'"
 _BEST = """

@@ -182,9 +182,8 @@ class Live:
         if self._drawn and self.is_one_line:
             print("\r" + " " * (columns - 1), end="\r", file=self._out, flush=True)
         elif self._drawn:
-            rows = sum(
-                max(-(-line.cell_len // columns), 1) for line in self._drawn
-            )  # a terminal that became narrower has wrapped them
+            # a terminal that became narrower has wrapped them
+            rows = sum(max(-(-line.cell_len // columns), 1) for line in self._drawn)
             print(f"\r\x1b[{rows}A\x1b[J", end="", file=self._out, flush=True)
         self._drawn = []
 

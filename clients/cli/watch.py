@@ -84,9 +84,8 @@ class Watch:
             self._progress.show(event)
 
     def _say(self, said: Said | ToolProgress) -> None:
-        if isinstance(
-            said, ToolProgress
-        ):  # a line for each update would push everything else off the screen
+        # a line for each update would push everything else off the screen
+        if isinstance(said, ToolProgress):
             return
         self._live.erase()
         self._progress.say(said)

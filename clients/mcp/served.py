@@ -139,9 +139,8 @@ class Watch:
     async def _follow(self) -> None:
         async for event in self._turn.events():
             self._state = apply(self._state, event.fact)
-            if needs_person(self._state) and needs_person(
-                await self._now()
-            ):  # past waits are in its history, too
+            # past waits are in its history, too
+            if needs_person(self._state) and needs_person(await self._now()):
                 return
 
     async def _now(self) -> TurnState:

@@ -149,9 +149,8 @@ class Tool(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
         self._stated: tool_arguments.StatedArguments | None = None
-        functools.update_wrapper(
-            self, function, updated=()
-        )  # the function's own attributes could have the names of ours
+        # the function's own attributes could have the names of ours
+        functools.update_wrapper(self, function, updated=())
 
     @staticmethod
     @keywords.shows(ToolOptions, _DEFAULTS)

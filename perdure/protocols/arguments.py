@@ -137,10 +137,8 @@ def _value(words: str, field: Any) -> Any:
     try:
         value = json.loads(words)
         dumped(value)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # parsing and writing reach Python's recursion limit at different depths
+    # parsing and writing reach Python's recursion limit at different depths
+    except (ValueError, RecursionError):
         return words[1:-1] if len(words) > 1 and words[0] == words[-1] == "'" else words
     return words if _is_text(field) and not isinstance(value, str) else value
 

@@ -177,9 +177,8 @@ class _Writer:
     def _count(self, made: dict[str, Any], where: Where) -> None:
         """Add the size of one schema, without the schemas inside it, which are counted already."""
         own = [made.get("description"), made.get("enum", ()), [*made.get("properties", ())]]
-        self._values += (
-            len(made) + len(own[1]) + 2 * len(own[2])
-        )  # a field occurs in the properties and in the required ones
+        # a field occurs in the properties and in the required ones
+        self._values += len(made) + len(own[1]) + 2 * len(own[2])
         self._bytes += len(json.dumps(own, ensure_ascii=False))
         if self._values > limits.SCHEMA_VALUES or self._bytes > limits.TASK_BYTES:
             most = f"{limits.SCHEMA_VALUES} values or {limits.TASK_BYTES} bytes"
@@ -220,9 +219,8 @@ class _Writer:
         if name not in self.made:
             self.made[name] = self._definition(name, where)
         if _described(self.inlined(self.made[name]), node) != self.made[name]:
-            return _described(
-                self.inlined(self._definition(name, where)), node
-            )  # converted again, so that it is counted again
+            # converted again, so that it is counted again
+            return _described(self.inlined(self._definition(name, where)), node)
         self.used.add(name)
         return {"$ref": _REFERENCE + name}
 

@@ -294,9 +294,8 @@ class _Plain(GenerateJsonSchema):
 def without_titles(make: Callable[..., dict[str, Any]]) -> dict[str, JsonValue]:
     """Return the schema that a pydantic method generates, without titles."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # about defaults that are not JSON, which are left out of the schema
+        # about defaults that are not JSON, which are left out of the schema
+        warnings.simplefilter("ignore")
         made = make(by_alias=True, schema_generator=_Plain)
     for definition in made.get("$defs", {}).values():
         definition.pop("title", None)

@@ -226,9 +226,8 @@ def _next_round(
         and not state.finishing
         and not outages.is_over_elapsed(policy, delay, outage)
     )
-    if (
-        may_finish and outage.time_left is not None
-    ):  # time is reserved for the last answer, and a late request for it is better than none
+    # time is reserved for the last answer, and a late request for it is better than none
+    if may_finish and outage.time_left is not None:
         delay = min(delay, outage.time_left)
     elif outages.lasts_too_long(policy, delay, outage):
         asked = sum(not is_skip(failure) for failure in failures)

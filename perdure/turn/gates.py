@@ -72,9 +72,8 @@ def asked_again(state: TurnState, fact: ApprovalNeeded) -> TurnState:
         "schema_digest": fact.schema_digest,
     }
     gate = state.open_step.at(key.call).gate.model_copy(update=asked)
-    failure = CallFailed(
-        key, PerdureError(fact.reason).info()
-    )  # gives the next attempt another key
+    # gives the next attempt another key
+    failure = CallFailed(key, PerdureError(fact.reason).info())
     return replace(_with(state, key.call, gate), attempts=state.attempts.plus(failure))
 
 

@@ -131,9 +131,10 @@ def kept(state: TurnState, agent: AgentDefinition) -> Spending:
         + state.tokens.asked_bound
         + bound(LAST_WORDS)
     )
+    # any model of the chain may give it
     amounts = [
         _amount(target.price, tokens, _last_output(state, agent, target)) for target in agent.chain
-    ]  # any model of the chain may give it
+    ]
     return Spending(
         usd=max(one.usd for one in amounts),
         tokens=max(one.tokens for one in amounts),

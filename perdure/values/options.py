@@ -43,9 +43,8 @@ class RequestOptions(Given):
     def over(self, other: RequestOptions) -> RequestOptions:
         """Return these options, with those of `other` as defaults; `extra` is merged likewise."""
         mine: dict[str, Any] = {name: value for name, value in self if value is not None}
-        return other.model_copy(
-            update={**mine, "extra": {**other.extra, **self.extra}}
-        )  # both may be from history, and are not validated again
+        # both may be from history, and are not validated again
+        return other.model_copy(update={**mine, "extra": {**other.extra, **self.extra}})
 
 
 NO_OPTIONS = RequestOptions()

@@ -67,9 +67,8 @@ class Story:
             (folder / name).write_text(text, encoding="utf-8")
 
     async def __aenter__(self) -> Story:
-        sys.modules[self._page.module] = (
-            self._module
-        )  # dataclasses and pydantic look their module up
+        # dataclasses and pydantic look their module up
+        sys.modules[self._page.module] = self._module
         sys.path.insert(0, self._folder)
         return self
 

@@ -125,9 +125,8 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
     assert [one.status_code for one in answers] == [409, 204]
     kinds = [data["kind"] for _, data in [*first, *rest]]
     cursors = [cursor for cursor, data in [*first, *rest] if "cursor" in data]
-    facts = [
-        kind for kind in kinds if kind != "caught_up"
-    ]  # which may come after the end, where the turn was over before the stream began
+    # which may come after the end, where the turn was over before the stream began
+    facts = [kind for kind in kinds if kind != "caught_up"]
     assert (facts[0], facts[-1], len(set(cursors)), facts != kinds) == (
         "turn_started",
         "turn_ended",

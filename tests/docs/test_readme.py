@@ -23,9 +23,8 @@ async def test_readme_does_what_it_says(tell: Tell) -> None:
         reads, closes, says("30 days"), says("again")
     )
     async with tell("README.md") as story:
-        await story.up_to(
-            "Perdure", "text"
-        )  # what `make demo` prints: test_slow_commands.py compares it
+        # what `make demo` prints: test_slow_commands.py compares it
+        await story.up_to("Perdure", "text")
         app, editor = await story.defining("app"), await story.defining("editor")
         agents = Registry([*app.registry.agents(), story["researcher"], story["writer"], editor])
         client = await story.works(replace(app, agents=agents), scripts)

@@ -19,10 +19,8 @@ from .pages import PAGES, README, ROOT, Block, Page
 OPTIONS = [
     *("--strict", "--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"),
     *("--disable-error-code", "top-level-await"),
-    *(
-        "--disable-error-code",
-        "syntax",
-    ),  # `async for` outside of a function, as in a notebook; compiling a block finds the rest
+    # `async for` outside of a function, as in a notebook; compiling a block finds the rest
+    *("--disable-error-code", "syntax"),
     *("--cache-dir", str(ROOT / ".mypy_cache/docs")),
     *("--config-file", "mypy.ini"),
 ]
@@ -119,10 +117,8 @@ def test_blocks_type_check(pytestconfig: pytest.Config) -> None:
             path.unlink()
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    environment = {
-        **os.environ,
-        "MYPYPATH": str(ROOT),
-    }  # mypy does not see an editable installation
+    # mypy does not see an editable installation
+    environment = {**os.environ, "MYPYPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *OPTIONS, "."],
         cwd=folder,

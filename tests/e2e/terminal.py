@@ -104,9 +104,8 @@ class Terminal:
         os.close(self._ours)
 
     def _read(self, patience_s: float) -> bool:
-        with contextlib.suppress(
-            OSError
-        ):  # a terminal whose other end is closed is an error on Linux
+        # a terminal whose other end is closed is an error on Linux
+        with contextlib.suppress(OSError):
             if select.select([self._ours], [], [], patience_s)[0]:
                 data = os.read(self._ours, 65536)
                 self.raw += data

@@ -52,9 +52,8 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Terminal]:
     environment = {"PATH": PATH, "HOME": str(folder / name), "LANG": "C.UTF-8", "PS1": "> "}
     with terminal(SETUPS[name], folder / name, environment, columns=120) as made:
         made.type(f"PS1='> '; {READS[name]}; echo re\"\"ady\n")
-        made.wait_for(
-            r"(?m)^ready\s*\n>"
-        )  # and its next prompt: what is typed before that is drawn twice
+        # and its next prompt: what is typed before that is drawn twice
+        made.wait_for(r"(?m)^ready\s*\n>")
         yield made
 
 

@@ -170,14 +170,8 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--timeout=10",
         f"--constraint={pins}",
     ]
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-    ]  # ours, for theirs: a pip of its own takes longer than all the rest
+    # ours, for theirs: a pip of its own takes longer than all the rest
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
     done = subprocess.run(
         [*pip, *options, built.wheel, NEIGHBOUR], capture_output=True, text=True, check=False
     )

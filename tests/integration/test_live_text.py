@@ -309,9 +309,8 @@ async def test_stream_that_is_cut_in_a_turn_is_a_failure_that_is_tried_again(
         ("LLM_UNAVAILABLE", True)
     ]
     assert report.cost is not None
-    assert report.cost > Decimal(
-        "0.08"
-    )  # the output limit of the attempt that was cut, and not what little it said
+    # the output limit of the attempt that was cut, and not what little it said
+    assert report.cost > Decimal("0.08")
 
 
 async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> None:

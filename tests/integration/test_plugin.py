@@ -190,9 +190,8 @@ async def test_workflow_of_theirs_stays_in_the_sandbox(
         report = await RecordingClient(client, queue).run("adder", "2 + 3?")
 
     assert where == "sandboxed: knows perdure and Skill"
-    assert (
-        vars(perdure)["Skill"] is Skill
-    )  # no copy of the sandbox's own, though it was first used there
+    # no copy of the sandbox's own, though it was first used there
+    assert vars(perdure)["Skill"] is Skill
     assert report.output == "done"
 
 

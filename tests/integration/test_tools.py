@@ -312,10 +312,8 @@ async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> Non
     assert whole == ("x" * limit, False)
     assert clipped == ("x" * 65_504 + "\n[clipped: 65504 of 65537 bytes]", False)
     assert multibyte == ("é" * 32_751 + "\n[clipped: 65502 of 3000000 bytes]", False)
-    assert control == (
-        "\1" * 21_834 + "\n[clipped: 21834 of 65536 bytes]",
-        False,
-    )  # each is six bytes of JSON
+    # each is six bytes of JSON
+    assert control == ("\1" * 21_834 + "\n[clipped: 21834 of 65536 bytes]", False)
 
 
 @pytest.mark.accepts("T13", "Y9")

@@ -176,9 +176,8 @@ async def live(client: RecordingClient, number: int) -> AgentReport | PerdureErr
             if seen == cancel_at:
                 await turn.cancel("enough")
             elif isinstance(event.fact, WaitBegan):
-                with contextlib.suppress(
-                    errors.InvalidRequestError, errors.ApprovalConflictError
-                ):  # it is over, or expired
+                # it is over, or expired
+                with contextlib.suppress(errors.InvalidRequestError, errors.ApprovalConflictError):
                     match event.fact.kind:
                         case "approval":
                             await decide(turn, luck)

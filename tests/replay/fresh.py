@@ -48,9 +48,8 @@ def replay_some(paths: list[Path]) -> None:
 
 if __name__ == "__main__":
     found = sorted(Path(sys.argv[1]).glob("*.json"))[:: int(sys.argv[2])]
-    cores = min(
-        os.cpu_count() or 1, len(found) // 20 + 1
-    )  # a process takes as long to start as twenty histories to replay
+    # a process takes as long to start as twenty histories to replay
+    cores = min(os.cpu_count() or 1, len(found) // 20 + 1)
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(replay_some, [found[core::cores] for core in range(cores)]))
     print(f"{len(found)} histories of this session replayed in a fresh process")

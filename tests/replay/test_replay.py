@@ -181,10 +181,8 @@ async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> Non
             summary.usage,
         )
         assert seen == told
-        assert summary.spent in (
-            Spending(),
-            state.charged,
-        )  # the first histories are from before there were budgets
+        # the first histories are from before there were budgets
+        assert summary.spent in (Spending(), state.charged)
 
 
 async def folded(history: WorkflowHistory) -> TurnState:

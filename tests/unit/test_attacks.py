@@ -81,9 +81,8 @@ def turns_beside(work: Callable[[], object]) -> int:
 )
 def test_long_work_lets_other_threads_run(work: Callable[[], object]) -> None:
     """Many times, although Python never takes the interpreter from it."""
-    output_validation.validator(
-        ITEMS
-    )  # imports what it needs, and reading files lets other threads run
+    # imports what it needs, and reading files lets other threads run
+    output_validation.validator(ITEMS)
     assert turns_beside(work) >= 10
 
 
@@ -112,10 +111,8 @@ def test_long_replies_are_read_as_short_ones(words: str) -> None:
     assert read(padded) == read(words)
 
 
-CALL: dict[str, Any] = {
-    "type": "tool_use",
-    "function": {},
-}  # without a name, which is an error as soon as it is looked at
+# without a name, which is an error as soon as it is looked at
+CALL: dict[str, Any] = {"type": "tool_use", "function": {}}
 ITEM = {"type": "function_call"}
 WAYS: dict[str, Callable[[], object]] = {
     "openai": lambda: openai_chat.answer_of(

@@ -232,9 +232,8 @@ PROMISES = (
 
 @settings(max_examples=examples(250))
 @given(st.integers(min_value=0, max_value=2**64))
-@example(
-    9_560_666_688
-)  # a call is refused after its first attempt, whose worker was lost and whose tool has changed
+# a call is refused after its first attempt, whose worker was lost and whose tool has changed
+@example(9_560_666_688)
 def test_turn_keeps_every_promise(seed: int) -> None:
     """Each of them is a function above. `turn(seed)` plays the turn again."""
     played = turn(seed)

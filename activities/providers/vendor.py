@@ -1,7 +1,4 @@
-"""A provider that is an HTTP API.
-
-What the APIs of all vendors share, from the key to the error of a reply.
-"""
+"""The base class of providers over HTTP: keys, requests, streams, and the errors in replies."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from perdure.values.reports import Usage
 
 
 class HttpProvider(abc.ABC):
-    """Asks models by posting JSON to `path` below a base URL.
+    """Sends requests as JSON to `path` below a base URL.
 
-    A subclass knows the bodies of its API. `api_key_env` names the environment variable with the
-    key, which is read when a request is made; None sends no key. `name` is for error texts.
+    A subclass implements the bodies of its API. `api_key_env` names the environment variable with
+    the key, which is read for each request; None sends no key. `name` is used in errors.
     """
 
     path: ClassVar[str]
@@ -34,12 +31,12 @@ class HttpProvider(abc.ABC):
         self._api_key_env = api_key_env
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Ask, and wait for the whole answer.
+        """Send the request and wait for the whole answer.
 
         Raises:
-            LLMError: The docs of the API's module say which subclass. Its context holds `model`,
-                and `status`, `retry_after_s`, `charged` and `usage` where they apply.
-            ConfigurationError: The key or the base URL cannot work.
+            LLMError: A subclass listed in the module of the API. Its context contains `model`, and
+                `status`, `retry_after_s`, `charged` and `usage` where they apply.
+            ConfigurationError: The key or the base URL is unusable.
         """
         key = self._key()
         with http_errors.about(request.model):
@@ -47,12 +44,12 @@ class HttpProvider(abc.ABC):
             return await asyncio.to_thread(self._read, reply, request, key)
 
     async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        """Ask, and give the words of the answer to `heard` as they come.
+        """Send the request and pass the text of the answer to `heard` as it arrives.
 
         Raises:
-            LLMError: As `complete` does; a stream that ends before the answer is an
+            LLMError: As for `complete`; a stream that ends before the answer is an
                 `LLMUnavailableError`.
-            ConfigurationError: The key or the base URL cannot work.
+            ConfigurationError: The key or the base URL is unusable.
         """
         key = self._key()
         with http_errors.about(request.model):
@@ -69,10 +66,10 @@ class HttpProvider(abc.ABC):
         await self._http.close()
 
     def check_setup(self) -> None:
-        """Whether the key is there and the base URL is one. Nothing is sent.
+        """Check the key and the base URL, without sending a request.
 
         Raises:
-            ConfigurationError: The key or the base URL cannot work.
+            ConfigurationError: The key or the base URL is unusable.
         """
         self._key()
         self._http.check_address()
@@ -87,10 +84,10 @@ class HttpProvider(abc.ABC):
         return {**self._body(request), "stream": True}
 
     def _read(self, reply: Reply, request: ModelRequest, key: str | None) -> ModelAnswer:
-        """The answer in a reply.
+        """Return the answer in a reply.
 
         Raises:
-            LLMError: It holds none.
+            LLMError: The reply has no answer.
         """
         if not reply.is_success:
             raise self._error(reply.status, reply.data, reply.headers, request.model, key)
@@ -104,31 +101,31 @@ class HttpProvider(abc.ABC):
             return self._answer(reply.data, request)
 
     def _fault(self, data: dict[str, Any]) -> dict[str, Any] | None:
-        """The part of a 2xx that holds an error."""
+        """Return the part of a 2xx reply that contains an error; None without one."""
         return data if data.get("error") else None
 
     @abc.abstractmethod
     def _body(self, request: ModelRequest) -> dict[str, Any]:
-        """The body of a request."""
+        """Return the body of a request."""
 
     @abc.abstractmethod
     def _parts(self, request: ModelRequest, heard: Heard) -> Parts:
-        """What puts a stream together."""
+        """Return the assembler of a streamed reply."""
 
     @abc.abstractmethod
     def _usage(self, usage: Any) -> Usage:
-        """The tokens that a 2xx was billed with."""
+        """Return the tokens billed with a 2xx reply."""
 
     @abc.abstractmethod
     def _output(self, data: dict[str, Any]) -> object:
-        """The field of a 2xx that holds its output."""
+        """Return the output field of a 2xx reply."""
 
     @abc.abstractmethod
     def _answer(self, data: dict[str, Any], request: ModelRequest) -> ModelAnswer:
-        """The answer in a 2xx without an error."""
+        """Return the answer in a 2xx reply without an error."""
 
     @abc.abstractmethod
     def _error(
         self, status: int, data: Any, headers: Mapping[str, str], model: str, key: str | None
     ) -> LLMError:
-        """The error that a reply means."""
+        """Return the error for a failed reply."""

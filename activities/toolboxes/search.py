@@ -1,9 +1,9 @@
 """Full-text search: splits text at its headings, and ranks the passages for a query.
 
-SQLite's FTS5 does the ranking, by BM25 over an index in memory; its `porter` tokenizer takes off
-English endings, so that `retries` finds `retry`. A word in the passage's heading counts three
-times, one in the headings above it or in its path once. Passages that have all the words come
-first. Words that every text has (`the`, `how`) are not looked for.
+Passages are ranked by SQLite's FTS5, with BM25 over an index in memory. Its `porter` tokenizer
+removes English suffixes, so that `retries` finds `retry`. A word in the passage's own heading
+counts three times, one in the headings above it or in its path once. Passages with all query words
+come first. Stop words (`the`, `how`) are ignored.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Section:
 
 
 def check_index(module: str = "fts5") -> None:
-    """See that SQLite has the module that search is made with.
+    """Check that SQLite has the module that search needs.
 
     Raises:
         ConfigurationError: This Python's SQLite was built without it.
@@ -89,7 +89,7 @@ def check_index(module: str = "fts5") -> None:
 
 
 def stems(texts: Iterable[str]) -> list[set[str]]:
-    """The words of each text as search compares them: without case, accents and English endings."""
+    """Return the words of each text as search compares them: without case, accents and suffixes."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute(f"CREATE VIRTUAL TABLE texts USING fts5(text, {_TOKENS})")
         database.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(texts, instance)")
@@ -127,9 +127,9 @@ def sections(path: str, text: str) -> Iterator[Section]:
 
 
 class Ranking:
-    """A BM25 ranking of passages.
+    """An index of passages in memory, and their ranking by BM25.
 
-    Only passages with a query word are kept, so that a large folder fits into memory.
+    It is a context manager: the index is gone at the end of the block.
     """
 
     def __init__(self, wanted: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""A cache of the values that were used last."""
+"""A cache that discards the least recently used values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Values by key, up to a weight; those used longest ago are forgotten first.
+    """A cache limited by the total weight of its values. The least recently used go first.
 
-    Threads that share one need a lock.
+    It is not thread-safe.
 
     Args:
-        most: What all values may weigh together.
-        weigh: The weight of a value; without it, each weighs 1.
-        keeps_newest: Keep the newest value even if it alone weighs more than `most`.
+        most: The maximum total weight.
+        weigh: Returns the weight of a value; by default each weighs 1.
+        keeps_newest: Whether to keep the newest value even if it alone exceeds `most`.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class Recent(Generic[K, V]):
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """The value of a key, which is now the one used last; None if there is none."""
+        """Return the value of a key and mark it as used; None if there is none."""
         if key not in self._values:
             return None
         self._values.move_to_end(key)
         return self._values[key][0]
 
     def put(self, key: K, value: V) -> None:
-        """Keep a value, in place of another of its key."""
+        """Store a value, replacing that of the same key."""
         self.drop(key)
         weight = self._weigh(value)
         self._values[key] = value, weight
@@ -51,6 +51,6 @@ class Recent(Generic[K, V]):
             self.drop(next(iter(self._values)))
 
     def drop(self, key: K) -> None:
-        """Forget the value of a key, if there is one."""
+        """Remove the value of a key, if there is one."""
         _, weight = self._values.pop(key, (None, 0))
         self._weight -= weight

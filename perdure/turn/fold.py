@@ -312,15 +312,13 @@ def _is_late(state: TurnState, key: Key) -> bool:
 def _answered(
     state: TurnState, key: ModelKey, answer: ModelAnswer, target: Target | None
 ) -> TurnState:
-    accounts, bill = (
-        state.accounts,
-        charges.of_answer(state.accounts.ledger, key, answer, target.price if target else None),
-    )
+    accounts, price = state.accounts, target.price if target else None
+    bill = charges.of_answer(accounts.ledger, key, answer, price)
     accounts = replace(
         accounts,
         ledger=accounts.ledger.settle(str(key), bill.amount),
         usage=accounts.usage + answer.usage,
-        unpriced=accounts.unpriced or target is None or target.price is None,
+        unpriced=accounts.unpriced or price is None,
     )
     in_flight = state.without(key)
     if _is_late(state, key):

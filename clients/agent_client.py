@@ -2,75 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import secrets
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Unpack
+from typing import Any, Unpack
 from weakref import WeakValueDictionary
 
-from annotated_types import Interval
 from pydantic import JsonValue
-from temporalio.client import Client, WorkflowHandle
-from temporalio.common import (
-    Priority,
-    RawValue,
-    TypedSearchAttributes,
-    WorkflowIDConflictPolicy,
-    WorkflowIDReusePolicy,
-)
+from temporalio.client import Client
 from temporalio.converter import DataConverter
-from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
 
-from perdure import errors, limits, validation
+from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import R
 from perdure.clients import listing, waiting
 from perdure.clients.entries import TurnEntry
-from perdure.clients.feed import Feed, describe, failed_unknown, unreadable
+from perdure.clients.feed import Feed, latest_run
 from perdure.clients.filters import Filter, member
 from perdure.clients.search_marks import Marks
+from perdure.clients.starting import IfExists, Starter
 from perdure.clients.status import TurnStatus
 from perdure.clients.turn import OnStep, Turn
-from perdure.temporal import start_request, trace_ids
+from perdure.temporal import start_request
 from perdure.temporal.connect import connect
 from perdure.temporal.data_converter import check
-from perdure.temporal.history import first_request
-from perdure.temporal.names import GENERATE, TASK_QUEUE, TURN
-from perdure.temporal.payloads import pack
+from perdure.temporal.names import GENERATE, TASK_QUEUE
 from perdure.temporal.search_attributes import State
 from perdure.text import word
-from perdure.turn.wire import TurnRequest
-from perdure.validation import Must
 from perdure.values import keywords
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Remaining
-from perdure.values.messages import media_weight
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport, Outcome
-from perdure.values.tasks import Task, opening
+from perdure.values.tasks import Task
 from perdure.values.turn_options import TurnOptions
 
 logger = logging.getLogger("perdure")
 
-IfExists = Literal["attach", "restart", "error"]
-
-LAST_PRIORITY = 5
-"""The lowest priority that a server supports by default."""
-
-_STARTS = {
-    "if_exists": IfExists,
-    "priority": (
-        Annotated[
-            int,
-            Interval(ge=1, le=LAST_PRIORITY),
-            Must(f"a whole number from 1, the first, to {LAST_PRIORITY}, the last"),
-        ]
-        | None
-    ),
-}
 _FILTERS = {
     "agent": validation.Unicode | None,
     "labels": validation.Texts,
@@ -96,6 +64,7 @@ class AgentClient:
         self._client = client
         self._task_queue = task_queue
         self._marks = Marks(client)
+        self._starter = Starter(client, task_queue, self._marks)
         self._feeds: WeakValueDictionary[tuple[str, str], Feed] = WeakValueDictionary()
 
     @classmethod
@@ -195,7 +164,8 @@ class AgentClient:
         """
         wanted = start_request.type_of(agent, output)
         request = start_request.turn_request(agent, task, output=output, live=live, **given)
-        turn = await self._begin(id, request, if_exists, priority)
+        started = await self._starter.start(request, id, if_exists=if_exists, priority=priority)
+        turn = self._turn(started.turn_id, started.run_id)
         return turn if wanted is None else turn.typed(wanted)
 
     @keywords.shows(StartOptions)
@@ -252,7 +222,8 @@ class AgentClient:
             budget=budget,
             options=options,
         )
-        turn = await self._begin(id, request, "attach")
+        started = await self._starter.start(request, id)
+        turn = self._turn(started.turn_id, started.run_id)
         return (await turn.typed(output).result()).output
 
     async def get(self, id: str) -> Turn[Any]:  # noqa: A002 - what callers know it as
@@ -269,16 +240,7 @@ class AgentClient:
         validation.check(
             "the turn", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
         )
-        try:
-            found = (await describe(self._client, id, retry=True)).workflow_execution_info
-        except RPCError as error:
-            raise unreadable(id, error) from error
-        if found.type.name != TURN:
-            raise errors.TurnNotFoundError(
-                f"{id!r} is a workflow of type {found.type.name}, not a turn",
-                context={"turn_id": id},
-            )
-        return self._turn(id, found.execution.run_id)
+        return self._turn(id, await latest_run(self._client, id))
 
     async def status(self, id: str) -> TurnStatus:  # noqa: A002 - what callers know it as
         """Return the current status of a turn: `get` and `Turn.status` in one.
@@ -459,153 +421,11 @@ class AgentClient:
         )
         return listing.turns(self._client, self._marks.index, wanted, limit)
 
-    async def _begin(
-        self,
-        given_id: str | None,
-        request: TurnRequest,
-        if_exists: IfExists,
-        priority: int | None = None,
-    ) -> Turn[Any]:
-        """Start a turn, or find the existing one."""
-        validation.check(
-            "the turn",
-            {"if_exists": if_exists, "priority": priority},
-            _STARTS,
-            errors.InvalidRequestError,
-        )
-        start_request.refuse_silence(request)
-        turn_id = (
-            start_request.checked_id(given_id)
-            if given_id is not None
-            else f"{request.agent}/{secrets.token_hex(6)}"
-        )
-        try:
-            handle = await self._started(
-                turn_id, request, Priority(priority_key=priority), if_exists
-            )
-        except WorkflowAlreadyStartedError:
-            return await self._existing(turn_id, request, if_exists)
-        except RPCError as error:
-            raise unreadable(turn_id, error) from error
-        assert handle.first_execution_run_id is not None
-        return self._turn(turn_id, handle.first_execution_run_id)
-
-    async def _started(
-        self, turn_id: str, request: TurnRequest, priority: Priority, if_exists: IfExists
-    ) -> WorkflowHandle[object, object]:
-        """Start a new turn, also in place of one that failed because no worker knew its agent.
-
-        Raises:
-            WorkflowAlreadyStartedError: A turn with the id exists.
-        """
-        if if_exists == "restart":
-            return await self._start(
-                turn_id, request, priority, WorkflowIDReusePolicy.ALLOW_DUPLICATE
-            )
-        try:
-            return await self._start(
-                turn_id, request, priority, WorkflowIDReusePolicy.REJECT_DUPLICATE
-            )
-        except WorkflowAlreadyStartedError:
-            if if_exists == "error" or not await failed_unknown(self._client, turn_id):
-                raise
-        return await self._start(
-            turn_id, request, priority, WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
-        )
-
-    async def _start(
-        self, turn_id: str, request: TurnRequest, priority: Priority, reuse: WorkflowIDReusePolicy
-    ) -> WorkflowHandle[object, object]:
-        marks = await self._marks.of(request)
-        try:
-            return await self._start_with(marks, turn_id, request, priority, reuse)
-        except RPCError as error:
-            if marks is None or not self._marks.were_refused(error):
-                raise
-            return await self._start_with(None, turn_id, request, priority, reuse)
-
-    async def _start_with(
-        self,
-        marks: TypedSearchAttributes | None,
-        turn_id: str,
-        request: TurnRequest,
-        priority: Priority,
-        reuse: WorkflowIDReusePolicy,
-    ) -> WorkflowHandle[object, object]:
-        restart = reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE
-        return await self._client.start_workflow(
-            TURN,
-            self._packed(request),
-            id=turn_id,
-            task_queue=self._task_queue,
-            id_reuse_policy=reuse,
-            id_conflict_policy=(
-                WorkflowIDConflictPolicy.TERMINATE_EXISTING
-                if restart
-                else WorkflowIDConflictPolicy.FAIL
-            ),
-            **start_request.introduced(request, trace_ids.memo_of_caller()),
-            search_attributes=marks,
-            priority=priority,
-        )
-
-    def _packed(self, request: TurnRequest) -> RawValue:
-        """Return the input of a turn. It may be larger if payloads are stored out of history."""
-        if self._client.data_converter.external_storage is not None:
-            return pack(request, "the input of the turn", most_bytes=limits.STORED_BYTES)
-        try:
-            return pack(request, "the input of the turn")
-        except errors.TooLargeError as error:
-            hint = _what_is_large(request)
-            if not hint:
-                raise
-            raise errors.TooLargeError(f"{error.message}; {hint}", context=error.context) from None
-
-    async def _existing(self, turn_id: str, request: TurnRequest, if_exists: IfExists) -> Turn[Any]:
-        """Return the existing turn with this id, if it has the same input."""
-        if if_exists == "error":
-            raise errors.TurnExistsError(
-                f"a turn {turn_id!r} exists already", context={"turn_id": turn_id}
-            )
-        try:
-            turn = await self.get(turn_id)
-        except errors.TurnNotFoundError as error:
-            raise errors.TurnConflictError(
-                f"{error.message}; choose another id", context={"turn_id": turn_id}
-            ) from error
-        differs = "task, context or history"
-        with contextlib.suppress(errors.InvalidRequestError):
-            there = await first_request(self._client, turn_id, turn.run_id)
-            if there.digest() == request.digest():
-                return turn
-            differs = f"agent, {there.agent!r}" if there.agent != request.agent else differs
-        instead = (
-            "choose another id, or start a new turn in its place with if_exists='restart' (perdure"
-            " run: --if-exists restart)"
-        )
-        raise errors.TurnConflictError(
-            f"a turn {turn_id!r} exists with another {differs}; {instead}",
-            context={"turn_id": turn_id},
-        )
-
     def _turn(self, turn_id: str, run_id: str) -> Turn[Any]:
         feed = self._feeds.get((turn_id, run_id))
         if feed is None:
             feed = self._feeds[turn_id, run_id] = Feed(self._client, turn_id, run_id)
         return Turn(self._client, feed, turn_id, run_id)
-
-
-def _what_is_large(request: TurnRequest) -> str:
-    """Return hints on how to make an input smaller that is too large; empty if there are none."""
-    hints = []
-    if request.history:
-        bytes_ = sum(len(message.model_dump_json()) for message in request.history)
-        hints.append(
-            f"{bytes_} bytes of that are history: give fewer of its messages, or a summary of them"
-        )
-    if media_weight(opening(request.task, None)):
-        hints.append("give images and files as addresses")
-    return ", ".join(hints) and f"{', '.join(hints)}, or Temporal's client an external storage"
 
 
 def _named(call_id: str, token: str | None = None) -> str:

@@ -358,6 +358,26 @@ async def describe(
     return await client.workflow_service.describe_workflow_execution(request, **options)
 
 
+async def latest_run(client: Client, turn_id: str) -> str:
+    """Return Temporal's id of the latest run of a turn.
+
+    Raises:
+        TurnNotFoundError: Temporal does not have the turn, no longer has it, or has another
+            workflow with this id.
+        PerdureError: Temporal cannot be asked, as in `unreadable`.
+    """
+    try:
+        found = (await describe(client, turn_id, retry=True)).workflow_execution_info
+    except RPCError as error:
+        raise unreadable(turn_id, error) from error
+    if found.type.name != TURN:
+        raise errors.TurnNotFoundError(
+            f"{turn_id!r} is a workflow of type {found.type.name}, not a turn",
+            context={"turn_id": turn_id},
+        )
+    return found.execution.run_id
+
+
 async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
     """Return the state of a run, from its history so far.
 

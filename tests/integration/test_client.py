@@ -42,7 +42,7 @@ from perdure import (
     tool,
 )
 from perdure.clients import AgentClient
-from perdure.clients.agent_client import IfExists
+from perdure.clients.starting import IfExists
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
 

@@ -68,28 +68,11 @@ class ModelActivities:
         provider, name = self._models.find(model)
         if call.others:
             self._refuse_benched(model)
-        protocol, prompt = protocols.named(state.agent.protocol), _prompt(call, state)
-        request, check = (
-            _request(call, state, model, name, protocol.ask(prompt)),
-            await self._answers.check_of(state),
-        )
-        began = time.monotonic()
-        try:
-            answer = await _answer(_asked(provider, request, state), model)
-        except errors.LLMError as error:
-            self._note_failure(model, error)
-            await self._price_failure(error, model, state, request)
-            raise
-        told = {
-            "duration_ms": int((time.monotonic() - began) * 1000),
-            "model": "" if answer.model == name else answer.model,
-            "cost": (
-                answer.cost
-                if answer.cost is not None
-                else await self._cost(model, answer.model, answer.usage, state, request)
-            ),
-        }
-        answer = answer.model_copy(update=told)
+        protocol = protocols.named(state.agent.protocol)
+        prompt = _prompt(call, state)
+        request = _request(call, state, model, name, protocol.ask(prompt))
+        check = await self._answers.check_of(state)
+        answer = await self._ask(provider, request, model, state)
         _refuse_many_calls(model, answer)
         _refuse_large(model, answer)
         answer = answer.model_copy(
@@ -107,11 +90,41 @@ class ModelActivities:
             raise
         message = await self._answers.with_arguments(answer.message, state.agent)
         answer = answer.model_copy(update={"message": message})
+        self._remember(info, state, answer)
+        return answer
+
+    async def _ask(
+        self, provider: Provider, request: ModelRequest, model: str, state: TurnState
+    ) -> ModelAnswer:
+        """Send the request, and return the answer with its duration, its model and its cost.
+
+        Raises:
+            LLMError: The provider's error, with the cost if it is known.
+        """
+        began = time.monotonic()
+        try:
+            answer = await _answer(_asked(provider, request, state), model)
+        except errors.LLMError as error:
+            self._note_failure(model, error)
+            await self._price_failure(error, model, state, request)
+            raise
+        duration_ms = int((time.monotonic() - began) * 1000)
+        cost = answer.cost
+        if cost is None:
+            cost = await self._cost(model, answer.model, answer.usage, state, request)
+        told = {
+            "duration_ms": duration_ms,
+            "model": "" if answer.model == request.model else answer.model,
+            "cost": cost,
+        }
+        return answer.model_copy(update=told)
+
+    def _remember(self, info: activity.Info, state: TurnState, answer: ModelAnswer) -> None:
+        """Cache the answer, so that the next call need not read it from history."""
         key = parse_key(info.activity_id)
         assert isinstance(key, ModelKey)
         assert info.workflow_run_id is not None
         self._transcripts.remember_answer(info.workflow_run_id, state, key, answer)
-        return answer
 
     def _refuse_benched(self, model: str) -> None:
         """Refuse a model that has recently failed in this process, so that the turn tries another.

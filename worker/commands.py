@@ -193,20 +193,19 @@ async def dev(
     agents = _loaded(app) if app and not reloads else None
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if agents is None else asyncio.Event()
-        there = await running(state)
-        where = (
-            there
-            or (
-                await stack.enter_async_context(DevServer(folder=state, port=port, ui=not no_ui))
-            ).address
-        )
-        _introduce(where, is_new=there is None, as_json=as_json)
+        where = await running(state)
+        is_new = where is None
+        if where is None:
+            server = DevServer(folder=state, port=port, ui=not no_ui)
+            await stack.enter_async_context(server)
+            where = server.address
+        _introduce(where, is_new=is_new, as_json=as_json)
         if reloads and app:
             process = _serving(app, state, where.address)
             code = 0 if stopped.is_set() else await reload.supervise(process)
             _say("stopping …")
             return code
-        if agents is None and there is not None:
+        if agents is None and not is_new:
             return 0
         if agents is None:
             await stopped.wait()

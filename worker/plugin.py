@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -91,52 +91,57 @@ class PerdurePlugin(Plugin):
         self._telemetry = app.telemetry
         providers = app.all_providers()
         self._queues = dict(app.queues)
-        unknown = [name for name in self._queues if name not in providers]
-        if unknown:
-            raise errors.ConfigurationError(
-                f"there is a queue for the provider {unknown[0]!r}, but this worker only has"
-                f" {', '.join(sorted(providers))}"
-            )
+        _refuse_unknown_queues(self._queues, providers)
         self._models = Models(
             self._telemetry.watching(providers) if self._telemetry else providers, app.models
         )
-        transcripts = Transcripts()
         known = [tool for agent in app.registry.agents() for tool in agent.toolset().values()]
         self._tools = ToolNames(
             known, has_servers=any(agent.servers for agent in app.registry.agents())
         )
         self._servers = Servers()
         self._prices = Prices(app.prices)
-        profiles = Profiles(app.profiles)
         self._agents = Agents(
             app.registry,
             self._models,
             self._prices,
-            profiles,
+            Profiles(app.profiles),
             self._queues,
             self._servers,
             self._tools.activity_of,
             app.model_retry,
         )
-        for agent in app.registry.agents():
+        self._check_agents()
+        transcripts = Transcripts()
+        asks = ModelActivities(self._models, self._prices, transcripts, Answers(self._agents))
+        self._call_model = _handler(CALL_MODEL, asks.call_model, ModelCall)
+        self._activities = self._handlers(transcripts)
+
+    def _check_agents(self) -> None:
+        """Define every agent once, so that a wrong one fails here and not in a turn.
+
+        Raises:
+            ConfigurationError: A model has no provider, or an agent cannot be defined.
+        """
+        for agent in self._registry.agents():
             define(
                 agent,
                 chain=[Target(model=model) for model in self._models.resolve(agent.models)],
                 activity_of=self._tools.activity_of,
             )
+
+    def _handlers(self, transcripts: Transcripts) -> list[Handler]:
+        """Return the activities of turns."""
         hooks = Hooks(self._agents, transcripts)
-        asks = ModelActivities(self._models, self._prices, transcripts, Answers(self._agents))
-        self._call_model = _handler(CALL_MODEL, asks.call_model, ModelCall)
-        self._activities: list[Handler] = [
+        tools = ToolActivities(self._tools, self._agents, self._loop, self._servers, transcripts)
+        return [
             _handler(RESOLVE_AGENT, self._agents.resolve_agent, AgentCall),
             _handler(ASK_POLICY, Policies(self._agents).ask_policy, PolicyCall),
             _handler(RUN_MIDDLEWARE, hooks.run_middleware, HookCall),
             _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
             _handler(READ_CHILD, read_child, ChildRun),
             self._call_model,
-            *ToolActivities(
-                self._tools, self._agents, self._loop, self._servers, transcripts
-            ).handlers(),
+            *tools.handlers(),
         ]
 
     def name(self) -> str:
@@ -298,6 +303,20 @@ class _Ours(Container[str]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in self._names or self._tools.is_of_server(name))
+
+
+def _refuse_unknown_queues(queues: Iterable[str], providers: Collection[str]) -> None:
+    """Check that each provider with a queue of its own exists.
+
+    Raises:
+        ConfigurationError: One does not.
+    """
+    unknown = [name for name in queues if name not in providers]
+    if unknown:
+        raise errors.ConfigurationError(
+            f"there is a queue for the provider {unknown[0]!r}, but this worker only has"
+            f" {', '.join(sorted(providers))}"
+        )
 
 
 def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -> Handler:

@@ -344,16 +344,40 @@ def toolbox(
         ConfigurationError: The server lacks an allowed tool, or its tools do not have the digest
             that the agent requires.
     """
-    items = {item.own: item for item in listed}
+    wanted = _allowed(server, {item.own: item for item in listed})
+    _check_schemas(server, wanted)
+    _check_digest(server, wanted)
+    names = [name_of(server.name, item.own) for item in wanted]
+    return Toolbox(
+        server.name,
+        [
+            MCPTool(server, name, call_of(name, item.digest), item.digest, item)
+            for name, item in zip(names, wanted, strict=True)
+        ],
+    )
+
+
+def _allowed(server: MCPServer, items: Mapping[str, ListedTool]) -> list[ListedTool]:
+    """Return the allowed tools.
+
+    Raises:
+        ConfigurationError: The server lacks a tool that the agent names.
+    """
     missing = sorted({*(server.allowed or ()), *_named(server.requires_approval)} - set(items))
     if missing:
         raise errors.ConfigurationError(
             f"the MCP server {server.name!r} has no tool named {missing[0]!r}; it has"
             f" {', '.join(map(word, items)) or 'none'}"
         )
-    wanted = [
-        item for own, item in items.items() if server.allowed is None or own in server.allowed
-    ]
+    return [item for own, item in items.items() if server.allowed is None or own in server.allowed]
+
+
+def _check_schemas(server: MCPServer, wanted: Sequence[ListedTool]) -> None:
+    """Check the schemas of the tools' arguments.
+
+    Raises:
+        ConfigurationError: One is not a schema of objects, or is too large.
+    """
     odd = next((item.own for item in wanted if item.parameters.get("type") != "object"), None)
     if odd is not None:
         raise errors.ConfigurationError(
@@ -368,6 +392,14 @@ def toolbox(
                 f"the schema of the tool {item.own!r} of the MCP server {server.name!r}: {error};"
                 " or leave the tool out with allowed="
             ) from None
+
+
+def _check_digest(server: MCPServer, wanted: Sequence[ListedTool]) -> None:
+    """Check that the tools are those that the agent accepts.
+
+    Raises:
+        ConfigurationError: They have another digest than the required one.
+    """
     found = digest_of(wanted, trusted=server.trusted)
     if server.digest is not None and server.digest != found:
         raise errors.ConfigurationError(
@@ -376,14 +408,6 @@ def toolbox(
             " read them, and if they are acceptable, put the new digest into MCPServer(digest=…)",
             context={"server": server.name, "found": found, "accepted": server.digest},
         )
-    names = [name_of(server.name, item.own) for item in wanted]
-    return Toolbox(
-        server.name,
-        [
-            MCPTool(server, name, call_of(name, item.digest), item.digest, item)
-            for name, item in zip(names, wanted, strict=True)
-        ],
-    )
 
 
 def digest_of(items: Iterable[ListedTool], *, trusted: bool = False) -> str:

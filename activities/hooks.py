@@ -63,9 +63,10 @@ class Hooks:
             risk=call.risk,
         )
         report = report.model_copy(update={"output": state.last_words})
-        subject = (
-            state.request.task if call.moment == "before" else await _typed(report, state, agent)
-        )
+        if call.moment == "before":
+            subject: Task | AgentReport[Any] = state.request.task
+        else:
+            subject = await _typed(report, state, agent)
         try:
             said = await _ask(item, call, subject)
         except errors.GuardrailError:

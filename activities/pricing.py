@@ -233,9 +233,9 @@ def _top(rates: Iterable[Decimal]) -> Decimal:
 def _only(rates: list[Decimal | TieredPrices | None]) -> Decimal | None:
     """Return the rate that all prices share; None if there are several."""
     first = rates[0]
-    return (
-        usd(first) if isinstance(first, Decimal) and all(rate == first for rate in rates) else None
-    )
+    if isinstance(first, Decimal) and all(rate == first for rate in rates):
+        return usd(first)
+    return None
 
 
 def _context(extra: Mapping[str, object]) -> dict[str, str]:

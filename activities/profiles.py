@@ -42,9 +42,8 @@ class Profiles:
         """Return the profile of `provider:model`."""
         vendor = target.partition(":")[0]
         profile = self._named.get(target) or NO_PROFILE
-        window = (
-            window_of(target) if profile.window is None and vendor not in FREE else profile.window
-        )
-        return ModelProfile(
-            window=window, media=MEDIA.get(vendor) if profile.media is None else profile.media
-        )
+        window = profile.window
+        if window is None and vendor not in FREE:
+            window = window_of(target)
+        media = MEDIA.get(vendor) if profile.media is None else profile.media
+        return ModelProfile(window=window, media=media)

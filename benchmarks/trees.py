@@ -153,9 +153,8 @@ def row(
     shape: str, budget: Budget | None, policy: Policy, bill: Spending, report: AgentReport
 ) -> str:
     """A line of the table."""
-    limit = (
-        ", ".join(f"{name} {value}" for name, value in budget or () if value is not None) or "none"
-    )
+    given = [f"{name} {value}" for name, value in budget or () if value is not None]
+    limit = ", ".join(given) or "none"
     children = list(below(report.children))
     came = f"{sum(child.steps for child in children):>3} steps by {len(children)}"
     figures = (

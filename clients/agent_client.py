@@ -399,10 +399,8 @@ class AgentClient:
                 value is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
-        name, labels = (
-            agent.name if isinstance(agent, Agent) else agent,
-            {} if labels is None else labels,
-        )
+        name = agent.name if isinstance(agent, Agent) else agent
+        labels = {} if labels is None else labels
         given = {
             "agent": name,
             "labels": labels,

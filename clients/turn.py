@@ -379,11 +379,10 @@ class Turn(Generic[T]):
 
     async def _is_over(self) -> bool:
         try:
-            return (
-                await describe(self._client, self.id, self.run_id, retry=True)
-            ).workflow_execution_info.HasField("close_time")
+            found = await describe(self._client, self.id, self.run_id, retry=True)
         except RPCError as error:
             raise unreadable(self.id, error) from error
+        return found.workflow_execution_info.HasField("close_time")
 
     def _close(
         self, state: TurnState, began: datetime | None, ended: datetime | None

@@ -80,9 +80,9 @@ def close_ticket(ctx: ToolContext[Path], number: int, reply: str) -> str:
 
 
 def promises_little(report: AgentReport[Any]) -> bool | str:
-    return (
-        report.output.refund_euros <= 500 or "a refund above 500 euros is a matter for the manager"
-    )
+    if report.output.refund_euros <= 500:
+        return True
+    return "a refund above 500 euros is a matter for the manager"
 
 
 def create(path: Path) -> None:
@@ -155,9 +155,8 @@ async def main() -> None:
         path = Path(folder) / "helpdesk.db"
         create(path)
         async with local_runtime(app, model=model, deps=path) as client:
-            web.state.client = (
-                client  # instead of its lifespan, which connects to a server of yours
-            )
+            # instead of its lifespan, which connects to a server of yours
+            web.state.client = client
             async with httpx.AsyncClient(
                 transport=httpx.ASGITransport(app=web), base_url="http://desk"
             ) as http:

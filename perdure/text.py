@@ -272,9 +272,9 @@ def _written(value: Any, line: str = "") -> str:
     else:
         parts = [_written(one, inner) for one in value]
     first, last = "{}" if isinstance(value, dict) else "[]"
-    return (
-        f"{first}{inner}{(',' + (inner or ' ')).join(parts)}{line}{last}" if parts else first + last
-    )
+    if not parts:
+        return first + last
+    return f"{first}{inner}{(',' + (inner or ' ')).join(parts)}{line}{last}"
 
 
 def _cut(value: Any) -> Any:

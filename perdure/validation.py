@@ -291,9 +291,8 @@ def _said(place: str, problem: ErrorDetails, more: str = "") -> str:
 
 
 def _place(first: int | str = "", *rest: int | str) -> str:
-    return (
-        f"{first}{''.join(f'[{part}]' if isinstance(part, int) else f'.{part}' for part in rest)}"
-    )
+    steps = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
+    return f"{first}{''.join(steps)}"
 
 
 def _words(problem: ErrorDetails) -> str:

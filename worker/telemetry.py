@@ -325,11 +325,9 @@ class _Recorder:
         if isinstance(key, ToolKey):
             run = unpack(raw_input(args), ToolRun)
             tool = run.tool or info.activity_type
-            name, kind, labels = (
-                f"{by.EXECUTE_TOOL} {tool}",
-                SpanKind.INTERNAL,
-                by.of_tool(run.owner, tool),
-            )
+            name = f"{by.EXECUTE_TOOL} {tool}"
+            kind = SpanKind.INTERNAL
+            labels = by.of_tool(run.owner, tool)
             attributes |= {
                 by.CALL_ID: run.call_id,
                 **({by.ARGUMENTS: run.arguments} if self._content else {}),

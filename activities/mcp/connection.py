@@ -93,10 +93,8 @@ class Connection:
         """
         async with self._used():
             client = await self._opened()
-            asking, stuck = (
-                asyncio.create_task(self._list_tools(client)),
-                asyncio.create_task(self._stuck.wait()),
-            )
+            asking = asyncio.create_task(self._list_tools(client))
+            stuck = asyncio.create_task(self._stuck.wait())
             try:
                 await asyncio.wait({asking, stuck}, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
@@ -193,13 +191,11 @@ class Connection:
 
     async def _list_tools(self, client: Client) -> list[Tool]:
         """Return all pages of the list. The limit is longer while calls keep the server busy."""
-        limit = (
-            limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
-        ).total_seconds()
+        limit = limits.MCP_LONGEST_START if self._in_use > 1 else self._server.start_timeout
         found: list[Tool] = []
         cursor: str | None = None
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(limit.total_seconds()):
                 for _ in range(_PAGES if client.server_capabilities.tools else 0):
                     page = await client.list_tools(cursor=cursor)
                     found += page.tools

@@ -13,13 +13,10 @@ def missing(server: MCPServer) -> str:
     """Return what is wrong with a server's command; empty if its program is found."""
     if not server.command:
         return ""
-    program, path = server.command[0], os.environ.get(server.variables.get("PATH", "PATH"))
+    program = server.command[0]
     if "/" in program:
-        return (
-            "" if shutil.which(Path(server.cwd) / program) else f"there is no program {program!r}"
-        )
-    return (
-        ""
-        if shutil.which(program, path=path)
-        else f"there is no program {program!r} on the PATH of this worker"
-    )
+        found = shutil.which(Path(server.cwd) / program)
+        return "" if found else f"there is no program {program!r}"
+    path = os.environ.get(server.variables.get("PATH", "PATH"))
+    found = shutil.which(program, path=path)
+    return "" if found else f"there is no program {program!r} on the PATH of this worker"

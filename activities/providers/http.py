@@ -178,11 +178,10 @@ class HttpClient:
             _check_address(self._base_url, self._name)
             return await self._post(path, body, headers, read)
         except httpx.ConnectTimeout:
-            words = (
-                f"no connection to {urlsplit(self._base_url).netloc} within {CONNECT_TIMEOUT_S:g} s"
-            )
+            host = urlsplit(self._base_url).netloc
             failure = errors.LLMTimeoutError(
-                f"{self._name}: {words}", context={"charged": False, **UNSENT}
+                f"{self._name}: no connection to {host} within {CONNECT_TIMEOUT_S:g} s",
+                context={"charged": False, **UNSENT},
             )
         except (httpx.InvalidURL, UnicodeError):
             failure = errors.ConfigurationError(

@@ -191,15 +191,12 @@ def _limited(
         at for sequence in options.stop_sequences or () if (at := message.text.find(sequence)) >= 0
     ]
     if begins:
-        message, stop = _message(message.text[: min(begins)]), StopReason.STOP_SEQUENCE
-    if (
-        options.max_output_tokens is not None
-        and _count(_texts_of(message)) > options.max_output_tokens
-    ):
-        message, stop = (
-            _message(_first_words(message.text, options.max_output_tokens)),
-            StopReason.MAX_TOKENS,
-        )
+        message = _message(message.text[: min(begins)])
+        stop = StopReason.STOP_SEQUENCE
+    most = options.max_output_tokens
+    if most is not None and _count(_texts_of(message)) > most:
+        message = _message(_first_words(message.text, most))
+        stop = StopReason.MAX_TOKENS
     return message, stop
 
 

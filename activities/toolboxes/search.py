@@ -202,10 +202,8 @@ def _headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
 
 def _is_underlined(lines: Sequence[str], number: int) -> bool:
     """Return whether a line is an underlined heading, optionally with an overline."""
-    title, below = (
-        lines[number].rstrip(),
-        lines[number + 1].rstrip() if number + 1 < len(lines) else "",
-    )
+    title = lines[number].rstrip()
+    below = lines[number + 1].rstrip() if number + 1 < len(lines) else ""
     before = lines[number - 1].strip() if number else ""
     return (
         bool(_WORD.search(title))

@@ -276,10 +276,8 @@ async def one(name: str, number: int, address: str, folder: Path, *case: str) ->
 
 async def main(words: Sequence[str]) -> None:
     """The cases that have a word of those given, of one library at a time."""
-    names, wanted = (
-        [word for word in words if word in KINDS],
-        [word for word in words if word not in KINDS],
-    )
+    names = [word for word in words if word in KINDS]
+    wanted = [word for word in words if word not in KINDS]
     changes = [
         ("deploy", version, point)
         for version in VERSIONS

@@ -92,9 +92,8 @@ class Turns:
 
 
 def saver(url: str) -> Any:
-    return (
-        AsyncPostgresSaver if url.startswith("postgres") else AsyncSqliteSaver
-    ).from_conn_string(url.removeprefix("sqlite:///"))
+    kind = AsyncPostgresSaver if url.startswith("postgres") else AsyncSqliteSaver
+    return kind.from_conn_string(url.removeprefix("sqlite:///"))
 
 
 @asynccontextmanager

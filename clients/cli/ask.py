@@ -122,10 +122,8 @@ async def ask(question: Question, view: View, *, state: Path) -> int:
             introduce_server(here.server, sys.stderr)
         worker = await here.worker()
         try:
-            turn, telling = (
-                await here.client.start(AGENT, question.text, live=view.stream),
-                follower(view, answers=True),
-            )
+            turn = await here.client.start(AGENT, question.text, live=view.stream)
+            telling = follower(view, answers=True)
             async with cancelled_if_interrupted(turn):
                 await first_of(telling.follow(turn, here.client.get), gives_up(worker))
                 code = await conclude(turn, telling)

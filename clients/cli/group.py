@@ -56,13 +56,12 @@ class Command(click.Command):
         """Write the options in their sections."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
-            record = (
-                None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
-            )
+            if isinstance(parameter, click.Argument):
+                continue
+            record = parameter.get_help_record(ctx)
             if record is not None:
-                sections.setdefault(_SECTIONS.get(parameter.name or "", "Options"), []).append(
-                    record
-                )
+                section = _SECTIONS.get(parameter.name or "", "Options")
+                sections.setdefault(section, []).append(record)
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)

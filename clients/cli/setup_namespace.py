@@ -76,14 +76,9 @@ async def set_up(client: Client, say: Say, *, new_namespace: timedelta | None = 
         ServerUnreachableError: The server stopped answering.
     """
     try:
-        version = (
-            await client.workflow_service.get_system_info(GetSystemInfoRequest(), retry=True)
-        ).server_version
-        say(
-            "server",
-            f"{client.service_client.config.target_host}"
-            f" answers{f', Temporal {version}' if version else ''}",
-        )
+        server = await client.workflow_service.get_system_info(GetSystemInfoRequest(), retry=True)
+        version = f", Temporal {server.server_version}" if server.server_version else ""
+        say("server", f"{client.service_client.config.target_host} answers{version}")
         await _namespace(client, say, new_namespace)
         await _attributes(client, say)
     except RPCError as error:

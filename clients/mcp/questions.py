@@ -94,12 +94,11 @@ async def ask_to_run(turn: str, call: str, digest: str, ctx: Ctx) -> Consent | E
     """Ask the user whether a call may run."""
     with as_tool_errors():
         pending = await served_by(ctx).waiting(turn, call, digest)
-    words, more = arguments_exactly(pending.arguments), ""
+    words = arguments_exactly(pending.arguments)
+    more = ""
     if len(words) > _SHOWN_CHARACTERS:
-        words, more = (
-            arguments_in_brief(pending.arguments),
-            " (cut; `perdure approvals` with the turn's id shows all)",
-        )
+        words = arguments_in_brief(pending.arguments)
+        more = " (cut; `perdure approvals` with the turn's id shows all)"
     why = f" {quoted(pending.reason)}." if pending.reason else ""
     return _ask(
         ctx,

@@ -18,16 +18,15 @@ from perdure.text import clean
 
 _FENCE = re.compile(r"\s*+(?P<ticks>`{3,}+|~{3,}+)[^\n`]*+\n")
 _FENCE_BEGINS = re.compile(
-    r"\s*+(?:(?:`{3,}+|~{3,}+)[ \t]*+(?:[A-Za-z0-9_+-]*+[ \t]*+\n|(?:json|python)?+["
-    r" \t]*+(?=\{))\s*+|`(?=\{)|)",
+    r"\s*+(?:(?:`{3,}+|~{3,}+)[ \t]*+"
+    r"(?:[A-Za-z0-9_+-]*+[ \t]*+\n|(?:json|python)?+[ \t]*+(?=\{))\s*+|`(?=\{)|)",
     re.IGNORECASE,
 )
 _NAMES = ("name", "tool", "action", "tool_name", "function")
 _INPUTS = ("arguments", "args", "parameters", "action_input", "input", "tool_input")
 _NOTHING = ("", "none", "null", "n/a", "()")
-_PYTHON = (
-    20_000  # characters; evaluating a longer literal costs more than another step of the model
-)
+_PYTHON = 20_000
+"""Characters: evaluating a longer literal costs more than another step of the model."""
 
 _LENIENT = json.JSONDecoder(strict=False)
 

@@ -20,8 +20,9 @@ from perdure.protocols.arguments import arguments_of, call_in, object_in, unfenc
 from perdure.text import one_line
 
 _MARK = re.compile(
-    r"^(?P<open>[ \t>#*_`-]*)(?P<name>thought|action[ \t_]?input|action|observation|final["
-    r" \t_]?answer|answer)(?:[ \t]*\d+)?"
+    r"^(?P<open>[ \t>#*_`-]*)"
+    r"(?P<name>thought|action[ \t_]?input|action|observation|final[ \t_]?answer|answer)"
+    r"(?:[ \t]*\d+)?"
     r"(?P<shut>[ \t*_`]*)(?:(?P<colon>[:\uff1a])(?P<close>[*_`]*)|$)",
     re.IGNORECASE | re.MULTILINE,
 )

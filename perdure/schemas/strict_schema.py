@@ -405,15 +405,8 @@ def _described(made: dict[str, Any], node: Node) -> dict[str, Any]:
     }
     if left.get("default", 0) is None:
         del left["default"]
-    told = (
-        "["
-        + ", ".join(
-            f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in left.items()
-        )
-        + "]"
-        if left
-        else ""
-    )
+    words = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in left.items()]
+    told = f"[{', '.join(words)}]" if words else ""
     said = " ".join(
         str(part) for part in (node.get("description"), made.get("description"), told) if part
     )

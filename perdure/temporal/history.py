@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -112,11 +113,7 @@ class HistoryReader:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 return await self._scheduled(event)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                done = event.activity_task_completed_event_attributes
-                key = self._keys.get(done.scheduled_event_id)
-                return (
-                    outcomes.completed(key, await self._raw(done.result.payloads)) if key else None
-                )
+                return await self._completed(event)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 return CancelRequested(
                     event.workflow_execution_cancel_requested_event_attributes.cause
@@ -165,6 +162,13 @@ class HistoryReader:
         given = await self._raw(event.activity_task_scheduled_event_attributes.input.payloads)
         return Scheduled(key, unpack(given, ModelCall))
 
+    async def _completed(self, event: HistoryEvent) -> Fact | None:
+        done = event.activity_task_completed_event_attributes
+        key = self._keys.get(done.scheduled_event_id)
+        if key is None:
+            return None
+        return outcomes.completed(key, await self._raw(done.result.payloads))
+
     async def _started(self, payloads: Sequence[Payload]) -> Fact | None:
         request = await self._request(payloads)
         return TurnStarted(request) if request else None
@@ -195,10 +199,8 @@ class HistoryReader:
         if "kind" not in waits_for:
             return WaitEnded(tuple(waits_for["expired"]))
         pending = tuple(PendingApproval.model_validate(one) for one in waits_for.get("pending", ()))
-        since, until = (
-            datetime.fromisoformat(waits_for[name]) if waits_for.get(name) else None
-            for name in ("since", "until")
-        )
+        since = _time_in(waits_for, "since")
+        until = _time_in(waits_for, "until")
         return WaitBegan(
             str(waits_for["kind"]),
             str(waits_for["reason"]),
@@ -379,6 +381,10 @@ async def first_request(client: Client, turn_id: str, run_id: str) -> TurnReques
     if not isinstance(fact, TurnStarted):
         raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")
     return fact.request
+
+
+def _time_in(memo: Mapping[str, Any], name: str) -> datetime | None:
+    return datetime.fromisoformat(memo[name]) if memo.get(name) else None
 
 
 def _cancelled() -> Failure:

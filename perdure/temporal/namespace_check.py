@@ -109,15 +109,14 @@ async def look(client: Client) -> Findings:
     """
     request = ListSearchAttributesRequest(namespace=client.namespace)
     try:
-        there = (
-            await client.operator_service.list_search_attributes(request, timeout=_PATIENCE)
-        ).custom_attributes
+        listed = await client.operator_service.list_search_attributes(request, timeout=_PATIENCE)
     except RPCError as error:
         if error.status not in NOT_ALLOWED:
             raise
         return Findings(
             missing=tuple([name for name in TYPES if not await is_usable(client, [name])])
         )
+    there = listed.custom_attributes
     conflicting = {
         name: _name(there[name])
         for name, kind in TYPES.items()
@@ -157,6 +156,5 @@ async def register(client: Client, names: Iterable[str]) -> None:
 
 
 def _name(number: IndexedValueType.ValueType) -> str:
-    return (
-        IndexedValueType.Name(number).removeprefix("INDEXED_VALUE_TYPE_").title().replace("_", "")
-    )
+    words = IndexedValueType.Name(number).removeprefix("INDEXED_VALUE_TYPE_")
+    return words.title().replace("_", "")

@@ -121,8 +121,6 @@ def _spellings(letter: str) -> str:
     alike = {"+": "+-", "/": "/_", " ": " +"}.get(letter, letter)
     codes = "|".join(f"{ord(one):02x}" for one in alike)
     digits = "|".join(str(ord(one)) for one in alike)
-    plain, html = (
-        rf"\\{{0,4}}[{re.escape(alike)}]",
-        rf"&\#(?:0{{0,4}}(?:{digits})|[xX]0{{0,4}}(?i:{codes}));",
-    )
+    plain = rf"\\{{0,4}}[{re.escape(alike)}]"
+    html = rf"&\#(?:0{{0,4}}(?:{digits})|[xX]0{{0,4}}(?i:{codes}));"
     return rf"(?:{plain}|(?i:%(?:25){{0,2}}(?:{codes})|\\{{1,4}}(?:u00|x)(?:{codes}))|{html})"

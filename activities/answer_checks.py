@@ -126,7 +126,7 @@ async def by_validators(
 
 
 def _reason(text: str, schema: Schema, check: Callable[[Any], object]) -> str:
-    """Return why a text does not fit the type; empty if it does."""
+    """Return why an answer does not fit the type; empty if it does."""
     try:
         check(output_type.value_in(text, schema))
     except ValueError as error:

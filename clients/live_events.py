@@ -53,9 +53,13 @@ async def told(
             event = coming.result()
             if event is None:
                 return
-            for one in listener.see(event) if isinstance(event, Event) else (event,):
-                if not isinstance(event, Event) or feed.place(event.cursor) > after:
-                    yield one
+            if isinstance(event, Event):
+                is_new = feed.place(event.cursor) > after
+                for one in listener.see(event):  # the listener sees the old ones, too
+                    if is_new:
+                        yield one
+            else:
+                yield event
             coming = asyncio.create_task(_next(events))
     finally:
         coming.cancel()

@@ -48,21 +48,32 @@ async def named(
     if missing is not None:
         raise _unknown(turn, missing, pending)
     found = {call: waiting[call] for call in calls}
-    plain = next((one for call, one in found.items() if call != full(one)), None)
-    changed = next((one for call, one in found.items() if call != full(one) and one.reason), None)
-    if to_run and changed is not None:
+    if to_run:
+        plain = [one for call, one in found.items() if call != full(one)]
+        await _refuse_ambiguous(client, turn, plain)
+    return list({full(one): one for one in found.values()}.values())
+
+
+async def _refuse_ambiguous(client: Client, turn: Turn, plain: Sequence[PendingApproval]) -> None:
+    """Check that ids alone identify the calls that were reviewed.
+
+    Raises:
+        ApprovalConflictError: One of these calls, which were given without a token, needs it.
+        ServerUnreachableError: Temporal does not answer.
+    """
+    changed = next((one for one in plain if one.reason), None)
+    if changed is not None:
         raise errors.ApprovalConflictError(
             f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so the call"
             " waits for a person again: review it and approve it with its token; nothing was"
             " decided"
         )
-    if to_run and plain is not None and not await is_only_run(client, turn):
+    if plain and not await is_only_run(client, turn):
         raise errors.ApprovalConflictError(
-            f"turn {turn.id!r} was started again or reset, so {plain.call_id!r} alone does not"
+            f"turn {turn.id!r} was started again or reset, so {plain[0].call_id!r} alone does not"
             " identify the reviewed call: review the call again and approve it with its token;"
             " nothing was decided"
         )
-    return list({full(one): one for one in found.values()}.values())
 
 
 async def of_all(

@@ -176,10 +176,8 @@ async def dev(
 ) -> int:
     """Run `perdure dev`."""
     from perdure.errors import ConfigurationError
-    from perdure.worker import logs, reload
-    from perdure.worker.dev_lock import only_worker
+    from perdure.worker import reload
     from perdure.worker.dev_server import DevServer, running
-    from perdure.worker.settings import WorkerSettings
 
     if serve and app:
         return await _serve(app, state, serve)
@@ -210,11 +208,20 @@ async def dev(
         if agents is None:
             await stopped.wait()
         else:
-            logs.configure(WorkerSettings.from_environment().log_format)
-            with only_worker(state, agents.polled_queue, app or ""):
-                await agents.run(where.address, on_start=lambda: _say(_serves(agents)))
+            await _work(agents, app or "", state, where.address)
         _say("stopping …")
     return 0
+
+
+async def _work(agents: AgentWorker, app: str, state: Path, address: str) -> None:
+    """Run the worker of `perdure dev` without `--reload`."""
+    from perdure.worker import logs
+    from perdure.worker.dev_lock import only_worker
+    from perdure.worker.settings import WorkerSettings
+
+    logs.configure(WorkerSettings.from_environment().log_format)
+    with only_worker(state, agents.polled_queue, app):
+        await agents.run(address, on_start=lambda: _say(_serves(agents)))
 
 
 def _serves(agents: AgentWorker) -> str:

@@ -1,7 +1,7 @@
 """The private attributes of Temporal's SDK that Perdure uses, each behind a function.
 
-There is no public way to what they give. `tests/integration/test_internals.py` has a test for each,
-which fails when a release of the SDK changes it.
+The SDK has no public equivalent. `tests/integration/test_internals.py` has a test for each, which
+fails when a release of the SDK changes it.
 """
 
 from __future__ import annotations

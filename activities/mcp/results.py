@@ -21,7 +21,7 @@ from perdure.turn.wire import ToolOutput
 
 
 def output_of(result: CallToolResult) -> ToolOutput:
-    """Return texts and resources in order, and the structured value unless a text repeats it.
+    """Return texts and resources in order, and the structured value unless a text block repeats it.
 
     Images and other media are replaced by a note.
     """
@@ -56,7 +56,7 @@ def _left_out(what: str, mime_type: str | None, base64: str) -> str:
 def _is_said(result: CallToolResult) -> bool:
     """Return whether the texts repeat the structured value, as the protocol recommends.
 
-    Many servers wrap a text into an object with one field.
+    Many servers wrap a string in an object with one field.
     """
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     values = [_parsed(text) for text in texts]

@@ -109,7 +109,7 @@ def keywords(question: str) -> list[str]:
 
 
 def sections(path: str, text: str) -> Iterator[Section]:
-    """Split a text at its Markdown and reStructuredText headings.
+    """Split text at its Markdown and reStructuredText headings.
 
     Files of other kinds are one section. A heading with nothing but subsections is not a section of
     its own: it is among the headings of each of them.

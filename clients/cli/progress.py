@@ -47,6 +47,7 @@ from perdure.turn.facts import (
 from perdure.turn.fold import apply
 from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
+from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
 from perdure.values.reports import AgentReport, Outcome
@@ -73,7 +74,7 @@ class Progress:
 
     Attributes:
         said: The last text that was printed.
-        is_speaking: Whether a text is being printed, which another line would interrupt.
+        is_speaking: Whether text is being printed, which another line would interrupt.
     """
 
     def __init__(self, out: TextIO | None = None, *, full: bool = False) -> None:
@@ -169,11 +170,8 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
         case ModelAnswered(key, answer):
             return answered(key, answer.message.text)
         case CallFailed(key, error, lost):
-            return Text(
-                f"{key} "
-                f" {'its worker was lost; it is tried again' if lost else _all(error.message)}",
-                "yellow",
-            )
+            why = "its worker was lost; it is tried again" if lost else _all(error.message)
+            return Text(f"{key}  {why}", "yellow")
         case ToolReturned(key, output):
             return Text.assemble(
                 f"{key}  ",
@@ -188,14 +186,16 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
                 f"{key}  ", (f"{word(turn_id)} begins:", "cyan"), f" {headline(request.task)}"
             )
         case ChildEnded(key, summary, reason):
-            said = (
-                ": ".join(filter(None, (summary.outcome.value, one_line(summary.output, 60))))
-                if summary
-                else reason
-            )
+            said = _end_of(summary) if summary else reason
             return Text.assemble(f"{key}  ", (f"→ {_all(said)}", "dim"))
         case _:
             return _waits(fact)
+
+
+def _end_of(summary: Summary) -> str:
+    """Return the outcome of a turn and, if it has one, the beginning of its answer."""
+    output = one_line(summary.output, 60)
+    return f"{summary.outcome.value}: {output}" if output else summary.outcome.value
 
 
 def _waits(fact: Fact) -> Text:
@@ -243,14 +243,12 @@ def _told(fact: Decided | BudgetAdded | Resumed) -> Text:
 
 def _decided(decision: Decision) -> str:
     """Format a decision with its author, its arguments and its reason."""
-    edited = (
-        ""
-        if decision.arguments is None
-        else f", with other arguments: {arguments_exactly(decision.arguments)}"
-    )
-    return f"{decision.in_words}{edited}" + (
-        f": {_all(decision.reason)}" if decision.reason else ""
-    )
+    words = decision.in_words
+    if decision.arguments is not None:
+        words += f", with other arguments: {arguments_exactly(decision.arguments)}"
+    if decision.reason:
+        words += f": {_all(decision.reason)}"
+    return words
 
 
 def _whole(fact: Fact) -> Iterator[str]:

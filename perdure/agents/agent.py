@@ -98,7 +98,7 @@ class Agent(Generic[T_co]):
         on_loop: The action when the model repeats itself: `fail`, `warn` the model, or `ignore` it.
         protocol: The form in which a model requests tools: `native` calls, or, for models without
             them, text (`react_text`) or `json`.
-        unmarked: In the other two protocols, the meaning of a text that neither requests a tool nor
+        unmarked: In the other two protocols, the meaning of text that neither requests a tool nor
             is marked as the answer: the `answer`, or a mistake for the model to `correct`.
 
     Raises:

@@ -114,11 +114,9 @@ def read(answer: ModelAnswer, prompt: Prompt, *, corrects: bool) -> ModelAnswer:
 def _objection(answer: ModelAnswer, prompt: Prompt) -> str:
     """Return the objection to text that is neither; empty if the text was stopped or cut off."""
     was_stopped = answer.stop is StopReason.STOP_SEQUENCE and prompt.options.stop_sequences
-    return (
-        ""
-        if not prompt.offered or was_stopped or answer.stop is StopReason.MAX_TOKENS
-        else _OBJECTION
-    )
+    if not prompt.offered or was_stopped or answer.stop is StopReason.MAX_TOKENS:
+        return ""
+    return _OBJECTION
 
 
 def _thinking(message: AssistantMessage, reply: Reply) -> tuple[Thinking, ...]:

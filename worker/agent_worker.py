@@ -71,11 +71,9 @@ _TYPES = {
 
 
 def _as_registry(given: Registry | Agent[Any] | Iterable[Entry]) -> Registry:
-    return (
-        given
-        if isinstance(given, Registry)
-        else Registry([given] if isinstance(given, Agent) else given)
-    )
+    if isinstance(given, Registry):
+        return given
+    return Registry([given] if isinstance(given, Agent) else given)
 
 
 @dataclass(frozen=True)

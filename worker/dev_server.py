@@ -247,7 +247,9 @@ class DevServer:
 
     async def _guarded(self, hidden: tuple[str, int], port: int) -> str:
         """Start the guard of the web UI and return its URL."""
-        wanted = self._ui_port if self._ui_port is not None else port + 1000 if self._port else 0
+        wanted = self._ui_port
+        if wanted is None:
+            wanted = port + 1000 if self._port else 0
         self._guard = UIGuard(_IP, hidden)
         return f"http://{_IP}:{await self._guard.start(_ports_from(wanted))}"
 

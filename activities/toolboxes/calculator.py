@@ -195,8 +195,10 @@ def _shown(value: Decimal, exact: bool) -> str:
     value = Context(prec=digits, Emax=_EXPONENT, Emin=-_EXPONENT).plus(value)
     if value and not -_SHOWN_DIGITS <= value.adjusted() < digits:
         return str(value.normalize())
+    if not value:
+        return "0"
     text = f"{value:f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 _OPERATORS: dict[type[ast.operator], _Number] = {

@@ -71,7 +71,10 @@ class Watch:
         )
         is_alone = is_apart and not sys.stdout.isatty()
         answer = str(report.output)
-        put(answer if is_alone else "" if was_said else f"\n{answer}\n")
+        if is_alone:
+            put(answer)
+        else:
+            put("" if was_said else f"\n{answer}\n")
         self.fail(report)
 
     def fail(self, report: AgentReport[Any]) -> None:

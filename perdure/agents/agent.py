@@ -277,16 +277,15 @@ def _as_delegates(
             f"{who}: delegates is a list of names, or 'all', not {given!r}"
         )
     items = validation.listed(who, "delegates", given, _A_DELEGATE)
-    found = tuple(
-        (
-            item
-            if isinstance(item, Delegate)
-            else Delegate(item.name if isinstance(item, Agent) else item)
-        )
-        for item in items
-    )
+    found = tuple(map(_delegate, items))
     names = [item.name for item in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise errors.ConfigurationError(f"{who}: it delegates to {twice!r} twice")
     return found
+
+
+def _delegate(item: Delegate | Agent[Any] | str) -> Delegate:
+    if isinstance(item, Delegate):
+        return item
+    return Delegate(item.name if isinstance(item, Agent) else item)

@@ -299,16 +299,16 @@ def readable(parameters: Any) -> Any:
         return [readable(one) for one in parameters]
     if not isinstance(parameters, dict):
         return parameters
-    return {
-        name: (
-            stripped(value)
-            if name in _WORDS and isinstance(value, str)
-            else value
-            if _is_data(name, value)
-            else readable(value)
-        )
-        for name, value in parameters.items()
-    }
+    return {name: _readable(name, value) for name, value in parameters.items()}
+
+
+def _readable(name: str, value: Any) -> Any:
+    """Return the value of a keyword without invisible characters in its texts."""
+    if name in _WORDS and isinstance(value, str):
+        return stripped(value)
+    if _is_data(name, value):
+        return value
+    return readable(value)
 
 
 def _is_data(name: str, value: Any) -> bool:

@@ -238,13 +238,12 @@ def _shaped(
     reply: Reply, bill: Bill, body: Mapping[str, Any], headers: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the body of a 200 in the format of the request's API."""
-    shape = (
-        response
-        if "input" in body
-        else message
-        if any(name.lower() == "anthropic-version" for name in headers)
-        else completion
-    )
+    if "input" in body:
+        shape = response
+    elif any(name.lower() == "anthropic-version" for name in headers):
+        shape = message
+    else:
+        shape = completion
     return shape(
         reply, _answered(body), str(body.get("model", "stub")), stub_replies.limit_of(body), bill
     )

@@ -185,7 +185,9 @@ async def _notify(
     turn_id = activity.info().workflow_id or ""
     turn = state.request.info(turn_id)
     told: list[tuple[Callable[..., Any], tuple[object, ...]]] = [
-        (observer.on_step, (turn, step)) for step in state.steps[call.seen : call.steps]
+        (observer.on_step, (turn, step))
+        for step in state.steps
+        if call.seen < step.number <= call.steps
     ]
     if call.waits_for:
         told.append((observer.on_wait, (turn, call.waits_for, call.reason)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 from temporalio.api.enums.v1 import EventType
@@ -19,10 +19,12 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure.temporal.history import recorded
+from perdure.temporal.runs import last_run
 from perdure.turn import ending
-from perdure.turn.facts import ChildRead
+from perdure.turn.child import Child
+from perdure.turn.facts import ChildRead, TurnContinued
 from perdure.turn.fold import apply
-from perdure.turn.state import Child, TurnState
+from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun, TurnRead
 from perdure.values.reports import Outcome
 
@@ -67,12 +69,15 @@ async def _read(client: Client, run: ChildRun, until: float) -> TurnRead:
 
 async def _folded(client: Client, run: ChildRun) -> _History:
     state, runs = TurnState(), dict[str, str]()
-    times = []
-    async for event, fact in recorded(client, run.turn_id, run.run_id, is_worker=True):
-        times.append(event.event_time.ToDatetime())
+    began = now = datetime.min.replace(tzinfo=UTC)
+    last = await last_run(client, run.turn_id, run.run_id)
+    async for event, fact in recorded(client, run.turn_id, last, is_worker=True):
+        now = event.event_time.ToDatetime(tzinfo=UTC)
+        if event.event_id == 1:
+            began = fact.continuation.began if isinstance(fact, TurnContinued) else now
         runs |= _run_in(event)
         state = state if fact is None else apply(state, fact)
-    return _History(state, runs, times[-1] - times[0] if times else timedelta())
+    return _History(state, runs, now - began)
 
 
 async def _ended(client: Client, child: Child, run_id: str, until: float) -> ChildRead | None:

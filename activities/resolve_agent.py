@@ -235,7 +235,7 @@ class Agents:
 
     async def _make(self, client: Client, turn_id: str, run_id: str, name: str) -> Agent:
         """Call the factory, which may block."""
-        request = await first_request(client, turn_id, run_id)
+        request, _ = await first_request(client, turn_id, run_id)
         about = request.info(turn_id).model_copy(update={"agent": name})
         try:
             agent: Agent = await called(self._registry.make, about, limit=limits.USER_CODE)

@@ -23,7 +23,7 @@ from perdure.temporal import outcomes
 from perdure.temporal.history import HistoryReader, backwards, key_of, recorded
 from perdure.temporal.recent import Recent
 from perdure.turn import steps
-from perdure.turn.facts import Fact, ModelAnswered, Scheduled
+from perdure.turn.facts import ModelAnswered, Recorded, Scheduled
 from perdure.turn.fold import apply, asks_again, ready_for, runs_tools
 from perdure.turn.keys import AgentKey, Key, ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
@@ -144,7 +144,7 @@ async def _fold_tail(
     client: Client, turn_id: str, run_id: str, own: Key | None, state: TurnState
 ) -> TurnState:
     """Fold what happened since the last answer in `state`, reading history backwards."""
-    answered = len(state.steps) + bool(state.open_step.calls)
+    answered = state.step_count + bool(state.open_step.calls)
     tail: list[HistoryEvent] = []
     async for event in backwards(client, turn_id, run_id):
         key = key_of(event)
@@ -161,7 +161,7 @@ async def _fold_tail(
     return state
 
 
-def _is_news(fact: Fact, answered: int) -> bool:
+def _is_news(fact: Recorded, answered: int) -> bool:
     """Return whether a fact is new: a tail may begin with events that are folded already."""
     key: Key | None = getattr(fact, "key", None)
     return not isinstance(key, AgentKey | ModelKey) or key.step > answered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Unpack
 from weakref import WeakValueDictionary
@@ -17,7 +17,7 @@ from perdure.agents.agent import Agent
 from perdure.base import R
 from perdure.clients import listing, waiting
 from perdure.clients.entries import TurnEntry
-from perdure.clients.feed import Feed, latest_run
+from perdure.clients.feed import Feed, runs_of
 from perdure.clients.filters import Filter, member
 from perdure.clients.search_marks import Marks
 from perdure.clients.starting import IfExists, Starter
@@ -165,7 +165,7 @@ class AgentClient:
         wanted = start_request.type_of(agent, output)
         request = start_request.turn_request(agent, task, output=output, live=live, **given)
         started = await self._starter.start(request, id, if_exists=if_exists, priority=priority)
-        turn = self._turn(started.turn_id, started.run_id)
+        turn = self._turn(started.turn_id, started.runs)
         return turn if wanted is None else turn.typed(wanted)
 
     @keywords.shows(StartOptions)
@@ -223,7 +223,7 @@ class AgentClient:
             options=options,
         )
         started = await self._starter.start(request, id)
-        turn = self._turn(started.turn_id, started.run_id)
+        turn = self._turn(started.turn_id, started.runs)
         return (await turn.typed(output).result()).output
 
     async def get(self, id: str) -> Turn[Any]:  # noqa: A002 - what callers know it as
@@ -240,7 +240,7 @@ class AgentClient:
         validation.check(
             "the turn", {"id": id}, {"id": validation.Unicode}, errors.InvalidRequestError
         )
-        return self._turn(id, await latest_run(self._client, id))
+        return self._turn(id, await runs_of(self._client, id))
 
     async def status(self, id: str) -> TurnStatus:  # noqa: A002 - what callers know it as
         """Return the current status of a turn: `get` and `Turn.status` in one.
@@ -419,11 +419,12 @@ class AgentClient:
         )
         return listing.turns(self._client, self._marks.index, wanted, limit)
 
-    def _turn(self, turn_id: str, run_id: str) -> Turn[Any]:
-        feed = self._feeds.get((turn_id, run_id))
-        if feed is None:
-            feed = self._feeds[turn_id, run_id] = Feed(self._client, turn_id, run_id)
-        return Turn(self._client, feed, turn_id, run_id)
+    def _turn(self, turn_id: str, runs: Sequence[str]) -> Turn[Any]:
+        """Return a turn, which shares its feed with others of the same first run."""
+        feed = self._feeds.get((turn_id, runs[0]))
+        if feed is None or feed.runs[: len(runs)] != list(runs)[: len(feed.runs)]:
+            feed = self._feeds[turn_id, runs[0]] = Feed(self._client, turn_id, runs)
+        return Turn(self._client, feed, turn_id)
 
 
 def _named(call_id: str, token: str | None = None) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from perdure.text import word
 from perdure.turn.keys import AgentKey, ChildKey, HookKey, Key, ModelKey, PolicyKey, ReadKey
-from perdure.turn.state import PROVIDER, TurnState, Waiting
+from perdure.turn.state import TurnState
+from perdure.turn.waiting import PROVIDER, Waiting
 
 
 def doing(state: TurnState, gap: str = "  ") -> str:

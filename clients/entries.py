@@ -46,7 +46,7 @@ class TurnEntry(Value):
 
     Attributes:
         id: The turn's id; `client.get(entry.id)` follows it.
-        run_id: Temporal's id of the run.
+        run_id: Temporal's id of its last run.
         agent: The name of its agent.
         task: The task, in one line.
         state: The state of the turn. A `paused` turn waits for budget, for more iterations or to be
@@ -89,6 +89,7 @@ class _Note(Wire):
     outcome: str = ""
     steps: int = 0
     cost: Decimal | None = None
+    began: datetime | None = None
 
     @field_validator("cost", mode="before")
     @classmethod
@@ -123,7 +124,7 @@ async def entry_of(
         spent=note.cost if note.outcome or spent is None else Decimal(str(spent)),
         labels=search_attributes.labels_of(attributes.get(search_attributes.LABELS, ())),
         parent=search_attributes.value_of(attributes.get(search_attributes.PARENT, "")),
-        started_at=info.start_time.ToDatetime(tzinfo=UTC),
+        started_at=note.began or info.start_time.ToDatetime(tzinfo=UTC),
         ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
         error=error,
     )

@@ -13,20 +13,23 @@ from typing import Any
 from perdure.turn.facts import (
     AgentResolved,
     Decided,
-    Fact,
     HookEnded,
     ModelAnswered,
+    PartCarried,
+    Recorded,
     Scheduled,
+    TurnContinued,
     TurnEnded,
     TurnStarted,
 )
 from perdure.turn.fold import runs_tools
 from perdure.turn.keys import CallKey, HookKey, Key, ModelKey
+from perdure.turn.snapshot import Part
 from perdure.values.messages import AssistantMessage, ToolCall, closed, with_unique_ids
 
 
 class EventContext:
-    """Follows the facts of one run, in their order."""
+    """Follows the facts of a turn, in their order."""
 
     def __init__(self) -> None:
         self._agent = ""
@@ -37,13 +40,14 @@ class EventContext:
         self._unpassed = 0
         self._finishing = False
         self._said = ""
+        self._last: AssistantMessage | None = None
 
-    def of(self, fact: Fact) -> Mapping[str, Any]:
+    def of(self, fact: Recorded) -> Mapping[str, Any]:
         """Return the `agent`, `calls` and `text` of the next event."""
         calls, text = self._see(fact)
         return {"agent": self._agent, "calls": calls, "text": text}
 
-    def _see(self, fact: Fact) -> tuple[tuple[ToolCall, ...], str]:
+    def _see(self, fact: Recorded) -> tuple[tuple[ToolCall, ...], str]:
         match fact:
             case TurnStarted(request):
                 self._agent = request.agent
@@ -63,11 +67,31 @@ class EventContext:
                 ), ""
             case TurnEnded():
                 return (), self._text
+            case TurnContinued(continuation):
+                self._agent = continuation.request.agent
+                self._ids.clear()
+            case PartCarried(_, part):
+                self._carried(part)
             case _:
                 self._note(fact)
         return self._call_of(getattr(fact, "key", None)), ""
 
-    def _note(self, fact: Fact) -> None:
+    def _carried(self, part: Part) -> None:
+        """Follow a part of another run's state, for a reader that has not read that run."""
+        answers = [one for one in part.messages if isinstance(one, AssistantMessage)]
+        self._ids.update(call.id for answer in answers for call in answer.calls)
+        if answers:
+            self._last = answers[-1]
+        if part.agent is not None:
+            self._stages = sum(stage.has_after for stage in part.agent.middleware)
+        if part.snapshot is not None and self._last is not None:
+            self._said, self._unpassed = self._last.text, part.snapshot.open.unpassed
+            self._finishing = part.snapshot.finishing
+            if part.snapshot.open.gates:
+                self._step = part.snapshot.steps + 1
+                self._calls[self._step] = self._last.calls
+
+    def _note(self, fact: Recorded) -> None:
         match fact:
             case Scheduled(ModelKey(is_last=True)):
                 self._finishing = True

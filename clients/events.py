@@ -11,15 +11,17 @@ import dataclasses
 import re
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from perdure import errors
 from perdure.clients import public_events
-from perdure.turn.facts import Fact, ModelAnswered
-from perdure.turn.keys import Key
+from perdure.turn.facts import Fact, ModelAnswered, PartCarried, Recorded, TurnContinued
+from perdure.turn.fold import apply, fold
+from perdure.turn.keys import CarryKey, Key
+from perdure.turn.state import TurnState
 from perdure.values.messages import ToolCall
 
 VERSION = 1
@@ -46,6 +48,9 @@ class Event:
             answer, or one; empty for other facts.
         text: The text of the model, or at the end the answer; empty if the fact has none, and as
             long as a middleware has not accepted the answer.
+        before: The facts since the event before that are none of the turn's own: it went on in a
+            new run of its workflow, or took over the messages of another turn. They are not
+            part of its events.
     """
 
     cursor: str
@@ -55,6 +60,11 @@ class Event:
     agent: str = ""
     calls: tuple[ToolCall, ...] = ()
     text: str = ""
+    before: tuple[Recorded, ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+    def onto(self, state: TurnState) -> TurnState:
+        """Return the state of the turn after the event, from that before it."""
+        return apply(fold(self.before, state), self.fact)
 
     @property
     def call(self) -> ToolCall | None:
@@ -143,13 +153,19 @@ class CaughtUp:
         return {"v": VERSION, "kind": "caught_up"}
 
 
+def is_event(fact: Recorded) -> TypeGuard[Fact]:
+    """Return whether a fact is an event of the turn, and not only about its runs."""
+    is_of_runs = isinstance(fact, TurnContinued | PartCarried)
+    return not is_of_runs and not isinstance(key_of(fact), CarryKey)
+
+
 def kind_of(fact: Fact | type[Fact]) -> str:
     """Return the kind of a fact, such as `model_answered` for `ModelAnswered`."""
     name = fact.__name__ if isinstance(fact, type) else type(fact).__name__
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def key_of(fact: Fact) -> Key | None:
+def key_of(fact: Recorded) -> Key | None:
     """Return the key of the activity that a fact is about."""
     key: Key | None = getattr(fact, "key", None)
     return key

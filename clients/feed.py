@@ -7,11 +7,8 @@ the server: a failed poll is repeated from the same page, and event ids identify
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import logging
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
@@ -28,7 +25,6 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
-    DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryResponse,
@@ -37,21 +33,33 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
+from perdure.clients import cursors
+from perdure.clients.cursors import Cursor
 from perdure.clients.event_context import EventContext
-from perdure.clients.events import CaughtUp, Event
+from perdure.clients.events import CaughtUp, Event, is_event
 from perdure.clients.live_output import Ear
 from perdure.errors import ErrorInfo, PerdureError
-from perdure.temporal.history import HistoryReader, recorded
+from perdure.temporal.history import HistoryReader, first_event, recorded
 from perdure.temporal.names import TURN
+from perdure.temporal.runs import (
+    describe,
+    describe_last,
+    last_run,
+    run_after,
+    run_before,
+    runs_up_to,
+)
 from perdure.text import described, one_line
-from perdure.turn.facts import AgentResolved, Fact, TurnEnded
-from perdure.turn.fold import apply
+from perdure.turn.facts import AgentResolved, Recorded, TurnEnded
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 
 logger = logging.getLogger("perdure")
 
 V = TypeVar("V")
+
+_Place = tuple[int, int]
+"""A position in the events that were read: the place of the run, and the event's number in it."""
 
 _POLL, _SHORT = timedelta(seconds=70), timedelta(seconds=3)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
@@ -88,19 +96,25 @@ class _Restarted:
 
 
 class Feed:
-    """The recorded events of one run of a turn, shared by all watchers.
+    """The recorded events of a turn, in all of its runs, shared by all watchers.
 
     Attributes:
         ear: The live output of the turn.
+        runs: Temporal's ids of its runs, in order, as far as they are known.
     """
 
-    def __init__(self, client: Client, turn_id: str, run_id: str) -> None:
-        self._client = client
-        self._run = WorkflowExecution(workflow_id=turn_id, run_id=run_id)
+    def __init__(self, client: Client, turn_id: str, runs: Sequence[str], first: str = "") -> None:
+        self.runs = list(runs)
         self.ear = Ear(self._describe, client.data_converter)
+        self._client = client
+        self._turn_id = turn_id
+        self._first = first or self.runs[0]
+        self._reading = 0
         self._reader = HistoryReader(client.data_converter)
         self._context = EventContext()
         self._events: list[Event] = []
+        self._places: list[_Place] = []
+        self._hidden: list[Recorded] = []
         self._last_id = 0
         self._error: PerdureError | None = None
         self._news = asyncio.Event()
@@ -108,16 +122,17 @@ class Feed:
         self._pump: asyncio.Task[None] | None = None
 
     async def watch(
-        self, after: int = 0, *, length: int | None = None
+        self, after: Cursor | None = None, *, until: Cursor | None = None
     ) -> AsyncGenerator[Event | CaughtUp, None]:
         """Yield every event after a position, future ones included, until the turn is over.
 
         Args:
-            after: The position of a cursor, from `place`.
-            length: The length of the history at the start; `CaughtUp` is yielded after that part.
+            after: The position; None for the beginning.
+            until: The end of the history at the start; `CaughtUp` is yielded after that part.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            StaleCursorError: The turn is over and had no such run.
         """
         index = 0
         self._watchers += 1
@@ -127,15 +142,17 @@ class Feed:
         try:
             while True:
                 while index < len(self._events):
-                    event = self._events[index]
+                    event, place = self._events[index], self._places[index]
                     index += 1
-                    if self.place(event.cursor) > after:
+                    if self._is_after(place, after):
                         yield event
-                if length is not None and self._last_id >= length:
-                    length = None
+                if until is not None and self._has_read(until):
+                    until = None
                     yield CaughtUp()
                     continue
                 if self._is_over and index == len(self._events):
+                    if after is not None and after.run not in self.runs:
+                        raise self._stale()
                     return
                 if self._error is not None:
                     raise self._error
@@ -147,67 +164,90 @@ class Feed:
                 pump.cancel()
                 await asyncio.wait({pump})
 
-    async def length(self) -> int:
-        """Return the current number of Temporal events in the history.
+    async def end(self) -> Cursor:
+        """Return the position of the last event that Temporal has now.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
-        return (await self._patiently(self._describe)).workflow_execution_info.history_length
+        found = await self._patiently(
+            lambda: describe_last(self._client, self._turn_id, self.runs[-1], timeout=_SHORT)
+        )
+        info = found.workflow_execution_info
+        return Cursor(self._first, info.execution.run_id, info.history_length)
 
-    def place(self, cursor: str | None) -> int:
-        """Return the position of a cursor in history; 0, before the first event, without a cursor.
+    def place(self, cursor: str | None) -> Cursor | None:
+        """Return the position of a cursor in history; None without a cursor.
 
         Raises:
-            StaleCursorError: The cursor belongs to another run.
+            StaleCursorError: The cursor belongs to another turn, or to a run before a reset.
             InvalidRequestError: The value is not a cursor.
         """
         if cursor is None:
-            return 0
-        try:
-            run_id, _, place = base64.urlsafe_b64decode(cursor.encode()).decode().rpartition(":")
-        except (ValueError, binascii.Error):
-            run_id, place = "", ""
-        if not run_id or not re.fullmatch("[1-9][0-9]{0,8}", place):
-            raise errors.InvalidRequestError(
-                f"{one_line(cursor, 100)!r} is not a cursor of turn events"
-            )
-        if run_id != self._run.run_id:
-            raise errors.StaleCursorError(
-                f"the cursor belongs to another run than the one of turn {self._run.workflow_id}"
-                " that is watched: the turn was reset or started again since, or the cursor belongs"
-                " to another turn; read the events from the beginning",
-                context={"turn_id": self._run.workflow_id},
-            )
-        return int(place)
+            return None
+        found = cursors.read(cursor)
+        may_come = found.first == self._first != found.run and not self._is_over
+        if found.run not in self.runs and not may_come:
+            raise self._stale()
+        return found
+
+    def is_after(self, event: Event, after: Cursor | None) -> bool:
+        """Return whether an event of this feed comes after a position."""
+        at = cursors.read(event.cursor)
+        return self._is_after((self.runs.index(at.run), at.event), after)
+
+    def _is_after(self, place: _Place, after: Cursor | None) -> bool:
+        if after is None:
+            return True
+        return after.run in self.runs and place > (self.runs.index(after.run), after.event)
+
+    def _has_read(self, until: Cursor) -> bool:
+        now = self._reading, self._last_id
+        return until.run in self.runs and now >= (self.runs.index(until.run), until.event)
+
+    def _stale(self) -> errors.StaleCursorError:
+        return errors.StaleCursorError(
+            f"the cursor belongs to another run than the one of turn {self._turn_id} that is"
+            " watched: the turn was reset or started again since, or the cursor belongs to another"
+            " turn; read the events from the beginning",
+            context={"turn_id": self._turn_id},
+        )
 
     async def _follow(self) -> None:
         """Poll until the turn is over or cannot be read."""
-        request = GetWorkflowExecutionHistoryRequest(
-            namespace=self._client.namespace, execution=self._run, wait_new_event=True
-        )
+        request = self._request()
         try:
             with _Restarted() as unclaimed:
                 while not self._is_over:
                     page = await self._page(request)
+                    run = self._reading
                     if page.history.events:
                         await self._take(page.history.events)
                         unclaimed.start(self._say_when_unclaimed(page.history.events[-1]))
+                    if self._reading != run:
+                        request = self._request()
+                        continue
                     if not page.next_page_token and (self._is_over or not await self._goes_on()):
                         break
                     request.next_page_token = page.next_page_token
             if not self._is_over:
                 self._error = errors.TurnNotFoundError(
-                    f"the history of {self._run.workflow_id} ends without an end of the turn"
+                    f"the history of {self._turn_id} ends without an end of the turn"
                 )
         except PerdureError as error:
             self._error = error
         except Exception as error:  # noqa: BLE001 - watchers must learn of any error that ends the feed
             self._error = PerdureError(
-                f"reading the history of {self._run.workflow_id}: {described(error)}"
+                f"reading the history of {self._turn_id}: {described(error)}"
             )
         finally:
             self._tell()
+
+    def _request(self) -> GetWorkflowExecutionHistoryRequest:
+        run = WorkflowExecution(workflow_id=self._turn_id, run_id=self.runs[self._reading])
+        return GetWorkflowExecutionHistoryRequest(
+            namespace=self._client.namespace, execution=run, wait_new_event=True
+        )
 
     @property
     def _is_over(self) -> bool:
@@ -225,7 +265,7 @@ class Feed:
             if not is_told:
                 logger.warning(
                     "turn %s is paused in Temporal; `temporal workflow unpause` lets it go on",
-                    self._run.workflow_id,
+                    self._turn_id,
                 )
             is_told = True
             await asyncio.sleep(_LONGEST_PAUSE_S)
@@ -271,18 +311,18 @@ class Feed:
                 return await ask()
             except RPCError as error:
                 if error.status in _FATAL:
-                    raise unreadable(self._run.workflow_id, error) from error
+                    raise unreadable(self._turn_id, error) from error
                 if pause < _LONGEST_PAUSE_S <= pause * 2:
                     logger.warning(
                         "the Temporal server does not answer (%s); turn %s is followed on",
                         error.status.name,
-                        self._run.workflow_id,
+                        self._turn_id,
                     )
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     async def _take(self, events: Iterable[HistoryEvent]) -> None:
-        """Store the new events.
+        """Store the new events, and go on to the next run after the last event of a run.
 
         An event counts as known only when it is stored, because a cancel may come in between.
         """
@@ -291,18 +331,31 @@ class Feed:
                 continue
             fact = await self._reader.fact(event)
             if fact is not None:
-                self._events.append(self._event(event, fact))
+                self._store(event, fact)
             self._last_id = event.event_id
+            if run := run_after(event):
+                self._go_on_to(run)
         self._tell()
 
-    def _event(self, event: HistoryEvent, fact: Fact) -> Event:
-        return Event(
-            self._cursor(event.event_id),
-            _time(event),
-            fact,
-            self._run.workflow_id,
-            **self._context.of(fact),
+    def _store(self, event: HistoryEvent, fact: Recorded) -> None:
+        context = self._context.of(fact)
+        if not is_event(fact):
+            self._hidden.append(fact)
+            return
+        cursor = Cursor(self._first, self.runs[self._reading], event.event_id)
+        before, self._hidden = tuple(self._hidden), []
+        self._events.append(
+            Event(str(cursor), _time(event), fact, self._turn_id, before=before, **context)
         )
+        self._places.append((self._reading, event.event_id))
+
+    def _go_on_to(self, run: str) -> None:
+        """Read the next run: the one that is known, which a reset may have made, or `run`."""
+        if self._reading + 1 == len(self.runs):
+            self.runs.append(run)
+        self._reading += 1
+        self._reader = HistoryReader(self._client.data_converter)
+        self._last_id = 0
 
     def _tell(self) -> None:
         """Wake all watchers; each waits on the `asyncio.Event` that was current when it looked."""
@@ -331,35 +384,21 @@ class Feed:
         if is_left:
             logger.warning(
                 "nothing has happened in turn %s for %d s: the task queue %r has work and %s",
-                self._run.workflow_id,
+                self._turn_id,
                 _UNCLAIMED_S,
                 name,
                 _heard_of([poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in pollers]),
             )
 
     async def _describe(self) -> DescribeWorkflowExecutionResponse:
-        return await describe(self._client, self._run.workflow_id, self._run.run_id, timeout=_SHORT)
-
-    def _cursor(self, event_id: int) -> str:
-        return base64.urlsafe_b64encode(f"{self._run.run_id}:{event_id}".encode()).decode()
+        run = self.runs[self._reading]
+        return await describe(self._client, self._turn_id, run, timeout=_SHORT)
 
 
-async def describe(
-    client: Client, turn_id: str, run_id: str = "", **options: Any
-) -> DescribeWorkflowExecutionResponse:
-    """Describe a workflow; without a run id, the latest run of the id.
+async def runs_of(client: Client, turn_id: str) -> tuple[str, ...]:
+    """Return Temporal's ids of the runs of the latest turn with an id, in order.
 
-    The client's own `describe()` raises `ValueError` for a workflow that an operator paused: that
-    status is newer than the client (1.35).
-    """
-    request = DescribeWorkflowExecutionRequest(
-        namespace=client.namespace, execution=WorkflowExecution(workflow_id=turn_id, run_id=run_id)
-    )
-    return await client.workflow_service.describe_workflow_execution(request, **options)
-
-
-async def latest_run(client: Client, turn_id: str) -> str:
-    """Return Temporal's id of the latest run of a turn.
+    Runs whose retention is over are left out.
 
     Raises:
         TurnNotFoundError: Temporal does not have the turn, no longer has it, or has another
@@ -367,26 +406,31 @@ async def latest_run(client: Client, turn_id: str) -> str:
         PerdureError: Temporal cannot be asked, as in `unreadable`.
     """
     try:
-        found = (await describe(client, turn_id, retry=True)).workflow_execution_info
+        found = await describe(client, turn_id, retry=True)
+        kind = found.workflow_execution_info.type.name
+        if kind == TURN:
+            return await runs_up_to(client, found)
     except RPCError as error:
         raise unreadable(turn_id, error) from error
-    if found.type.name != TURN:
-        raise errors.TurnNotFoundError(
-            f"{turn_id!r} is a workflow of type {found.type.name}, not a turn",
-            context={"turn_id": turn_id},
-        )
-    return found.execution.run_id
+    raise errors.TurnNotFoundError(
+        f"{turn_id!r} is a workflow of type {kind}, not a turn", context={"turn_id": turn_id}
+    )
 
 
 async def state_of(client: Client, turn_id: str, run_id: str) -> TurnState:
-    """Return the state of a run, from its history so far.
+    """Return the state of a turn, from the history so far of its last run.
+
+    Args:
+        client: Temporal's client.
+        turn_id: The turn's id.
+        run_id: Temporal's id of any of its runs.
 
     Raises:
         PerdureError: The history cannot be read.
     """
     state = TurnState()
     async for event in past(client, turn_id, run_id):
-        state = apply(state, event.fact)
+        state = event.onto(state)
     return state
 
 
@@ -417,17 +461,38 @@ async def failed_unknown(client: Client, turn_id: str) -> bool:
 
 
 async def past(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Event, None]:
-    """Yield the events that a run has recorded so far. They have no cursor.
+    """Yield the events that the last run of a turn has recorded so far. They have no cursor.
+
+    `run_id` is that of any of its runs.
 
     Raises:
         PerdureError: The history cannot be read.
     """
     try:
-        async for event, fact in recorded(client, turn_id, run_id):
-            if fact is not None:
-                yield Event("", _time(event), fact, turn_id)
+        last = await last_run(client, turn_id, run_id)
+        is_there = False
+        async for event in _events_of(client, turn_id, last):
+            is_there = True
+            yield event
+        if not is_there:  # it has not taken over the state of the run before yet
+            before = run_before(await first_event(client, turn_id, last))
+            async for event in _events_of(client, turn_id, before):
+                yield event
     except RPCError as error:
         raise unreadable(turn_id, error) from error
+
+
+async def _events_of(client: Client, turn_id: str, run_id: str) -> AsyncGenerator[Event, None]:
+    """Yield the events that one run has recorded so far."""
+    hidden: list[Recorded] = []
+    async for event, fact in recorded(client, turn_id, run_id):
+        if fact is None:
+            continue
+        if is_event(fact):
+            yield Event("", _time(event), fact, turn_id, before=tuple(hidden))
+            hidden = []
+        else:
+            hidden.append(fact)
 
 
 def _waiting_in(last: HistoryEvent) -> tuple[str, TaskQueueType.ValueType] | None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 from perdure import errors
+from perdure.clients.cursors import Cursor
 from perdure.clients.events import CaughtUp, Event
 from perdure.clients.feed import Feed
 from perdure.clients.live_output import Heard, Noted
@@ -19,7 +20,7 @@ _TOOLS_EVERY_S = 1.0
 
 
 async def told(
-    feed: Feed, after: int = 0, *, only_words: bool = False
+    feed: Feed, after: Cursor | None = None, *, only_words: bool = False
 ) -> AsyncGenerator[Told, None]:
     """Yield the events of a turn and its live output, until the turn is over.
 
@@ -27,7 +28,7 @@ async def told(
 
     Args:
         feed: The feed of the turn.
-        after: The position of a cursor, from `Feed.place`.
+        after: The position of a cursor, from `Feed.place`; None for the beginning.
         only_words: Whether to leave out the progress of tools and `CaughtUp`, which need additional
             requests to the server.
 
@@ -35,12 +36,12 @@ async def told(
         TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         InvalidRequestError: The cursor is beyond the end of the history.
     """
-    length = None if only_words else await feed.length()
-    if length is not None and after > length:
+    end = None if only_words else await feed.end()
+    if end and after and after.run == end.run and after.event > end.event:
         raise errors.InvalidRequestError(
             "the cursor is beyond the end of the turn's history, so it is not one of its events"
         )
-    listener, events = _Listener(tools=not only_words), feed.watch(length=length)
+    listener, events = _Listener(tools=not only_words), feed.watch(until=end)
     coming = asyncio.create_task(_next(events))
     try:
         while True:
@@ -54,7 +55,7 @@ async def told(
             if event is None:
                 return
             if isinstance(event, Event):
-                is_new = feed.place(event.cursor) > after
+                is_new = feed.is_after(event, after)
                 for one in listener.see(event):  # the listener sees the old ones, too
                     if is_new:
                         yield one

@@ -22,7 +22,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
-from perdure.clients.feed import failed_unknown, latest_run, unreadable
+from perdure.clients.feed import failed_unknown, runs_of, unreadable
 from perdure.clients.search_marks import Marks
 from perdure.temporal import start_request, trace_ids
 from perdure.temporal.history import first_request
@@ -56,11 +56,11 @@ class Started(NamedTuple):
 
     Attributes:
         turn_id: The turn's id.
-        run_id: Temporal's id of the run.
+        runs: Temporal's ids of its runs so far, in order.
     """
 
     turn_id: str
-    run_id: str
+    runs: tuple[str, ...]
 
 
 class Starter:
@@ -114,7 +114,7 @@ class Starter:
         except RPCError as error:
             raise unreadable(turn_id, error) from error
         assert handle.first_execution_run_id is not None
-        return Started(turn_id, handle.first_execution_run_id)
+        return Started(turn_id, (handle.first_execution_run_id,))
 
     async def _start(
         self, turn_id: str, request: TurnRequest, priority: Priority, if_exists: IfExists
@@ -195,16 +195,16 @@ class Starter:
                 f"a turn {turn_id!r} exists already", context={"turn_id": turn_id}
             )
         try:
-            run_id = await latest_run(self._client, turn_id)
+            runs = await runs_of(self._client, turn_id)
         except errors.TurnNotFoundError as error:
             raise errors.TurnConflictError(
                 f"{error.message}; choose another id", context={"turn_id": turn_id}
             ) from error
         differs = "task, context or history"
         with contextlib.suppress(errors.InvalidRequestError):
-            there = await first_request(self._client, turn_id, run_id)
-            if there.digest() == request.digest():
-                return Started(turn_id, run_id)
+            there, digest = await first_request(self._client, turn_id, runs[0])
+            if digest == request.digest():
+                return Started(turn_id, runs)
             if there.agent != request.agent:
                 differs = f"agent, {there.agent!r}"
         instead = (

@@ -176,7 +176,7 @@ def status(
         outcome=state.ended.outcome if state.ended else None,
         error=error.info() if error else None,
         step=_step(state),
-        steps=len(state.steps),
+        steps=state.step_count,
         doing=in_words(state) + (UNTAKEN if is_untaken else ""),
         since=root.ended or root.since,
         waits=tuple(_waits(root, now)),
@@ -236,7 +236,7 @@ def _step(state: TurnState) -> int:
     begun = [key.step for key in state.in_flight] + [
         failure.key.step for failure in state.attempts.failures
     ]
-    return max([len(state.steps) + bool(state.open_step.calls), *begun])
+    return max([state.step_count + bool(state.open_step.calls), *begun])
 
 
 def _waits(node: Node, now: datetime) -> Iterator[Wait]:
@@ -314,7 +314,7 @@ def _child(node: Node, now: datetime) -> ChildStatus:
         task=headline(state.request.task) if state.request else "",
         state=where(state),
         outcome=state.ended.outcome if state.ended else None,
-        steps=len(state.steps),
+        steps=state.step_count,
         spent=_spent(node, now),
         children=_children(node, now),
     )

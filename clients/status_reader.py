@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatus
@@ -14,10 +15,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors
-from perdure.clients.feed import describe, past, unreadable
+from perdure.clients.feed import past, runs_of, unreadable
 from perdure.clients.status import TurnStatus, status
 from perdure.clients.tree_node import Node
-from perdure.temporal.names import TURN
+from perdure.temporal.runs import describe_last, runs_up_to
 
 _PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -31,10 +32,11 @@ async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
         ServerUnreachableError: Temporal does not answer.
     """
     try:
-        found = await describe(client, turn_id, run_id, retry=True)
+        found = await describe_last(client, turn_id, run_id, retry=True)
+        runs = await runs_up_to(client, found)
     except RPCError as error:
         raise unreadable(turn_id, error) from error
-    root = await tree(client, turn_id, run_id)
+    root = await tree(client, turn_id, runs)
     untaken = frozenset(
         one.activity_id for one in found.pending_activities if one.state == _SCHEDULED
     )
@@ -42,14 +44,16 @@ async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
     return status(root, datetime.now(UTC), is_paused=is_paused, untaken=untaken)
 
 
-async def tree(client: Client, turn_id: str, run_id: str) -> Node:
+async def tree(client: Client, turn_id: str, runs: Sequence[str]) -> Node:
     """Return a turn with the turns below it that are not over, from their histories so far.
+
+    `runs` are the runs of the turn, of which the last is read.
 
     Raises:
         PerdureError: The turn cannot be read. Turns below it that cannot be read are left out.
     """
-    root = Node(turn_id, run_id=run_id)
-    async for event in past(client, turn_id, run_id):
+    root = Node(turn_id, run_id=runs[0])
+    async for event in past(client, turn_id, runs[-1]):
         root.see(event)
     running = [child.turn_id for child in root.state.children if child.began and not child.ended]
     found = await asyncio.gather(*(_below(client, child) for child in running))
@@ -60,7 +64,5 @@ async def tree(client: Client, turn_id: str, run_id: str) -> Node:
 async def _below(client: Client, turn_id: str) -> Node | None:
     """Return the turn of a delegate; None if it cannot be read, such as just before it begins."""
     with contextlib.suppress(RPCError, errors.TurnNotFoundError):
-        found = (await describe(client, turn_id, retry=True)).workflow_execution_info
-        if found.type.name == TURN:
-            return await tree(client, turn_id, found.execution.run_id)
+        return await tree(client, turn_id, await runs_of(client, turn_id))
     return None

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from perdure.clients.current_activity import doing, is_stopped
 from perdure.clients.events import Event
-from perdure.turn.facts import ChildTold
-from perdure.turn.fold import apply
+from perdure.turn.continuation import Continuation
+from perdure.turn.facts import ChildTold, TurnContinued
 from perdure.turn.state import TurnState
 from perdure.values.budgets import Spending
 
@@ -46,8 +46,11 @@ class Node:
 
     def see(self, event: Event) -> None:
         """Apply one more event of the turn."""
+        for fact in event.before:
+            if isinstance(fact, TurnContinued):
+                self._go_on(fact.continuation)
         self.began = self.began or event.at
-        self.state = apply(self.state, event.fact)
+        self.state = event.onto(self.state)
         self.agent = self.state.request.agent if self.state.request else self.agent
         self.ended = event.at if self.state.ended else None
         if isinstance(event.fact, ChildTold) and (child := self.state.child(event.fact.key)):
@@ -75,6 +78,11 @@ class Node:
         yield self
         for child in self.children:
             yield from child.all()
+
+    def _go_on(self, continuation: Continuation) -> None:
+        """Begin a later run of the turn: its time is that of the whole turn."""
+        self.began = continuation.began
+        self._stood, self._stands_since = continuation.waited, continuation.waits_since
 
     def _count(self, at: datetime) -> None:
         """Update the start of the current activity and the time spent in waits for people."""

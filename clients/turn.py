@@ -13,14 +13,17 @@ from typing import Annotated, Any, Generic, TypeVar
 from annotated_types import Interval
 from pydantic import JsonValue
 from pydantic_core import to_json
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client
+from temporalio.common import RawValue
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, validation
 from perdure.base import T
 from perdure.clients import updates
+from perdure.clients.cursors import Cursor
 from perdure.clients.events import CaughtUp, Event
-from perdure.clients.feed import Feed, describe, state_of, unreadable
+from perdure.clients.feed import Feed, state_of, unreadable
 from perdure.clients.live_events import told
 from perdure.clients.live_text import TextBegins, TextVoid
 from perdure.clients.status import TurnStatus, needs_person, pending
@@ -28,8 +31,9 @@ from perdure.clients.status_reader import look
 from perdure.clients.tool_progress import ToolProgress
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME
 from perdure.temporal.payloads import NOTHING, pack, unpack
+from perdure.temporal.runs import describe_last, runs_up_to
 from perdure.turn import ending
-from perdure.turn.fold import apply
+from perdure.turn.facts import TurnContinued
 from perdure.turn.state import TurnState
 from perdure.validation import Must
 from perdure.values.approvals import Decision, PendingApproval
@@ -69,19 +73,19 @@ class Turn(Generic[T]):
 
     Attributes:
         id: The turn's id, which is also the id of its workflow.
-        run_id: Temporal's id of the run.
+        run_id: Temporal's id of its first run. A long turn has several.
     """
 
-    def __init__(self, client: Client, feed: Feed, turn_id: str, run_id: str) -> None:
+    def __init__(self, client: Client, feed: Feed, turn_id: str) -> None:
         self.id = turn_id
-        self.run_id = run_id
+        self.run_id = feed.runs[0]
         self._client = client
         self._feed = feed
         self._output: Any = None
 
     def typed(self, output: type[V]) -> Turn[V]:
         """Return the same turn with its result read as an instance of a type."""
-        turn = Turn[V](self._client, self._feed, self.id, self.run_id)
+        turn = Turn[V](self._client, self._feed, self.id)
         turn._output = output
         return turn
 
@@ -103,13 +107,13 @@ class Turn(Generic[T]):
         """
         return self._events(self._place(after))
 
-    async def _events(self, after: int) -> AsyncIterator[Event]:
+    async def _events(self, after: Cursor | None) -> AsyncIterator[Event]:
         async with contextlib.aclosing(self._feed.watch(after)) as watching:
             async for one in watching:
                 if isinstance(one, Event):
                     yield one
 
-    def _place(self, after: str | None) -> int:
+    def _place(self, after: str | None) -> Cursor | None:
         validation.check(
             "the events",
             {"after": after},
@@ -195,11 +199,9 @@ class Turn(Generic[T]):
 
     async def _until_needed(self) -> None:
         state, is_now = TurnState(), False
-        async with contextlib.aclosing(
-            self._feed.watch(length=await self._feed.length())
-        ) as watching:
+        async with contextlib.aclosing(self._feed.watch(until=await self._feed.end())) as watching:
             async for one in watching:
-                state = apply(state, one.fact) if isinstance(one, Event) else state
+                state = one.onto(state) if isinstance(one, Event) else state
                 is_now = is_now or isinstance(one, CaughtUp)  # past waits are in its history, too
                 if is_now and needs_person(state):
                     return
@@ -221,10 +223,10 @@ class Turn(Generic[T]):
         """
         state, began, ended = TurnState(), None, None
         async for event in self.events():
-            began, ended = began or event.at, event.at
-            steps = len(state.steps)
-            state = apply(state, event.fact)
-            if on_step and len(state.steps) > steps:
+            began, ended = began or _beginning(event), event.at
+            steps = state.step_count
+            state = event.onto(state)
+            if on_step and state.step_count > steps:
                 await _tell(on_step, state.steps[-1])
         return self._close(state, began, ended)
 
@@ -246,17 +248,29 @@ class Turn(Generic[T]):
             {"reason": validation.Unicode},
             errors.InvalidRequestError,
         )
-        if await self._is_over():  # a server accepts the request for such a run as well
-            return False
         try:
-            await self._client.get_workflow_handle(self.id, run_id=self.run_id).cancel(
-                reason=reason
-            )
+            return await self._cancel(reason)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise unreadable(self.id, error) from error
             return False
-        return True
+
+    async def _cancel(self, reason: str) -> bool:
+        """Cancel the last run; if the turn goes on in a new one meanwhile, cancel that."""
+        run_id = self._feed.runs[-1]
+        while True:
+            info = await self._last_run(run_id)
+            if info.HasField("close_time"):  # a server accepts the request for such a run as well
+                return False
+            run_id = info.execution.run_id
+            handle = self._client.get_workflow_handle(self.id, run_id=run_id)
+            await handle.cancel(reason=reason)
+            if (await self._last_run(run_id)).execution.run_id == run_id:
+                return True
+
+    async def _last_run(self, run_id: str) -> WorkflowExecutionInfo:
+        found = await describe_last(self._client, self.id, run_id, retry=True)
+        return found.workflow_execution_info
 
     async def add_budget(
         self, more: Budget | None = None, *, iterations: int | None = None, by: str | None = None
@@ -287,8 +301,7 @@ class Turn(Generic[T]):
                 "nothing is added: give a Budget, iterations=…, or both"
             )
         update = BudgetUpdate(**dict(more or ()), iterations=iterations, by=by)
-        handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
-        return unpack(await updates.ask(handle, ADD_BUDGET, pack(update)), Remaining)
+        return unpack(await self._ask(ADD_BUDGET, pack(update)), Remaining)
 
     async def resume(self) -> None:
         """Make the turn ask its model again at once.
@@ -301,9 +314,10 @@ class Turn(Generic[T]):
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
             TurnNotFoundError: Temporal does not have the turn.
         """
-        await updates.ask(
-            self._client.get_workflow_handle(self.id, run_id=self.run_id), RESUME, NOTHING
-        )
+        await self._ask(RESUME, NOTHING)
+
+    async def _ask(self, update: str, given: RawValue) -> RawValue:
+        return await updates.ask(self._client, self._feed.runs, self.id, update, given)
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """Return the calls that wait for a person now, with their complete arguments.
@@ -374,15 +388,7 @@ class Turn(Generic[T]):
             arguments=edited,
             by=by,
         )
-        handle = self._client.get_workflow_handle(self.id, run_id=self.run_id)
-        await updates.ask(handle, DECIDE, pack(decision))
-
-    async def _is_over(self) -> bool:
-        try:
-            found = await describe(self._client, self.id, self.run_id, retry=True)
-        except RPCError as error:
-            raise unreadable(self.id, error) from error
-        return found.workflow_execution_info.HasField("close_time")
+        await self._ask(DECIDE, pack(decision))
 
     def _close(
         self, state: TurnState, began: datetime | None, ended: datetime | None
@@ -404,13 +410,26 @@ class Turn(Generic[T]):
 
 
 async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:
-    """Return the calls of a run that wait for a person now.
+    """Return the calls of a turn that wait for a person now. `run_id` is that of any of its runs.
 
     Raises:
         PerdureError: As `Turn.pending_approvals` does.
     """
-    state = await state_of(client, turn_id, run_id)
-    return tuple(pending(state, run_id, datetime.now(UTC)))
+    try:
+        found = await describe_last(client, turn_id, run_id, retry=True)
+        runs = await runs_up_to(client, found)
+    except RPCError as error:
+        raise unreadable(turn_id, error) from error
+    state = await state_of(client, turn_id, runs[-1])
+    return tuple(pending(state, runs[0], datetime.now(UTC)))
+
+
+def _beginning(first: Event) -> datetime:
+    """Return the time when a turn began, from its first known event."""
+    for fact in first.before:
+        if isinstance(fact, TurnContinued):
+            return fact.continuation.began
+    return first.at
 
 
 def _written(arguments: Mapping[str, JsonValue]) -> str:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from temporalio.client import (
+    Client,
     WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -23,6 +26,7 @@ from perdure import errors
 from perdure.clients.feed import unreadable
 from perdure.temporal import failures
 from perdure.temporal.names import MEMO
+from perdure.temporal.runs import last_run
 
 WAIT = timedelta(seconds=30)
 
@@ -33,13 +37,22 @@ _IS_OVER = ("completed", "closing workflow")
 
 
 async def ask(
-    handle: WorkflowHandle[Any, Any],
+    client: Client,
+    runs: Sequence[str],
+    turn_id: str,
     update: str,
     given: RawValue,
-    *,
-    id: str | None = None,  # noqa: A002 - Temporal's word
 ) -> RawValue:
-    """Send an update and wait for its answer.
+    """Send an update to the last run of a turn and wait for its answer.
+
+    A turn that goes on in a new run meanwhile gets it again, with the same id, which counts once.
+
+    Args:
+        client: Temporal's client.
+        runs: The known runs of the turn, in order.
+        turn_id: The turn's id.
+        update: The name of the update.
+        given: Its input.
 
     Raises:
         PerdureError: The turn refused the update.
@@ -49,28 +62,49 @@ async def ask(
     """
     caller = asyncio.current_task()
     cancels = caller.cancelling() if caller else 0
+    update_id, run_id = str(uuid4()), runs[-1]
     try:
         async with asyncio.timeout(WAIT.total_seconds()):
-            answer: RawValue = await handle.execute_update(
-                update, given, id=id, result_type=RawValue
-            )
-    except WorkflowUpdateFailedError as error:
-        if isinstance(error.cause, ApplicationError) and error.cause.type == _ENDED_MEANWHILE:
-            raise await _over(handle, update) from None
-        raise errors.from_info(failures.error_in(error.cause)) from None
+            while True:
+                handle = client.get_workflow_handle(turn_id, run_id=run_id)
+                try:
+                    return await _sent(handle, update, given, update_id)
+                except _Over:
+                    last = await last_run(client, turn_id, run_id)
+                    if last == run_id:
+                        raise await _over(handle, update) from None
+                    run_id = last
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
             raise asyncio.CancelledError from None
         raise errors.ServerUnreachableError(
-            f"no worker took in {update!r} for turn {handle.id!r} within {WAIT.total_seconds():g}"
+            f"no worker took in {update!r} for turn {turn_id!r} within {WAIT.total_seconds():g}"
             " s; is one running?"
         ) from error
     except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND and any(
-            words in error.message for words in _IS_OVER
-        ):
-            raise await _over(handle, update) from None
-        raise unreadable(handle.id, error) from error
+        raise unreadable(turn_id, error) from error
+
+
+class _Over(Exception):  # noqa: N818 - the turn may go on in another run
+    """The run is over, so it does not answer the update."""
+
+
+async def _sent(
+    handle: WorkflowHandle[Any, Any], update: str, given: RawValue, update_id: str
+) -> RawValue:
+    try:
+        answer: RawValue = await handle.execute_update(
+            update, given, id=update_id, result_type=RawValue
+        )
+    except WorkflowUpdateFailedError as error:
+        if isinstance(error.cause, ApplicationError) and error.cause.type == _ENDED_MEANWHILE:
+            raise _Over from None
+        raise errors.from_info(failures.error_in(error.cause)) from None
+    except RPCError as error:
+        is_over = any(words in error.message for words in _IS_OVER)
+        if error.status == RPCStatusCode.NOT_FOUND and is_over:
+            raise _Over from None
+        raise
     return answer
 
 

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.clients.entries import TurnEntry
-from perdure.clients.feed import unreadable
+from perdure.clients.feed import runs_of, unreadable
 from perdure.clients.turn import Turn, calls_that_wait
 from perdure.values.approvals import PendingApproval
 
@@ -94,15 +94,18 @@ async def of_all(
 
 
 async def is_only_run(client: Client, turn: Turn) -> bool:
-    """Whether no other run has had the turn's id, as far as Temporal still has them.
+    """Whether no run of another turn has had the turn's id, as far as Temporal still has them.
 
     Raises:
         ServerUnreachableError: Temporal does not answer.
     """
     written = turn.id.replace("\\", "\\\\").replace("'", "\\'")
+    own = await runs_of(client, turn.id)
+    if turn.run_id not in own:
+        return False
     try:
         async for run in client.list_workflows(f"WorkflowId = '{written}'"):
-            if (run.id, run.run_id) != (turn.id, turn.run_id) and run.id == turn.id:
+            if run.id == turn.id and run.run_id not in own:
                 return False
     except RPCError as error:
         if error.status is RPCStatusCode.INVALID_ARGUMENT:  # an id that no query can hold

@@ -33,6 +33,7 @@ PerdureError                        something unexpected; the message says where
     ├── TurnExistsError             this id is taken
     ├── TurnConflictError           this id is taken by another agent or task
     ├── ApprovalConflictError       the approval was answered already, or names other arguments
+    ├── UnknownVersionError         a later release recorded this: use that release
     ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have
     ├── ConfigurationError          fix the set-up: the message says what
     └── ServerUnreachableError      no Temporal server answers at this address
@@ -202,6 +203,12 @@ class TranscriptMismatchError(PerdureError):
 
     code = "TRANSCRIPT_MISMATCH"
     transient = True
+
+
+class UnknownVersionError(PerdureError):
+    """A worker of a later release recorded this; only such a release can read it."""
+
+    code = "UNKNOWN_VERSION"
 
 
 class LLMError(PerdureError):

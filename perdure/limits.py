@@ -112,6 +112,21 @@ EVENTS_PER_TASK_SECOND = 330
 """A turn with more events per second of that timeout ends typed. At the 1,000 events a second that
 were measured, a replay then takes a third of the workflow task."""
 
+RUN_EVENTS = 6_000
+"""A turn goes on in a new run of its workflow after this number of events, ..."""
+RUN_SHARE = 0.9
+"""... or this share of the events that its workflow task timeout allows, if that is less, ..."""
+RUN_BYTES = 8_000_000
+"""... or after its history has grown by this, ..."""
+RUN_UPDATES = 1_500
+"""... or after this number of updates: the server allows 2,000 in a run."""
+PART_BYTES = 1_000_000
+"""The size of one part of a state that is carried over to another run."""
+CARRY_CALL = timedelta(minutes=2)
+"""The time limit of carrying over one part, which reads the whole history of the other run."""
+UPDATE_IDS = 1_000
+"""The number of ids of updates that a turn takes along, so that none takes effect twice."""
+
 TRANSIENT_RETRIES = 1
 """How many times a step retries the same model after a transient error."""
 CHAIN = 8

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -31,8 +31,11 @@ from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, lim
 from perdure.clients import AgentClient, Turn
 from perdure.errors import PerdureError
 from perdure.temporal.history import HistoryReader
+from perdure.temporal.runs import run_after
 from perdure.testing import ScriptedModel
 from perdure.text import clip
+from perdure.turn import carry
+from perdure.turn.facts import TurnContinued
 from perdure.turn.fold import apply
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
@@ -163,9 +166,9 @@ class RecordingClient(AgentClient):
         """Where the worker of this test polls."""
         return self._task_queue
 
-    def _turn(self, turn_id: str, run_id: str) -> Turn:
-        self.turns.add((turn_id, run_id))
-        return super()._turn(turn_id, run_id)
+    def _turn(self, turn_id: str, runs: Sequence[str]) -> Turn:
+        self.turns.add((turn_id, runs[0]))
+        return super()._turn(turn_id, runs)
 
     async def history(self, turn: Turn) -> WorkflowHistory:
         """The history of a turn."""
@@ -246,7 +249,7 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
         ).memo_value("perdure")
         cost = in_words("usd", state.charged.usd) if state.is_priced else ""
         tokens = state.accounts.usage.input_tokens + state.accounts.usage.output_tokens
-        folded = (state.ended.outcome, state.transcript.digest, len(state.steps), tokens, cost)
+        folded = (state.ended.outcome, state.transcript.digest, state.step_count, tokens, cost)
         assert (
             memo["outcome"],
             memo.get("digest", ""),
@@ -256,6 +259,8 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
         ) == folded
     for child in state.children:
         await check_history(client, child.turn_id, None)
+    if run_after(history.events[-1]):
+        await check_next_run(client, state, history)
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0].rpartition("::")[2]
     name = "".join(
         letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{test}-{turn_id}"
@@ -263,6 +268,16 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
     (Path(os.environ[HISTORIES]) / f"{name[:150]}-{run_id or history.run_id}.json").write_text(
         history.to_json(), encoding="utf-8"
     )
+
+
+async def check_next_run(client: Client, state: TurnState, history: WorkflowHistory) -> None:
+    """The next run of a turn took over what a reader finds in this one; it is checked as well."""
+    turn_id, run_id = history.workflow_id, run_after(history.events[-1])
+    following = await client.get_workflow_handle(turn_id, run_id=run_id).fetch_history()
+    began = await HistoryReader(client.data_converter).fact(following.events[0])
+    assert isinstance(began, TurnContinued)
+    assert began.continuation.continues.digest == carry.state_of(state).digest
+    await check_history(client, turn_id, run_id)
 
 
 def told_by(summary: Summary) -> dict[str, Any]:
@@ -279,7 +294,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
     return {
         "agent": state.request.agent if state.request else "",
         "output": clip(state.output, limits.SUMMARY_BYTES // 2),
-        "steps": len(state.steps),
+        "steps": state.step_count,
         "model_calls": state.accounts.model_calls,
         "tool_calls": state.tool_calls,
         "usage": state.accounts.usage,

@@ -25,10 +25,11 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.activities.answer_checks import Answers
 from perdure.activities.call_model import ModelActivities
 from perdure.activities.call_tool import ToolActivities, ToolNames
+from perdure.activities.carry import Carrier
 from perdure.activities.error_log import logged
 from perdure.activities.heartbeats import HeartbeatInterceptor
 from perdure.activities.hooks import Hooks
@@ -47,6 +48,7 @@ from perdure.temporal import data_converter, failures
 from perdure.temporal.names import (
     ASK_POLICY,
     CALL_MODEL,
+    CARRY,
     READ_CHILD,
     RESOLVE_AGENT,
     RUN_MIDDLEWARE,
@@ -55,6 +57,7 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import V, pack, raw_input, unpack
 from perdure.turn.approvals import PolicyCall
+from perdure.turn.continuation import CarryCall
 from perdure.turn.wire import AgentCall, ChildRun, HookCall, ModelCall, ObserverCall, ToolRun
 from perdure.worker import internals
 from perdure.worker.ends import TakenTasks
@@ -71,7 +74,15 @@ _THREADS = 100
 _DYNAMIC = ""
 """The result of `_name` for a dynamic activity."""
 
-_NO_TOOLS = (RESOLVE_AGENT, ASK_POLICY, CALL_MODEL, RUN_MIDDLEWARE, TELL_OBSERVERS, READ_CHILD)
+_NO_TOOLS = (
+    RESOLVE_AGENT,
+    ASK_POLICY,
+    CALL_MODEL,
+    RUN_MIDDLEWARE,
+    TELL_OBSERVERS,
+    READ_CHILD,
+    CARRY,
+)
 
 Handler = Callable[[RawValue], Any]
 
@@ -140,6 +151,7 @@ class PerdurePlugin(Plugin):
             _handler(RUN_MIDDLEWARE, hooks.run_middleware, HookCall),
             _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
             _handler(READ_CHILD, read_child, ChildRun),
+            _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
             self._call_model,
             *tools.handlers(),
         ]
@@ -319,11 +331,23 @@ def _refuse_unknown_queues(queues: Iterable[str], providers: Collection[str]) ->
         )
 
 
-def _handler(name: str, method: Callable[[V], Awaitable[Any]], takes: type[V]) -> Handler:
-    """Wrap a typed method as an activity with raw payloads and typed failures."""
+def _handler(
+    name: str,
+    method: Callable[[V], Awaitable[Any]],
+    takes: type[V],
+    *,
+    may_be_stored: bool = False,
+) -> Handler:
+    """Wrap a typed method as an activity with raw payloads and typed failures.
+
+    `may_be_stored` allows a larger result if the client has an external storage.
+    """
 
     async def run(raw: RawValue) -> RawValue:
         with failures.typed(), logged():
-            return pack(await method(unpack(raw, takes)), f"the result of {name}")
+            result = await method(unpack(raw, takes))
+            is_stored = activity.client().data_converter.external_storage is not None
+            most = limits.STORED_BYTES if may_be_stored and is_stored else limits.PAYLOAD_BYTES
+            return pack(result, f"the result of {name}", most_bytes=most)
 
     return activity.defn(name=name)(run)

@@ -53,8 +53,9 @@ from perdure.errors import PerdureError
 from perdure.temporal import failures, trace_ids
 from perdure.temporal.payloads import raw_input, unpack
 from perdure.temporal.trace_ids import Origin, Origins, TurnSpan
+from perdure.turn.child import Child
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
-from perdure.turn.state import Child, TurnState
+from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary, ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import NOTHING, Spending
@@ -307,6 +308,8 @@ class _Recorder:
             **failed,
         }
         began_ns = int(info.workflow_start_time.timestamp() * 1e6) * 1000
+        if info.continued_run_id:  # the turn began in an earlier run
+            began_ns = ended_ns - summary.duration_ms * 1_000_000
 
         def write() -> None:
             with _harmless():

@@ -55,29 +55,35 @@ from perdure.turn.decide import (
     too_long,
 )
 from perdure.turn.facts import (
+    BudgetAdded,
     CallFailed,
     CancelRequested,
     Decided,
     ModelAnswered,
     Resumed,
+    TurnContinued,
     TurnStarted,
 )
 from perdure.turn.fold import ready_for
 from perdure.turn.keys import AgentKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.outages import Outage
 from perdure.turn.retries import asked_pause_s, retry_delay
-from perdure.turn.state import PROVIDER
-from perdure.turn.wire import AgentCall, ModelCall, Summary, ToolRun, TurnRequest
+from perdure.turn.waiting import PROVIDER
+from perdure.turn.wire import AgentCall, ModelCall, Origin, Summary, ToolRun, TurnRequest
 from perdure.values.approvals import Decision
 from perdure.values.reports import Outcome
 from perdure.workflows import ancestors, log_events, visibility, waits
 from perdure.workflows.calls import Calls
 from perdure.workflows.children import Children
 from perdure.workflows.middleware import Pipeline
+from perdure.workflows.runs import Runs
 from perdure.workflows.turn_context import Board
 
 MARGIN = timedelta(seconds=10)
 """Between a model call's own deadline and the activity's, so that the typed error comes first."""
+
+PEOPLES = AwaitApproval | AwaitBudget | AwaitIterations | AwaitResume
+"""The moves that wait for a person."""
 
 REPLAY_LIMITS = {"replayable-3x": limits.EVENTS_PER_TASK_SECOND, "replayable": 800}
 """Patch id to events per second of the workflow task timeout, the newest first.
@@ -109,12 +115,13 @@ class AgentTurn:
         self._children = Children(self._board)
         self._health = Health()
         self._has_begun = False
+        self._runs = Runs(self._board)
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Run the turn. The input is validated here, so an invalid one causes a typed error."""
         try:
-            agent = await self._resolve(unpack(start, TurnRequest))
+            agent = await self._begin(start)
             done = await self._pipeline.through(agent, lambda: self._loop(agent))
             await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
             summary = self._board.summary(done.outcome, done.output, done.risk)
@@ -123,6 +130,9 @@ class AgentTurn:
             if workflow.info().parent is None:
                 raise
             return pack(summary)  # the only thing that a parent receives of a cancelled child
+        except errors.UnknownVersionError as error:
+            # fails the workflow task, which a worker of a later release then completes
+            raise RuntimeError(str(error)) from error
         except PerdureError as error:
             raise await self._failure(error) from error
         except Exception as error:  # a bug must not make the workflow task fail for ever
@@ -131,12 +141,38 @@ class AgentTurn:
         self._close(summary)
         return pack(summary)
 
+    async def _begin(self, start: RawValue) -> AgentDefinition:
+        """Begin the turn, or go on with it in a later run. Returns its agent."""
+        fact = outcomes.started(start)
+        self._board.note(fact)
+        match fact:
+            case TurnStarted(request):
+                request.check()
+                ancestors.check(request.lineage)
+                if request.origin is not None:
+                    await self._take_over(request.origin, whole=False)
+                return await self._resolve(request)
+            case TurnContinued(continuation):
+                self._has_begun = True
+                self._health = Health(continuation.health)
+                self._runs.resume(continuation, self._pipeline)
+                await self._take_over(continuation.continues, whole=True)
+                assert self._board.state.agent is not None
+                return self._board.state.agent
+
+    async def _take_over(self, origin: Origin, *, whole: bool) -> None:
+        """Take over the state of another run. A cancellation waits for it: the report needs it."""
+        task = asyncio.create_task(self._runs.take_over(self._calls, origin, whole=whole))
+        try:
+            await workflow.wait([task])
+        except asyncio.CancelledError:
+            await workflow.wait([task])
+            raise
+        task.result()
+
     async def _resolve(self, request: TurnRequest) -> AgentDefinition:
         """Resolve the agent once; a later deploy does not affect this turn."""
         board = self._board
-        board.note(TurnStarted(request))
-        request.check()
-        ancestors.check(request.lineage)
         call = AgentCall(
             agent=request.agent,
             model=request.model,
@@ -158,8 +194,10 @@ class AgentTurn:
 
     async def _loop(self, agent: AgentDefinition) -> Done:
         while True:
-            _check_size(len(self._board.state.steps))
+            _check_size(self._board.state.step_count)
             await self._pipeline.observe(agent)
+            if self._runs.is_full():
+                await self._runs.go_on(self._health, self._pipeline)
             match next_move(
                 self._board.state,
                 agent,
@@ -172,7 +210,10 @@ class AgentTurn:
                 case Stop(error):
                     raise error
                 case move:
-                    await self._make(move, agent)
+                    if not isinstance(move, PEOPLES):
+                        await waits.end_taken_over(self._board)
+                    with contextlib.suppress(waits.RunIsFull):
+                        await self._make(move, agent)
 
     async def _make(self, move: Move, agent: AgentDefinition) -> None:
         match move:
@@ -363,7 +404,13 @@ class AgentTurn:
 
         If the turn does not know its limits yet, the update returns once it does.
         """
-        added, is_root = outcomes.added(given), workflow.info().parent is None
+        if self._runs.has_answered():
+            return self._remaining()
+        with self._runs.update():
+            return await self._add_budget(outcomes.added(given))
+
+    async def _add_budget(self, added: BudgetAdded) -> RawValue:
+        is_root = workflow.info().parent is None
         if is_root:
             self._board.note(added)
         if self._board.state.agent is None:
@@ -374,12 +421,17 @@ class AgentTurn:
             if added.more:  # those above first: at no moment is more leased than there is
                 await ancestors.tell_added(self._board.state, added.more)
             self._board.note(added)
+        return self._remaining()
+
+    def _remaining(self) -> RawValue:
         left = self._board.remaining
         return pack(left.model_copy(update={"iterations": self._board.state.iterations_left}))
 
     @add_budget.validator
     def check_added(self, given: RawValue = NOTHING) -> None:
         """Reject an invalid addition before it is recorded in history."""
+        if self._runs.has_answered():
+            return
         with failures.typed():
             added = outcomes.added(given)
             validation.check(
@@ -394,11 +446,15 @@ class AgentTurn:
     @workflow.update(name=RESUME)
     async def resume(self, given: RawValue = NOTHING) -> None:
         """Retry the model now."""
-        self._board.note(Resumed())
+        if not self._runs.has_answered():
+            with self._runs.update():
+                self._board.note(Resumed())
 
     @resume.validator
     def check_resumed(self, given: RawValue = NOTHING) -> None:
         """Reject the update if the turn does not wait for a provider or for `resume`."""
+        if self._runs.has_answered() or self._board.state.awaits_parts:
+            return
         waiting = self._board.state.waiting
         if waiting is None or waiting.kind not in (PROVIDER, "resume"):
             doing = (
@@ -419,14 +475,32 @@ class AgentTurn:
     @workflow.update(name=DECIDE)
     async def decide(self, given: RawValue = NOTHING) -> None:
         """Approve or deny a waiting call."""
-        before = self._board.state
-        self._board.note(Decided(unpack(given, Decision)))
-        log_events.answered_without_a_run(before, self._board.state)
-        self._board.show()
+        if self._runs.has_answered():
+            return
+        with self._runs.update():
+            decision = unpack(given, Decision)
+            before = self._board.state
+            self._board.note(Decided(decision))
+            if before.awaits_parts:
+                await self._check_later(decision)
+                return
+            log_events.answered_without_a_run(before, self._board.state)
+            self._board.show()
+
+    async def _check_later(self, decision: Decision) -> None:
+        """Check a decision that came in before the state of the run before was taken over."""
+        await workflow.wait_condition(lambda: not self._board.state.awaits_parts)
+        if decision not in self._board.state.open_step.decisions:
+            with failures.typed():
+                raise errors.ApprovalConflictError(
+                    f"no approval is pending for the call {decision.call_id!r} with these arguments"
+                )
 
     @decide.validator
     def check_decision(self, given: RawValue = NOTHING) -> None:
         """Reject a decision that is late, repeated, or about other arguments."""
+        if self._runs.has_answered() or self._board.state.awaits_parts:
+            return
         with failures.typed():
             waiting = self._board.state.waiting
             open_ids = {call.id for call, _ in self._board.state.asked.calls}

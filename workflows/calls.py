@@ -14,7 +14,7 @@ from temporalio.exceptions import ActivityError
 from perdure.temporal import names, outcomes
 from perdure.temporal.payloads import pack
 from perdure.text import one_line
-from perdure.turn.facts import Fact, Scheduled
+from perdure.turn.facts import Recorded, Scheduled
 from perdure.turn.keys import ActivityKey, AgentKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.wire import ModelCall
 from perdure.workflows import log_events
@@ -64,7 +64,7 @@ class Calls:
         *,
         has_deadline: bool = True,
         queue: str = "",
-    ) -> Fact | None:
+    ) -> Recorded | None:
         """Run one activity, fold its result and return it.
 
         Returns None for one that was abandoned, or came too late to be started. A cancellation is
@@ -140,7 +140,7 @@ class Calls:
         await workflow.wait([handle])
         self._fold_end(key, handle)
 
-    def _fold_end(self, key: ActivityKey, handle: Handle) -> Fact:
+    def _fold_end(self, key: ActivityKey, handle: Handle) -> Recorded:
         try:
             fact = outcomes.completed(key, handle.result())
         except ActivityError as error:

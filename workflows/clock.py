@@ -15,11 +15,19 @@ from temporalio import workflow
 
 
 class Clock:
-    """Measures the time of one turn, with at most one timer."""
+    """Measures the time of one turn, with at most one timer.
+
+    Attributes:
+        began: The time when the turn began, in its first run.
+        waited: The time of the waits that are over.
+        waits_since: The beginning of the current wait; None without one.
+        alarm: The timer; None without one.
+    """
 
     def __init__(self) -> None:
-        self._waited = timedelta()
-        self._waits_since: datetime | None = None
+        self.began = workflow.info().workflow_start_time
+        self.waited = timedelta()
+        self.waits_since: datetime | None = None
         self._deadline: datetime | None = None
         self.alarm: asyncio.Task[None] | None = None
 
@@ -27,7 +35,7 @@ class Clock:
     def elapsed(self) -> timedelta:
         """The time since the start of the turn, without waits, including the current one."""
         now = workflow.now()
-        return (self._waits_since or now) - workflow.info().workflow_start_time - self._waited
+        return (self.waits_since or now) - self.began - self.waited
 
     def left(self, limit: timedelta | None) -> timedelta | None:
         """Return what is left of `limit`; None if there is no limit."""
@@ -36,13 +44,13 @@ class Clock:
     def begin_wait(self) -> None:
         """Stop the clock for a wait, and cancel the timer."""
         self.stop()
-        self._waits_since = workflow.now()
+        self.waits_since = workflow.now()
 
     def end_wait(self) -> None:
         """Resume the clock."""
-        assert self._waits_since is not None
-        self._waited += workflow.now() - self._waits_since
-        self._waits_since = None
+        assert self.waits_since is not None
+        self.waited += workflow.now() - self.waits_since
+        self.waits_since = None
 
     def wake_after(self, left: timedelta | None, summary: str) -> None:
         """Set the timer to fire after `left`; without a limit there is no timer.

@@ -26,9 +26,9 @@ from perdure.text import one_line, word
 from perdure.turn import approvals, fallback, steps
 from perdure.turn.facts import (
     CallFailed,
-    Fact,
     ModelAnswered,
     PolicyAnswered,
+    Recorded,
     ToolLost,
     ToolReturned,
 )
@@ -66,7 +66,7 @@ def turn_started(state: TurnState) -> None:
     )
 
 
-def call_ended(before: TurnState, after: TurnState, fact: Fact, took_ms: int) -> None:
+def call_ended(before: TurnState, after: TurnState, fact: Recorded, took_ms: int) -> None:
     """Record the end of a model call, a tool call or a policy request.
 
     `before` and `after` are the states around the fact.
@@ -137,7 +137,7 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
     A policy or a person denied them, an approval expired, the budget is spent, or the fold itself
     knows the answer.
     """
-    given = _given(after) if after.open_step.calls or len(after.steps) > len(before.steps) else ()
+    given = _given(after) if after.open_step.calls or after.step_count > before.step_count else ()
     for place, result in enumerate(given, 1):
         earlier = before.open_step.find(place)
         if result is None or (earlier and earlier.result):
@@ -146,10 +146,10 @@ def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str 
         if result.content.startswith(approvals.NOT_RUN):
             outcome = refused
         elif result.content.startswith(steps.NOT_RUN):
-            outcome = _unfinished(before, ToolKey(len(before.steps) + 1, place))
+            outcome = _unfinished(before, ToolKey(before.step_count + 1, place))
         words = result.content if outcome == "error" else ""
         by = _decided_by(after, result.call_id)
-        place_of_call = ToolKey(len(before.steps) + 1, place)
+        place_of_call = ToolKey(before.step_count + 1, place)
         _write(
             after,
             "tool_call",
@@ -194,7 +194,7 @@ def _cut_off(state: TurnState, step: int) -> None:
 def _left_open(state: TurnState, took_ms: Callable[[ToolKey], int]) -> None:
     """Record the calls without a result at the end of a turn."""
     for place, one in state.open_step.unfinished:
-        key = ToolKey(len(state.steps) + 1, place)
+        key = ToolKey(state.step_count + 1, place)
         _write(
             state,
             "tool_call",
@@ -232,7 +232,7 @@ def delegation_ended(before: TurnState, after: TurnState, key: ChildKey) -> None
 
 def passed(state: TurnState, event: str, level: int, **fields: Value) -> None:
     """Record that a turn enters or leaves a `Logger` middleware."""
-    _write(state, event, event, level=level, words="", steps=len(state.steps), **fields)
+    _write(state, event, event, level=level, words="", steps=state.step_count, **fields)
 
 
 def turn_ended(

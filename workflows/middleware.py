@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
@@ -30,13 +30,22 @@ Turn = Callable[[], Coroutine[Any, Any, Done]]
 
 
 class Pipeline:
-    """The middleware and the observers of one turn."""
+    """The middleware and the observers of one turn.
+
+    A later run of the turn begins inside its middleware, because the first run has entered it.
+
+    Attributes:
+        observed: The number of steps that observers were notified of.
+        notified: The number of notifications.
+        entered: When the turn entered each middleware, the outermost first.
+    """
 
     def __init__(self, board: Board, calls: Calls) -> None:
         self._board = board
         self._calls = calls
-        self._seen = 0
-        self._told = 0
+        self.observed = 0
+        self.notified = 0
+        self.entered: list[datetime] = []
 
     async def through(self, agent: AgentDefinition, turn: Turn, place: int = 0) -> Done:
         """Run `turn` inside the middleware from `place` onwards.
@@ -49,11 +58,18 @@ class Pipeline:
         if place == len(agent.middleware):
             return await turn()
         stage = agent.middleware[place]
+        is_entered = place < len(self.entered)
+        if not is_entered:
+            self.entered.append(workflow.now())
         inner = functools.partial(self.through, agent, turn, place + 1)
         if stage.timeout_s is not None:
-            return await _within(timedelta(seconds=stage.timeout_s), inner)
+            return await _within(timedelta(seconds=stage.timeout_s), self.entered[place], inner)
         if stage.log_level is not None:
-            return await self._logged(stage, inner)
+            if not is_entered:
+                log_events.passed(self._board.state, "turn_in", stage.log_level)
+            return await self._logged(stage.log_level, self.entered[place], inner)
+        if stage.has_before and not is_entered:
+            await self._hook(stage, HookCall(agent=agent.name, place=place, moment="before"))
         return await self._checked(stage, agent, place, inner)
 
     async def observe(
@@ -66,27 +82,27 @@ class Pipeline:
         risk: str | None = None,
     ) -> None:
         """Notify the agent's observers of what they have not seen."""
-        steps = len(self._board.state.steps)
-        if not agent.observes or (steps == self._seen and not waits_for and outcome is None):
+        steps = self._board.state.step_count
+        if not agent.observes or (steps == self.observed and not waits_for and outcome is None):
             return
         call = ObserverCall(
             agent=agent.name,
-            seen=self._seen,
+            seen=self.observed,
             steps=steps,
             waits_for=waits_for,
             reason=reason,
             outcome=outcome,
             risk=risk,
         )
-        self._seen, self._told = steps, self._told + 1
+        self.observed, self.notified = steps, self.notified + 1
         what = (
             f"waits for {waits_for}" if waits_for else outcome.value if outcome else f"step {steps}"
         )
-        await self._run(HookKey("observe", self._told), TELL_OBSERVERS, call, f"observers: {what}")
+        await self._run(
+            HookKey("observe", self.notified), TELL_OBSERVERS, call, f"observers: {what}"
+        )
 
     async def _checked(self, stage: Stage, agent: AgentDefinition, place: int, inner: Turn) -> Done:
-        if stage.has_before:
-            await self._hook(stage, HookCall(agent=agent.name, place=place, moment="before"))
         done = await inner()
         if stage.has_after:
             await self._hook(
@@ -127,28 +143,30 @@ class Pipeline:
                 return fact
             attempt += 1
 
-    async def _logged(self, stage: Stage, inner: Turn) -> Done:
-        level, began, error = stage.log_level or 0, workflow.now(), ""
-        log_events.passed(self._board.state, "turn_in", level)
+    async def _logged(self, level: int, began: datetime, inner: Turn) -> Done:
+        """Log the end of `inner`. A continue-as-new is not one."""
         try:
-            return await inner()
-        except (PerdureError, asyncio.CancelledError) as raised:
-            error = (
-                raised.code if isinstance(raised, PerdureError) else errors.TurnCancelledError.code
-            )
+            done = await inner()
+        except PerdureError as error:
+            self._log_out(level, began, error.code)
             raise
-        finally:
-            took_ms = int((workflow.now() - began).total_seconds() * 1000)
-            log_events.passed(
-                self._board.state, "turn_out", level, duration_ms=took_ms, error=error
-            )
+        except asyncio.CancelledError:
+            self._log_out(level, began, errors.TurnCancelledError.code)
+            raise
+        self._log_out(level, began)
+        return done
+
+    def _log_out(self, level: int, began: datetime, error: str = "") -> None:
+        took_ms = int((workflow.now() - began).total_seconds() * 1000)
+        log_events.passed(self._board.state, "turn_out", level, duration_ms=took_ms, error=error)
 
 
-async def _within(limit: timedelta, inner: Turn) -> Done:
-    """Run `inner` with a time limit; what it has done remains."""
+async def _within(limit: timedelta, began: datetime, inner: Turn) -> Done:
+    """Run `inner` with a time limit since `began`; what it has done remains."""
     task = asyncio.create_task(inner())
+    left = max(began + limit - workflow.now(), timedelta())
     try:
-        await ended_within([task], limit, f"the turn may take {limit}")
+        await ended_within([task], left, f"the turn may take {limit}")
     except asyncio.CancelledError:
         task.cancel()
         await workflow.wait([task])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 
 from perdure.errors import PerdureError
 from perdure.turn import ending
 from perdure.turn.decide import time_kept
-from perdure.turn.facts import CallFailed, ChildScheduled, Fact, Scheduled
+from perdure.turn.facts import CallFailed, ChildScheduled, Recorded, Scheduled
 from perdure.turn.fold import apply, fold
 from perdure.turn.keys import ChildKey, ModelKey, PolicyKey, ReadKey, ToolKey
 from perdure.turn.state import TurnState
@@ -22,19 +22,27 @@ from perdure.workflows.ui_details import card
 
 
 class Board:
-    """The state of a turn, which only facts can change."""
+    """The state of a turn, which only facts can change.
+
+    Attributes:
+        state: The state.
+        clock: The time of the turn.
+        failing_since: The time of the first of the model's failures that count; None without one.
+        is_full: Whether the turn has to go on in a new run, also out of a wait.
+    """
 
     def __init__(self) -> None:
         self.state = TurnState()
         self.clock = Clock()
-        self.failing_since = datetime.min.replace(tzinfo=UTC)
+        self.failing_since: datetime | None = None
+        self.is_full = False
         self._now = ""
         self._before = self.state
-        self._news: list[Fact] = []
+        self._news: list[Recorded] = []
         self._length = -1
         self._began: dict[tuple[int, int], datetime] = {}
 
-    def note(self, fact: Fact) -> None:
+    def note(self, fact: Recorded) -> None:
         """Add a fact."""
         if (
             isinstance(fact, CallFailed)
@@ -57,7 +65,7 @@ class Board:
         began = self._began.get((key.step, key.call))
         return 0 if began is None else int((workflow.now() - began).total_seconds() * 1000)
 
-    def is_new(self, fact: Fact) -> bool:
+    def is_new(self, fact: Recorded) -> bool:
         """Return whether a fact was noted in this workflow task, and is not in history yet."""
         return self._length == workflow.info().get_current_history_length() and any(
             one is fact for one in self._news
@@ -94,13 +102,15 @@ class Board:
     @property
     def failing_for(self) -> timedelta:
         """The time since the first of the model's failures that count; zero without failures."""
-        return (
-            workflow.now() - self.failing_since if self.state.attempts.unpardoned else timedelta()
-        )
+        if self.failing_since is None or not self.state.attempts.unpardoned:
+            return timedelta()
+        return workflow.now() - self.failing_since
 
     def show(self, now: str = "") -> None:
         """Update the details in the web UI; `now` is the current action, if it has changed."""
         self._now = now or self._now
+        if self.state.carried.origin is not None and self.state.awaits_parts:
+            return  # there is nothing to show until the state of the run before is there
         left = self.time_left
         at = workflow.now()
         workflow.set_current_details(
@@ -125,5 +135,5 @@ class Board:
         error: PerdureError | None = None,
     ) -> Summary:
         """Return the summary of the turn."""
-        took = workflow.now() - workflow.info().workflow_start_time
+        took = workflow.now() - self.clock.began
         return ending.summary(self.state, outcome, took, output=output, risk=risk, error=error)

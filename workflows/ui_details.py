@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from perdure import errors
 from perdure.text import CUT, arguments_in_brief, markdown, markdown_of_arguments, one_line, word
 from perdure.turn.ledger import in_words
-from perdure.turn.state import PROVIDER, TurnState, Waiting
+from perdure.turn.state import TurnState
+from perdure.turn.waiting import PROVIDER, Waiting
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import DIMENSIONS
 from perdure.values.tasks import headline
@@ -38,7 +39,7 @@ def card(state: TurnState, now: str, at: datetime, deadline: datetime | None) ->
         "",
         f"Task: {_plain(headline(state.request.task), 120) if state.request else ''}",
         "",
-        f"Steps done: {len(state.steps)}" + (f" of at most {limit}" if limit else ""),
+        f"Steps done: {state.step_count}" + (f" of at most {limit}" if limit else ""),
         "",
         *_spending(state),
     ]

@@ -12,7 +12,8 @@ from perdure.temporal.names import MEMO, MEMO_WAIT
 from perdure.text import clip
 from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.ledger import in_words
-from perdure.turn.state import PROVIDER, TurnState
+from perdure.turn.state import TurnState
+from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Summary
 from perdure.values.approvals import PendingApproval
 from perdure.values.tasks import headline
@@ -102,6 +103,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
         "tokens": summary.usage.input_tokens + summary.usage.output_tokens,
         "cost": in_words("usd", summary.spent.usd) if summary.is_priced else "",
         "digest": summary.digest,
+        "began": workflow.memo_value(MEMO, {}).get("began", ""),
     }
     waits = {MEMO_WAIT: None} if state.waiting is not None and state.waiting.is_told else {}
     workflow.upsert_memo({MEMO: {name: value for name, value in memo.items() if value}, **waits})

@@ -7,8 +7,9 @@ time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 
@@ -19,36 +20,41 @@ from perdure.turn.approvals import Asked
 from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.fallback import Choice
 from perdure.turn.keys import ModelKey
-from perdure.turn.state import PROVIDER
+from perdure.turn.waiting import PROVIDER
 from perdure.workflows import ancestors, log_events, visibility
 from perdure.workflows.turn_context import Board
 
 _REASON_CHARACTERS = 200
 
 
+class RunIsFull(Exception):  # noqa: N818 - not an error
+    """The turn has to go on in a new run while it waits."""
+
+
 async def for_budget(board: Board, reason: str) -> None:
     """Wait for an addition to the budget."""
     budget = board.state.accounts.ledger.budget
     async with _waiting(board, WaitBegan("budget", reason), []):
-        await workflow.wait_condition(lambda: board.state.accounts.ledger.budget != budget)
+        await _until(board, lambda: board.state.accounts.ledger.budget != budget)
 
 
 async def for_iterations(board: Board, reason: str) -> None:
     """Wait until a person allows more iterations."""
     more = board.state.accounts.more_iterations
     async with _waiting(board, WaitBegan("iterations", reason), []):
-        await workflow.wait_condition(lambda: board.state.accounts.more_iterations != more)
+        await _until(board, lambda: board.state.accounts.more_iterations != more)
 
 
 async def for_resume(board: Board, reason: str) -> None:
     """Wait until a person resumes the turn or adds to the budget."""
     pardoned, budget = board.state.attempts.pardoned, board.state.accounts.ledger.budget
     async with _waiting(board, WaitBegan("resume", reason), []):
-        await workflow.wait_condition(
+        await _until(
+            board,
             lambda: (
                 board.state.attempts.pardoned != pardoned
                 or board.state.accounts.ledger.budget != budget
-            )
+            ),
         )
 
 
@@ -92,6 +98,8 @@ def provider_is_back(board: Board) -> None:
 async def for_approval(board: Board, asked: Asked) -> None:
     """Wait until each of these calls is approved or denied, or its approval has expired."""
     pending = asked.pending(workflow.now(), limits.APPROVAL_EXPIRY)
+    if board.clock.waits_since is not None and board.state.waiting is not None:
+        pending = board.state.waiting.pending  # of the run before: the time goes on
     names = ", ".join(f"{one.tool} ({one.call_id})" for one in pending)
     late: set[str] = set()
     expired: list[str] = []
@@ -113,7 +121,8 @@ async def for_approval(board: Board, asked: Asked) -> None:
         for one in sorted(pending, key=lambda each: each.expires_at):
             left = max(one.expires_at - workflow.now(), timedelta())
             try:
-                await workflow.wait_condition(
+                await _until(
+                    board,
                     all_answered,
                     timeout=left,
                     timeout_summary=f"the approval of {one.tool} expires",
@@ -124,14 +133,40 @@ async def for_approval(board: Board, asked: Asked) -> None:
         expired += [call.id for call, _ in board.state.asked.calls]
 
 
+async def end_taken_over(board: Board) -> None:
+    """End a wait that the run before began, and whose end came before this run could wait."""
+    if board.clock.waits_since is not None:
+        await _end(board, [])
+
+
+async def _until(board: Board, is_over: Callable[[], bool], **options: Any) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        RunIsFull: The turn has to go on in a new run before that. The wait is not over then.
+        TimeoutError: The timeout in `options` is over.
+    """
+    await workflow.wait_condition(lambda: is_over() or board.is_full, **options)
+    if not is_over():
+        raise RunIsFull
+
+
 @contextlib.asynccontextmanager
 async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncIterator[None]:
-    log_events.wait_began(board.state, waits.kind)
-    board.clock.begin_wait()
-    board.note(visibility.begin_wait(board.state, waits))
-    board.show(f"waits for {waits.kind}")
-    await ancestors.tell_waits(board.state, waits.kind, waits.reason)
+    """Wait for a person. A wait that the run before began goes on without another record."""
+    if board.clock.waits_since is None:
+        log_events.wait_began(board.state, waits.kind)
+        board.clock.begin_wait()
+        board.note(visibility.begin_wait(board.state, waits))
+        board.show(f"waits for {waits.kind}")
+        await ancestors.tell_waits(board.state, waits.kind, waits.reason)
+    else:
+        board.show(f"waits for {waits.kind}")
     yield
+    await _end(board, expired)
+
+
+async def _end(board: Board, expired: list[str]) -> None:
     board.clock.end_wait()
     ended = WaitEnded(tuple(expired))
     visibility.end_wait(board.state, ended)

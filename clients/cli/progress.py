@@ -44,7 +44,6 @@ from perdure.turn.facts import (
     WaitBegan,
     WaitEnded,
 )
-from perdure.turn.fold import apply
 from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
@@ -94,7 +93,7 @@ class Progress:
     def show(self, event: Event) -> None:
         """Print the line of an event, if it has one."""
         self._began = self._began or event.at
-        self._state = apply(self._state, event.fact)
+        self._state = event.onto(self._state)
         text = _text(event.fact, self._answered)
         if text:
             self._end_text()

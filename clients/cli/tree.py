@@ -19,9 +19,10 @@ from perdure.clients.cli.screen import lines_of
 from perdure.clients.events import Event
 from perdure.clients.tree_node import Node
 from perdure.text import harmless, word
+from perdure.turn.child import Child
 from perdure.turn.facts import ChildScheduled
 from perdure.turn.ledger import in_words
-from perdure.turn.state import Child, TurnState
+from perdure.turn.state import TurnState
 from perdure.values.tasks import headline
 
 _STYLES = {"starting": "dim", "running": "cyan", **COLOURS}
@@ -122,7 +123,7 @@ def _rows(node: Node, known: Child | None, branch: str, below: str, now: datetim
         branch=branch,
         agent=node.turn_id.rpartition("/")[2] if known else node.agent,
         status=_status(state, known),
-        steps=len(state.steps),
+        steps=state.step_count,
         cost=node.spent.usd if state.is_priced_so_far else None,
         time=((node.ended or now) - node.began) if node.began else timedelta(),
         task=headline(request.task) if request else "",

@@ -16,7 +16,6 @@ from perdure.clients.status import in_words, needs_person
 from perdure.clients.turn import Turn
 from perdure.temporal.history import first_request
 from perdure.text import one_line, word
-from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
 
@@ -100,11 +99,12 @@ class Served:
 
     async def _root_agent(self, turn: Turn[Any]) -> str:
         """Return the agent of a turn, or of the turn at the root of its tree."""
-        request = await first_request(self.client.temporal, turn.id, turn.run_id)
+        request, _ = await first_request(self.client.temporal, turn.id, turn.run_id)
         if request.lineage is None:
             return request.agent
         root = await self.client.get(request.lineage.ancestors[0].turn_id)
-        return (await first_request(self.client.temporal, root.id, root.run_id)).agent
+        request, _ = await first_request(self.client.temporal, root.id, root.run_id)
+        return request.agent
 
 
 class Watch:
@@ -125,7 +125,7 @@ class Watch:
         try:
             while not task.done() and (waited := time.monotonic() - began) < seconds:
                 words = one_line(
-                    f"{len(self._state.steps)} steps done; {in_words(self._state)}", 200
+                    f"{self._state.step_count} steps done; {in_words(self._state)}", 200
                 )
                 if words != told or waited - told_at >= _SILENCE_S:
                     await tell(round(waited, 1), seconds, words)
@@ -138,7 +138,7 @@ class Watch:
 
     async def _follow(self) -> None:
         async for event in self._turn.events():
-            self._state = apply(self._state, event.fact)
+            self._state = event.onto(self._state)
             # past waits are in its history, too
             if needs_person(self._state) and needs_person(await self._now()):
                 return

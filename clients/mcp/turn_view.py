@@ -8,7 +8,7 @@ from decimal import Decimal
 from perdure.base import Value
 from perdure.clients.status import TurnStatus
 from perdure.temporal.search_attributes import State
-from perdure.turn.state import PEOPLE
+from perdure.turn.waiting import PEOPLE
 from perdure.values.reports import Outcome
 
 

@@ -17,7 +17,10 @@ from typing import Any
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.history.v1 import (
+    HistoryEvent,
+    WorkflowExecutionUpdateAcceptedEventAttributes,
+)
 from temporalio.api.update.v1 import Input
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client
@@ -39,9 +42,10 @@ from perdure.turn.facts import (
     CancelRequested,
     ChildScheduled,
     Decided,
-    Fact,
+    Recorded,
     Resumed,
     Scheduled,
+    TurnContinued,
     TurnEnded,
     TurnStarted,
     WaitBegan,
@@ -102,8 +106,9 @@ class HistoryReader:
         self._keys: dict[int, ActivityKey] = {}
         self._children: dict[int, ChildKey] = {}
         self._admitted: dict[str, Input] = {}
+        self._answered: frozenset[str] = frozenset()
 
-    async def fact(self, event: HistoryEvent) -> Fact | None:
+    async def fact(self, event: HistoryEvent) -> Recorded | None:
         """Return the fact of an event; None if it holds none."""
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
@@ -123,11 +128,8 @@ class HistoryReader:
                 self._admitted[given.meta.update_id] = given.input
                 return None
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-                accepted = event.workflow_execution_update_accepted_event_attributes
                 return await self._updated(
-                    self._admitted.pop(
-                        accepted.protocol_instance_id, accepted.accepted_request.input
-                    )
+                    event.workflow_execution_update_accepted_event_attributes
                 )
             case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
                 return await self._waits(
@@ -140,7 +142,7 @@ class HistoryReader:
             case _:
                 return await self._closed(event)
 
-    async def _of_child(self, event: HistoryEvent) -> Fact | None:
+    async def _of_child(self, event: HistoryEvent) -> Recorded | None:
         """Return the fact of a delegate's turn: its start, its news, or its end."""
         match event.event_type:
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
@@ -152,7 +154,7 @@ class HistoryReader:
             case _:
                 return await self._child_ended(event)
 
-    async def _scheduled(self, event: HistoryEvent) -> Fact | None:
+    async def _scheduled(self, event: HistoryEvent) -> Recorded | None:
         key = key_of(event)
         if key is None:
             return None
@@ -162,16 +164,24 @@ class HistoryReader:
         given = await self._raw(event.activity_task_scheduled_event_attributes.input.payloads)
         return Scheduled(key, unpack(given, ModelCall))
 
-    async def _completed(self, event: HistoryEvent) -> Fact | None:
+    async def _completed(self, event: HistoryEvent) -> Recorded | None:
         done = event.activity_task_completed_event_attributes
         key = self._keys.get(done.scheduled_event_id)
         if key is None:
             return None
         return outcomes.completed(key, await self._raw(done.result.payloads))
 
-    async def _started(self, payloads: Sequence[Payload]) -> Fact | None:
-        request = await self._request(payloads)
-        return TurnStarted(request) if request else None
+    async def _started(self, payloads: Sequence[Payload]) -> Recorded | None:
+        if len(payloads) != 1:
+            return None
+        raw = await self._raw(payloads)
+        try:
+            fact = outcomes.started(raw)
+        except PerdureError:
+            return None
+        if isinstance(fact, TurnContinued):
+            self._answered = frozenset(fact.continuation.updates)
+        return fact
 
     async def _request(self, payloads: Sequence[Payload]) -> TurnRequest | None:
         """Return the input of a turn if it is valid."""
@@ -183,14 +193,20 @@ class HistoryReader:
         except PerdureError:
             return None
 
-    async def _updated(self, update: Input) -> Fact | None:
+    async def _updated(
+        self, accepted: WorkflowExecutionUpdateAcceptedEventAttributes
+    ) -> Recorded | None:
+        update_id = accepted.protocol_instance_id
+        update = self._admitted.pop(update_id, accepted.accepted_request.input)
+        if update_id in self._answered:
+            return None  # it took effect in an earlier run of the turn
         if update.name == ADD_BUDGET:
             return outcomes.added(await self._raw(update.args.payloads))
         if update.name == DECIDE:
             return Decided(unpack(await self._raw(update.args.payloads), Decision))
         return Resumed() if update.name == RESUME else None
 
-    async def _waits(self, memo: Mapping[str, Payload]) -> Fact | None:
+    async def _waits(self, memo: Mapping[str, Payload]) -> Recorded | None:
         if MEMO_WAIT not in memo:
             return None
         [waits_for] = await decoded(self._converter, [memo[MEMO_WAIT]])
@@ -210,7 +226,7 @@ class HistoryReader:
             waits_for.get("attempt", 0),
         )
 
-    async def _child_scheduled(self, event: HistoryEvent) -> Fact | None:
+    async def _child_scheduled(self, event: HistoryEvent) -> Recorded | None:
         begun = event.start_child_workflow_execution_initiated_event_attributes
         request = await self._request(begun.input.payloads)
         key = parse_key(request.lineage.ancestors[-1].key) if request and request.lineage else None
@@ -219,7 +235,7 @@ class HistoryReader:
         self._children[event.event_id] = key
         return ChildScheduled(key, begun.workflow_id, request)
 
-    async def _child_ended(self, event: HistoryEvent) -> Fact | None:
+    async def _child_ended(self, event: HistoryEvent) -> Recorded | None:
         attributes = getattr(event, _CHILD_ENDS[event.event_type])
         key = self._children.get(attributes.initiated_event_id)
         match event.event_type:
@@ -242,7 +258,7 @@ class HistoryReader:
                     key, TimeoutError("", type=None, last_heartbeat_details=[])
                 )
 
-    async def _ended_badly(self, event: HistoryEvent) -> Fact | None:
+    async def _ended_badly(self, event: HistoryEvent) -> Recorded | None:
         attributes = getattr(event, _ENDS[event.event_type])
         key = self._keys.get(attributes.scheduled_event_id)
         if key is None:
@@ -250,7 +266,7 @@ class HistoryReader:
         failure = attributes.failure if hasattr(attributes, "failure") else _cancelled()
         return outcomes.failed(key, await self._failure(failure))
 
-    async def _closed(self, event: HistoryEvent) -> Fact | None:
+    async def _closed(self, event: HistoryEvent) -> Recorded | None:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
                 raw = await self._raw(
@@ -325,7 +341,7 @@ async def recorded(
     *,
     is_worker: bool = False,
     page_size: int | None = None,
-) -> AsyncGenerator[tuple[HistoryEvent, Fact | None], None]:
+) -> AsyncGenerator[tuple[HistoryEvent, Recorded | None], None]:
     """The events of a run so far, from the first, each with its fact.
 
     `is_worker` is that of `HistoryReader`.
@@ -369,8 +385,10 @@ async def first_event(client: Client, turn_id: str, run_id: str) -> HistoryEvent
     raise LookupError("history is empty")
 
 
-async def first_request(client: Client, turn_id: str, run_id: str) -> TurnRequest:
-    """Return the input of a run.
+async def first_request(client: Client, turn_id: str, run_id: str) -> tuple[TurnRequest, str]:
+    """Return the input of the turn that a run belongs to, and its digest.
+
+    In a later run of a turn, the input is without its history.
 
     Raises:
         InvalidRequestError: The input is not that of a turn.
@@ -378,9 +396,13 @@ async def first_request(client: Client, turn_id: str, run_id: str) -> TurnReques
     fact = await HistoryReader(client.data_converter).fact(
         await first_event(client, turn_id, run_id)
     )
-    if not isinstance(fact, TurnStarted):
-        raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")
-    return fact.request
+    match fact:
+        case TurnStarted(request):
+            return request, request.digest()
+        case TurnContinued(continuation):
+            return continuation.request, continuation.request_digest
+        case _:
+            raise errors.InvalidRequestError(f"{turn_id!r} was not started as a turn")
 
 
 def _time_in(memo: Mapping[str, Any], name: str) -> datetime | None:

@@ -61,5 +61,8 @@ TELL_OBSERVERS = "perdure.observe"
 """`ObserverCall -> Noted`: notify the agent's observers of what they have not seen."""
 
 
+CARRY = "perdure.carry"
+"""`CarryCall -> Part`: carry over a part of the state of another run."""
+
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """A worker counts as lost after this time without a heartbeat."""

@@ -14,10 +14,12 @@ from temporalio.exceptions import ApplicationError, CancelledError, TimeoutType
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
+from perdure.base import Wire
 from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal import failures
 from perdure.temporal.payloads import unpack
 from perdure.turn.approvals import Ruling
+from perdure.turn.continuation import Continuation
 from perdure.turn.facts import (
     AgentResolved,
     ApprovalNeeded,
@@ -30,13 +32,18 @@ from perdure.turn.facts import (
     HookEnded,
     Loss,
     ModelAnswered,
+    PartCarried,
     PolicyAnswered,
+    Recorded,
     ToolLost,
     ToolReturned,
+    TurnContinued,
+    TurnStarted,
 )
 from perdure.turn.keys import (
     ActivityKey,
     AgentKey,
+    CarryKey,
     ChildKey,
     HookKey,
     ModelKey,
@@ -45,9 +52,31 @@ from perdure.turn.keys import (
     ToolKey,
     parse_key,
 )
-from perdure.turn.wire import ChildNews, Summary, ToolOutput, TurnRead
+from perdure.turn.snapshot import VERSION, Part
+from perdure.turn.wire import ChildNews, Summary, ToolOutput, TurnRead, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import BudgetUpdate
+
+
+class _Versioned(Wire):
+    """The version of a value."""
+
+    version: int = VERSION
+
+
+def started(given: RawValue) -> TurnStarted | TurnContinued:
+    """Return the fact of the input of a run.
+
+    Raises:
+        InvalidRequestError: It is not the input of a turn.
+    """
+    try:
+        return TurnStarted(unpack(given, TurnRequest))
+    except PerdureError as error:
+        try:
+            return TurnContinued(unpack(given, Continuation))
+        except PerdureError:
+            raise error from None
 
 
 def added(given: RawValue) -> BudgetAdded:
@@ -60,7 +89,7 @@ def added(given: RawValue) -> BudgetAdded:
     return BudgetAdded(update.budget, update.by, update.iterations)
 
 
-def completed(key: ActivityKey, result: RawValue) -> Fact:
+def completed(key: ActivityKey, result: RawValue) -> Recorded:
     """Return the fact of an activity that completed."""
     match key:
         case HookKey():
@@ -69,8 +98,12 @@ def completed(key: ActivityKey, result: RawValue) -> Fact:
             return _read(key, result)
         case ToolKey():
             return _tool_completed(key, result)
+        case CarryKey():
+            _refuse_later(key, result)
     try:
         match key:
+            case CarryKey():
+                return PartCarried(key, unpack(result, Part))
             case PolicyKey():
                 return PolicyAnswered(key, unpack(result, Ruling))
             case ModelKey():
@@ -83,6 +116,24 @@ def completed(key: ActivityKey, result: RawValue) -> Fact:
             f" {error.message}"
         )
         return CallFailed(key, errors.PerdureError(told).info())
+
+
+def _refuse_later(key: CarryKey, result: RawValue) -> None:
+    """Refuse what a later release has recorded.
+
+    Raises:
+        UnknownVersionError: It is of a later version.
+    """
+    try:
+        version = unpack(result, _Versioned).version
+    except PerdureError:
+        return  # an operator's result, which does not count
+    if version > VERSION:
+        raise errors.UnknownVersionError(
+            f"{key} holds a state of version {version}, and this release reads up to {VERSION}; run"
+            " the turn with the release that recorded it, or a later one",
+            context={"version": version},
+        )
 
 
 def _tool_completed(key: ToolKey, result: RawValue) -> ToolReturned | ApprovalNeeded | ToolLost:
@@ -145,7 +196,9 @@ def _tool_lost(key: ToolKey, failure: BaseException) -> ToolLost:
     )
 
 
-def _error_of(key: AgentKey | ModelKey | PolicyKey | HookKey, failure: BaseException) -> ErrorInfo:
+def _error_of(
+    key: AgentKey | CarryKey | ModelKey | PolicyKey | HookKey, failure: BaseException
+) -> ErrorInfo:
     if _worker_lost(failure):
         return errors.PerdureError(
             f"the worker was lost {limits.LOST_ATTEMPTS} times while it ran {key}"
@@ -161,7 +214,7 @@ def _error_of(key: AgentKey | ModelKey | PolicyKey | HookKey, failure: BaseExcep
     return failures.error_in(failure)
 
 
-def _timed_out(key: AgentKey | ModelKey | PolicyKey | HookKey) -> PerdureError:
+def _timed_out(key: AgentKey | CarryKey | ModelKey | PolicyKey | HookKey) -> PerdureError:
     match key:
         case ModelKey():
             return errors.LLMTimeoutError(

@@ -7,7 +7,6 @@ reported with a status costs only the call itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from pydantic import ValidationError
@@ -16,7 +15,7 @@ from perdure import errors
 from perdure.errors import ErrorInfo
 from perdure.turn.facts import CallFailed
 from perdure.turn.keys import ModelKey
-from perdure.turn.ledger import Ledger
+from perdure.turn.ledger import Bill, Ledger
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import NOTHING, Spending, usd
 from perdure.values.prices import Price
@@ -26,20 +25,6 @@ MOST_USD = Decimal(10**9)
 """The limit of a plausible cost of one call; a reported cost from here on is ignored."""
 
 _NOT_SENT = (errors.ConfigurationError, errors.TranscriptMismatchError)
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """The charge for an answer.
-
-    `is_told` is set if the provider reported its usage, and `overrun` if that exceeds the
-    reservation.
-    """
-
-    amount: Spending
-    cost: Decimal | None
-    is_told: bool
-    overrun: bool = False
 
 
 def of_answer(ledger: Ledger, key: ModelKey, answer: ModelAnswer, price: Price | None) -> Bill:

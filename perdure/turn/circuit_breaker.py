@@ -8,13 +8,16 @@ workflow's clock, so that it survives restarts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perdure import limits
 
 
 @dataclass(slots=True)
-class _Record:
+class Record:
+    """The failures of one model: in a row, and its benches, by the caller's clock."""
+
     failures: int = 0
     benches: int = 0
     until_s: float = float("-inf")
@@ -28,15 +31,20 @@ class Health:
     this.
     """
 
-    def __init__(self) -> None:
-        self._records: dict[str, _Record] = {}
+    def __init__(self, records: Mapping[str, Record] | None = None) -> None:
+        self._records: dict[str, Record] = dict(records or {})
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """The records of the models that have failed, by model."""
+        return self._records
 
     def failed(self, model: str, now_s: float, pause_s: float = 0.0) -> None:
         """Record a transient failure of a call.
 
         `pause_s` is the pause that the provider asked for; a long one benches the model at once.
         """
-        record = self._records.setdefault(model, _Record())
+        record = self._records.setdefault(model, Record())
         record.asked_until_s = now_s + pause_s
         if now_s < record.until_s:
             return  # the call began before the bench, or in spite of it

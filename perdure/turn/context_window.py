@@ -57,6 +57,15 @@ def sent(messages: Sequence[Message], cut: Cut) -> tuple[Message, ...]:
     return (*asked, *noted, *messages[max(cut.steps, cut.results) :])
 
 
+def kept(messages: Sequence[Message], cut: Cut, opening: int) -> tuple[tuple[Message, ...], int]:
+    """Return what `sent` returns, and the place of the message with the task in it."""
+    if not cut.results and not cut.steps:
+        return tuple(messages), opening
+    before = list(_lasting(messages, cut.steps, cut.opening))
+    place = before.index(opening) if opening in before else len(before) + opening - cut.steps
+    return sent(messages, cut), place
+
+
 def cut_for(
     messages: Sequence[Message],
     before: Cut,

@@ -161,8 +161,8 @@ def _next(
     benched: Collection[str],
     outage: Outage,
 ) -> Move | Done | Stop:
-    if state.broken is not None:
-        return Stop(errors.from_info(state.broken))
+    if state.open_step.broken is not None:
+        return Stop(errors.from_info(state.open_step.broken))
     answer, calls = state.open_step.answer, state.open_step.calls
     if (
         answer is not None
@@ -192,7 +192,7 @@ def _next(
             or not _may_finish(state, agent, time_left)
         ):
             raise
-        key = ModelKey(len(state.steps) + (2 if calls else 1), is_last=True)
+        key = ModelKey(state.step_count + (2 if calls else 1), is_last=True)
         return _ask(
             ready_for(state, key),
             agent,
@@ -265,7 +265,7 @@ def _call(
     if not state.finishing:
         _check_iterations(state, agent)
         guards.check_loop(state, agent)
-    key = ModelKey(len(state.steps) + 1, _attempt(state), is_last=state.finishing)
+    key = ModelKey(state.step_count + 1, _attempt(state), is_last=state.finishing)
     left = None if time_left is None else time_left - time_kept(state, agent)
     try:
         return _ask(state, agent, key, benched, replace(outage, time_left=left))
@@ -277,7 +277,7 @@ def _gate(state: TurnState) -> Consult | AwaitApproval | None:
     """Return the move that is required before any call of this step runs: policy, then people."""
     for place, one in state.open_step.unfinished:
         if one.gate.status == "policy":
-            key = PolicyKey(len(state.steps) + 1, place, _attempt(state, place))
+            key = PolicyKey(state.step_count + 1, place, _attempt(state, place))
             return Consult(key, one.call, retry_delay(state))
     return AwaitApproval(state.asked) if state.asked.calls else None
 
@@ -288,7 +288,7 @@ def _acts(
     """Return the moves that make these calls of the step, each with its place, at once."""
     state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
     acts = tuple(
-        Act(ToolKey(len(state.steps) + 1, place, _attempt(state, place)), one.edited)
+        Act(ToolKey(state.step_count + 1, place, _attempt(state, place)), one.edited)
         for place, one in calls
     )
     given = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
@@ -391,9 +391,9 @@ def too_long(steps: int, events: int, task_timeout: timedelta, limit: int) -> er
 
 def _check_iterations(state: TurnState, agent: AgentDefinition) -> None:
     limit = state.max_iterations
-    if limit is not None and len(state.steps) >= limit:
+    if limit is not None and state.step_count >= limit:
         raise errors.MaxIterationsError(
-            f"{agent.name} made {len(state.steps)} model calls without an answer, which is its"
+            f"{agent.name} made {state.step_count} model calls without an answer, which is its"
             " max_iterations; raise it, or continue from the report's messages",
             context={"max_iterations": limit},
         )
@@ -424,4 +424,4 @@ def _end(state: TurnState, answer: ModelAnswer, agent: AgentDefinition) -> Done 
 
 def _attempt(state: TurnState, call: int = 0) -> int:
     """Return the number of the next attempt of a call of the open step, or of its model call."""
-    return state.attempts.count(len(state.steps) + 1, call) + 1
+    return state.attempts.count(state.step_count + 1, call) + 1

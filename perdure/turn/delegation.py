@@ -12,12 +12,13 @@ from perdure.agents.delegates import SPAWN
 from perdure.errors import InvalidRequestError
 from perdure.text import clip
 from perdure.turn import steps
+from perdure.turn.child import Child
 from perdure.turn.delegation_plan import asked
 from perdure.turn.facts import ChildEnded, ChildRead, ChildScheduled, ChildTold
 from perdure.turn.keys import ChildKey, ToolKey
 from perdure.turn.leases import COUNTS
 from perdure.turn.ledger import Ledger
-from perdure.turn.state import Child, TurnState
+from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
 from perdure.values.messages import ToolCall

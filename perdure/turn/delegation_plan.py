@@ -79,7 +79,7 @@ def settle(state: TurnState) -> TurnState:
         return state
     planned = 0
     for place, one in waiting:
-        key, call = ToolKey(len(state.steps) + 1, place), one.edited
+        key, call = ToolKey(state.step_count + 1, place), one.edited
         if (
             not is_delegation(call)
             or agent.tool(call.name) is None
@@ -176,7 +176,7 @@ def planned_beside(state: TurnState, calls: Sequence[ToolCall]) -> int:
     return sum(
         len(asked(call))
         for place, call in waiting
-        if not state.children_of(len(state.steps) + 1, place)
+        if not state.children_of(state.step_count + 1, place)
     )
 
 

@@ -54,7 +54,7 @@ def summary(
         outcome=outcome,
         output=clip(output, limits.SUMMARY_BYTES // 2),
         risk=risk,
-        steps=len(state.steps),
+        steps=state.step_count,
         model_calls=state.accounts.model_calls,
         tool_calls=state.tool_calls,
         usage=state.accounts.usage,
@@ -101,8 +101,9 @@ def report(
     whole = {
         "output": state.output,
         "duration": duration,
-        "steps": state.steps,
-        "messages": state.partial,
+        "steps": state.all_steps,
+        "messages": state.all_messages,
+        "messages_from": state.whole_from,
         "children": tuple(child.report for child in state.children),
         "unstopped": tuple(str(key) for key in state.in_flight),
     }

@@ -14,8 +14,10 @@ from enum import StrEnum
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import ErrorInfo
 from perdure.turn.approvals import Ruling
+from perdure.turn.continuation import Continuation
 from perdure.turn.keys import (
     AgentKey,
+    CarryKey,
     ChildKey,
     HookKey,
     Key,
@@ -24,6 +26,7 @@ from perdure.turn.keys import (
     ReadKey,
     ToolKey,
 )
+from perdure.turn.snapshot import Part
 from perdure.turn.wire import ChildNews, ModelCall, Summary, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision, PendingApproval
@@ -46,6 +49,21 @@ class TurnStarted:
     """The input of the turn."""
 
     request: TurnRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContinued:
+    """The turn goes on in a new run of its workflow."""
+
+    continuation: Continuation
+
+
+@dataclass(frozen=True, slots=True)
+class PartCarried:
+    """A part of another run's state was carried over."""
+
+    key: CarryKey
+    part: Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +101,7 @@ class CallFailed:
     model that was asked, as determined by the fold; empty otherwise.
     """
 
-    key: AgentKey | ModelKey | ToolKey | PolicyKey
+    key: AgentKey | CarryKey | ModelKey | ToolKey | PolicyKey
     error: ErrorInfo
     lost: bool = False
     model: str = ""
@@ -277,3 +295,7 @@ Fact = (
     | CancelRequested
     | TurnEnded
 )
+"""The facts of a turn, which are its events."""
+
+Recorded = Fact | TurnContinued | PartCarried
+"""Everything that history records: the facts of a turn, and those of its runs."""

@@ -18,8 +18,9 @@ from pydantic_core import to_json
 
 from perdure import limits
 from perdure.agents.definitions import AgentDefinition, Target
-from perdure.errors import InvalidRequestError
+from perdure.errors import InvalidRequestError, TranscriptMismatchError
 from perdure.turn import (
+    carry,
     charges,
     delegation,
     delegation_plan,
@@ -30,6 +31,7 @@ from perdure.turn import (
     steps,
 )
 from perdure.turn.context_window import NO_CUT
+from perdure.turn.continuation import Continuation
 from perdure.turn.facts import (
     AgentResolved,
     ApprovalNeeded,
@@ -44,11 +46,14 @@ from perdure.turn.facts import (
     Fact,
     HookEnded,
     ModelAnswered,
+    PartCarried,
     PolicyAnswered,
+    Recorded,
     Resumed,
     Scheduled,
     ToolLost,
     ToolReturned,
+    TurnContinued,
     TurnEnded,
     TurnStarted,
     WaitBegan,
@@ -57,7 +62,9 @@ from perdure.turn.facts import (
 from perdure.turn.keys import Key, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
-from perdure.turn.state import PROVIDER, TurnState, Waiting
+from perdure.turn.snapshot import Part
+from perdure.turn.state import CarriedOver, TurnState
+from perdure.turn.waiting import PROVIDER, Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import ONE_TOOL_CALL
@@ -72,17 +79,25 @@ from perdure.values.messages import (
 from perdure.values.reports import StopReason
 from perdure.values.tasks import opening
 
+_Outside = Decided | BudgetAdded | Resumed | CancelRequested
+"""The facts that callers cause. A run that still takes over a state applies them afterwards."""
 
-def fold(facts: Iterable[Fact], state: TurnState | None = None) -> TurnState:
+
+def fold(facts: Iterable[Recorded], state: TurnState | None = None) -> TurnState:
     """Return the state after all of `facts`, starting from `state` or from an empty state."""
     return reduce(apply, facts, state or TurnState())
 
 
-def apply(state: TurnState, fact: Fact) -> TurnState:
-    """Return the state after one more fact."""
+def apply(state: TurnState, fact: Recorded) -> TurnState:
+    """Return the state after one more fact.
+
+    Raises:
+        TranscriptMismatchError: What was carried over from another run is not what its origin says.
+    """
+    if state.awaits_parts and isinstance(fact, _Outside):
+        waiting = (*state.carried.waiting_facts, fact)
+        return replace(state, carried=replace(state.carried, waiting_facts=waiting))
     match fact:
-        case TurnStarted(request):
-            return _begin(state, request)
         case Scheduled():
             return _scheduled(state, fact)
         case AgentResolved(key, agent):
@@ -106,14 +121,25 @@ def apply(state: TurnState, fact: Fact) -> TurnState:
         case ChildScheduled() | ChildEnded() | ChildRead() | ChildTold():
             return delegation.apply(state, fact)
         case _:
-            return _from_outside(state, fact)
+            return _of_the_turn(state, fact)
 
 
-def _from_outside(
+def _of_the_turn(
     state: TurnState,
-    fact: Decided | BudgetAdded | Resumed | WaitBegan | WaitEnded | CancelRequested | TurnEnded,
+    fact: TurnStarted
+    | TurnContinued
+    | PartCarried
+    | Decided
+    | BudgetAdded
+    | Resumed
+    | WaitBegan
+    | WaitEnded
+    | CancelRequested
+    | TurnEnded,
 ) -> TurnState:
     match fact:
+        case TurnStarted() | TurnContinued() | PartCarried():
+            return _begun(state, fact)
         case Decided(decision):
             return delegation_plan.settle(gates.decided(state, decision))
         case BudgetAdded():
@@ -137,6 +163,16 @@ def _from_outside(
             return replace(state, ended=fact, waiting=None)
 
 
+def _begun(state: TurnState, fact: TurnStarted | TurnContinued | PartCarried) -> TurnState:
+    match fact:
+        case TurnStarted(request):
+            return _begin(state, request)
+        case TurnContinued(continuation):
+            return _continued(state, continuation)
+        case PartCarried(key, part):
+            return _carried(_landed(state, key), part)
+
+
 def _pardoned(state: TurnState) -> TurnState:
     """Reset the failures, because a person resumed the turn or the model has answered."""
     return replace(state, attempts=state.attempts.pardon())
@@ -157,6 +193,8 @@ def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
 
 def _begin(state: TurnState, request: TurnRequest) -> TurnState:
     state = replace(state, request=request).with_ledger(Ledger(request.given_budget))
+    if request.origin is not None:
+        return state
     for message in (*closed(request.history), opening(request.task, request.context)):
         state = steps.append(state, message)
     transcript, tokens = state.transcript, state.tokens
@@ -165,6 +203,51 @@ def _begin(state: TurnState, request: TurnRequest) -> TurnState:
         transcript=replace(transcript, opening=len(transcript.messages) - 1),
         tokens=replace(tokens, asked_bound=tokens.bound),
     )
+
+
+def _continued(state: TurnState, continuation: Continuation) -> TurnState:
+    """Begin a later run of the turn. A reader that has read the run before keeps its messages."""
+    request, past = continuation.request, state.as_past
+    return TurnState(
+        request=request, carried=CarriedOver(origin=continuation.continues, past=past)
+    ).with_ledger(Ledger(request.given_budget))
+
+
+def _carried(state: TurnState, part: Part) -> TurnState:
+    """Take over one more part of another run's state; the last one completes it."""
+    origin = state.origin
+    if origin is None or not state.awaits_parts:
+        return state
+    parts = (*state.carried.parts, part)
+    state = replace(state, attempts=Attempts(), waiting=None)
+    if len(parts) < part.count:
+        return replace(state, carried=replace(state.carried, parts=parts))
+    given = carry.join(parts)
+    if given.digest != origin.digest:
+        raise TranscriptMismatchError(
+            f"the state carried over from {origin.turn_id!r} has the digest {given.digest[:16]},"
+            f" and not {origin.digest[:16]}, as its run {origin.run_id} recorded; nothing was sent"
+        )
+    facts = state.carried.waiting_facts
+    state = replace(state, carried=replace(state.carried, parts=(), waiting_facts=()))
+    if given.snapshot is None:
+        state = carry.begin(state, given, origin.say)
+    else:
+        state = carry.restore(state, given)
+    return reduce(_late, facts, state)
+
+
+def _late(state: TurnState, fact: Fact) -> TurnState:
+    """Apply a fact from outside that came in while the state was carried over.
+
+    A decision counts only if its call waits, with these arguments.
+    """
+    if isinstance(fact, Decided):
+        waiting = state.waiting.pending if state.waiting else ()
+        asked = {(one.call_id, one.digest) for one in waiting}
+        if (fact.decision.call_id, fact.decision.digest) not in asked:
+            return state
+    return apply(state, fact)
 
 
 def _resolved(state: TurnState, agent: AgentDefinition) -> TurnState:
@@ -252,7 +335,7 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
             for one in state.open_step.calls
         )
         state = steps.settle(
-            replace(state, open_step=replace(state.open_step, calls=calls)), len(state.steps) + 1
+            replace(state, open_step=replace(state.open_step, calls=calls)), state.step_count + 1
         )
     state = steps.append(state, reservations.LAST_WORDS)
     return replace(
@@ -417,6 +500,5 @@ def _tool_ended(state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded
     if isinstance(fact, ToolReturned):
         return steps.give(state, fact.key, fact.output.content, fact.output.is_error)
     broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None
-    return steps.lose(
-        replace(state, broken=state.broken or broken), fact.key, fact.loss, fact.message
-    )
+    step = replace(state.open_step, broken=state.open_step.broken or broken)
+    return steps.lose(replace(state, open_step=step), fact.key, fact.loss, fact.message)

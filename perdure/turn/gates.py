@@ -106,7 +106,7 @@ def _place(state: TurnState, call_id: str) -> int | None:
 
 
 def _key(state: TurnState, place: int) -> ToolKey:
-    return ToolKey(len(state.steps) + 1, place)
+    return ToolKey(state.step_count + 1, place)
 
 
 def _with(state: TurnState, place: int, gate: Gate) -> TurnState:

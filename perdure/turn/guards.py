@@ -63,8 +63,9 @@ def check_loop(state: TurnState, agent: AgentDefinition) -> None:
 
 def warned_of_loop(state: TurnState, agent: AgentDefinition) -> bool:
     """Return whether the model was warned in this turn."""
-    return agent.on_loop == "warn" and any(
-        loop_in(state.steps[:number], agent) for number in range(1, len(state.steps) + 1)
+    return agent.on_loop == "warn" and (
+        state.carried.warned_of_loop
+        or any(loop_in(state.steps[:number], agent) for number in range(1, len(state.steps) + 1))
     )
 
 

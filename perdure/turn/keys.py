@@ -7,6 +7,7 @@ answer because the budget is spent. `step-3.call-2.policy` asks the agent's poli
 `before-1`, `after-1` and `observe-4` are hooks: middleware and observers. `step-3.call-1.child-2`
 is the turn of a delegate: its lease is reserved under this key; its own id is readable.
 `step-3.call-1.child-2.read` reads the history of that turn, if it ended without a summary.
+`carry-1` carries over the first part of another run's state.
 
 Steps, calls, children and attempts count from 1. A key without a step or a call has 0 there.
 """
@@ -23,6 +24,7 @@ _KEY = re.compile(
     r"(?:agent"
     r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
     r"|(?P<hook>before|after|observe)-(?P<place>\d+)"
+    r"|carry-(?P<part>\d+)"
     r")(?:\.try-(?P<attempt>\d+))?"
 )
 
@@ -37,6 +39,19 @@ class AgentKey:
 
     def __str__(self) -> str:
         return _text("agent", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class CarryKey:
+    """The key of the activity that carries over a part of another run's state: `carry-1`."""
+
+    step: ClassVar[int] = 0
+    call: ClassVar[int] = 0
+    part: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"carry-{self.part}", self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +142,7 @@ class ReadKey:
         return ChildKey(self.step, self.call, self.child, self.attempt)
 
 
-ActivityKey = AgentKey | ModelKey | ToolKey | PolicyKey | HookKey | ReadKey
+ActivityKey = AgentKey | CarryKey | ModelKey | ToolKey | PolicyKey | HookKey | ReadKey
 CallKey = ToolKey | PolicyKey | ChildKey | ReadKey
 """The keys that belong to a tool call."""
 Key = ActivityKey | ChildKey
@@ -141,6 +156,8 @@ def parse_key(text: str) -> Key | None:
     attempt = int(match["attempt"] or 1)
     if match["hook"]:
         return HookKey(cast("Moment", match["hook"]), int(match["place"]), attempt)
+    if match["part"]:
+        return CarryKey(int(match["part"]), attempt)
     if not match["step"]:
         return AgentKey(attempt)
     step, call = int(match["step"]), int(match["call"] or 0)

@@ -135,6 +135,20 @@ class Ledger:
         return replace(self, budget=self.budget.plus(more))
 
 
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The charge for an answer.
+
+    `is_told` is set if the provider reported its usage, and `overrun` if that exceeds the
+    reservation.
+    """
+
+    amount: Spending
+    cost: Decimal | None
+    is_told: bool
+    overrun: bool = False
+
+
 _UNITS = {
     "usd": "${}",
     "tokens": "{} tokens",

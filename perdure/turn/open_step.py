@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from perdure.errors import ErrorInfo
 from perdure.turn.approvals import OPEN, Gate
-from perdure.turn.charges import Bill
 from perdure.turn.facts import CallFailed
+from perdure.turn.ledger import Bill
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.messages import ToolCall, ToolResult
@@ -50,6 +51,7 @@ class OpenStep:
         tried: The models that did not answer before this answer.
         bill: The charge for the answer.
         unpassed: The number of middlewares that have yet to let this last answer pass.
+        broken: The error of a call that ends the turn.
     """
 
     answer: ModelAnswer | None = None
@@ -59,6 +61,7 @@ class OpenStep:
     tried: tuple[Tried, ...] = ()
     bill: Bill | None = None
     unpassed: int = 0
+    broken: ErrorInfo | None = None
 
     def find(self, place: int) -> OpenCall | None:
         """Return the call at a place, counted from 1; None if there is none."""

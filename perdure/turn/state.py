@@ -4,124 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 
 from perdure import validation
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Lineage
-from perdure.errors import ErrorInfo, InvalidRequestError
+from perdure.errors import InvalidRequestError
 from perdure.schemas.strict_schema import Schema
 from perdure.turn.approvals import Asked
+from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, Cut
-from perdure.turn.facts import BudgetAdded, TurnEnded
+from perdure.turn.facts import BudgetAdded, Fact, TurnEnded
 from perdure.turn.keys import ChildKey, Key
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import Attempts, OpenStep
+from perdure.turn.snapshot import Part
 from perdure.turn.transcript import TokenCount, Transcript
-from perdure.turn.wire import Summary, TurnRequest
-from perdure.values.approvals import PendingApproval
+from perdure.turn.waiting import PEOPLE, Waiting
+from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Spending
 from perdure.values.messages import Message, ToolMessage
 from perdure.values.options import NO_OPTIONS, RequestOptions
-from perdure.values.reports import ChildReport, Outcome, Step, Usage
-from perdure.values.tasks import headline
-
-PEOPLE = ("approval", "budget", "iterations", "resume")
-"""The kinds of waits that only a person can end."""
-
-PROVIDER = "provider"
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """The wait of a turn, by its kind.
-
-    `retry`: the model is asked again after a short pause. `provider`: it is asked after a longer
-    pause, `until` that moment, as attempt number `attempt`; the first attempt failed at `since`.
-    This wait lasts until a model answers. `budget` and `iterations`: a person has to raise that
-    limit. `approval`: a person has to decide about the `pending` calls. `resume`: the agent's limit
-    for retrying the model is reached.
-    """
-
-    kind: str
-    reason: str
-    pending: tuple[PendingApproval, ...] = ()
-    since: datetime | None = None
-    until: datetime | None = None
-    attempt: int = 0
-
-    @property
-    def is_told(self) -> bool:
-        """Whether the list, the card and the memo show the wait."""
-        return self.kind != "retry"
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """The turn of a delegate.
-
-    `waits_for` is set while it waits for a person. `summary` is None until it ends, and afterwards
-    if it returned none; `read` is then the summary of its history, None if that could not be read.
-    `began` is False for a turn that could not be started, which costs nothing.
-    """
-
-    key: ChildKey
-    turn_id: str
-    request: TurnRequest
-    lease: Spending
-    waits_for: str = ""
-    reason: str = ""
-    ended: bool = False
-    began: bool = True
-    summary: Summary | None = None
-    read: Summary | None = None
-
-    @property
-    def turns(self) -> int:
-        """The number of turns in its part of the tree, or its whole lease if that is unknown."""
-        if not self.began:
-            return 0
-        given = self.request.lineage.descendants_left if self.request.lineage else None
-        return 1 + (self.summary.descendants if self.summary else given or 0)
-
-    @property
-    def charged(self) -> Spending:
-        """The charge for it: the spending in its summary or history, or else its whole lease."""
-        return self.known.spent if self.known else self.lease
-
-    @property
-    def known(self) -> Summary | None:
-        """Its summary, or that of its history; None while it runs, or if neither is known."""
-        return self.summary or self.read
-
-    @property
-    def cost(self) -> Decimal | None:
-        """The charge in US dollars.
-
-        None if the price of its model is unknown, or if its spending is unknown and no lease of
-        money bounds it.
-        """
-        known = self.known
-        if known is None:
-            return self.lease.usd if self.lease.usd or not self.began else None
-        return known.spent.usd if known.is_priced or not known.spent.model_calls else None
-
-    @property
-    def report(self) -> ChildReport:
-        """The report of it for its parent."""
-        summary, known = self.summary, self.known
-        return ChildReport(
-            turn_id=self.turn_id,
-            agent=self.request.agent,
-            task=headline(self.request.task),
-            outcome=summary.outcome if summary else Outcome.TERMINATED if self.ended else None,
-            steps=known.steps if known else 0,
-            spent=self.charged,
-            cost=self.cost,
-            duration=known.duration if known else timedelta(),
-            children=known.children if known else (),
-        )
+from perdure.values.reports import Step, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +52,44 @@ class Accounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """The part of a turn that a reader has read in the histories of its earlier runs.
+
+    Attributes:
+        messages: The messages of the earlier runs, without those that each took over.
+        steps: The closed steps of the earlier runs.
+    """
+
+    messages: tuple[Message, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedOver:
+    """What this run has taken over from another one, or is taking over.
+
+    Attributes:
+        origin: The end of the run before, for a later run of a turn; None in its first run.
+        parts: The parts so far, until all are there.
+        waiting_facts: The facts from outside that came in before all parts were there.
+        steps: The number of closed steps before the first of `TurnState.steps`.
+        recorded: The number of closed steps of the earlier runs.
+        messages: The number of messages that were taken over from an earlier run of the turn.
+        warned_of_loop: Whether the model was warned of a loop in an earlier run.
+        past: The earlier runs, for a reader that has read them as well.
+    """
+
+    origin: Origin | None = None
+    parts: tuple[Part, ...] = ()
+    waiting_facts: tuple[Fact, ...] = ()
+    steps: int = 0
+    recorded: int = 0
+    messages: int = 0
+    warned_of_loop: bool = False
+    past: Past | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TurnState:
     """Everything that follows from the facts so far.
 
@@ -156,7 +98,8 @@ class TurnState:
         agent: The definition that it is pinned to; None until that is known.
         transcript: The messages.
         tokens: The number of their tokens.
-        steps: The closed steps.
+        steps: The closed steps; in a later run of the turn, those of this run after the last few of
+            the run before.
         open_step: The last answer, and its calls until each has a result.
         attempts: The failed attempts since the last answer.
         accounts: The spending, and its limits.
@@ -165,9 +108,9 @@ class TurnState:
         children: The turns of delegates.
         waiting: The current wait; None without one.
         finishing: Whether the last answer is requested, because the budget is spent.
-        broken: The error of a tool call that ends the turn.
         cancel_reason: The reason of a requested cancellation; None without one.
         ended: The end of the turn.
+        carried: What this run has taken over from another one.
     """
 
     request: TurnRequest | None = None
@@ -182,9 +125,51 @@ class TurnState:
     children: tuple[Child, ...] = ()
     waiting: Waiting | None = None
     finishing: bool = False
-    broken: ErrorInfo | None = None
     cancel_reason: str | None = None
     ended: TurnEnded | None = None
+    carried: CarriedOver = CarriedOver()
+
+    @property
+    def origin(self) -> Origin | None:
+        """The point from which this run goes on; None for one that began with a task."""
+        return self.carried.origin or (self.request.origin if self.request else None)
+
+    @property
+    def awaits_parts(self) -> bool:
+        """Whether parts of its origin's state are still missing."""
+        return self.origin is not None and not self.transcript.messages
+
+    @property
+    def step_count(self) -> int:
+        """The number of closed steps, including those of earlier runs."""
+        return self.carried.steps + len(self.steps)
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """The closed steps that are known, also those of earlier runs."""
+        past, own = self.carried.past, self.steps[self.carried.recorded - self.carried.steps :]
+        return self.steps if past is None else (*past.steps, *own)
+
+    @property
+    def as_past(self) -> Past | None:
+        """What a reader that goes on to the next run keeps of this one and of those before it."""
+        if self.request is None:
+            return None
+        past, own = self.carried.past, self.transcript.messages[self.carried.messages :]
+        before = past.messages if past else self.transcript.messages[: self.carried.messages]
+        return Past((*before, *own), self.all_steps)
+
+    @property
+    def all_messages(self) -> tuple[Message, ...]:
+        """The messages that are known, also those of earlier runs."""
+        past, own = self.carried.past, self.partial[self.carried.messages :]
+        return self.partial if past is None else (*past.messages, *own)
+
+    @property
+    def whole_from(self) -> int:
+        """The number of the step from which `all_steps` and `all_messages` are complete."""
+        known = self.all_steps
+        return known[0].number if known else 1
 
     def input_bound(self, model: str, cut: Cut = NO_CUT) -> int:
         """Return the most input tokens of the next call of this model."""
@@ -225,7 +210,7 @@ class TurnState:
         None without a limit.
         """
         limit = self.max_iterations
-        return None if limit is None else max(limit - len(self.steps), 0)
+        return None if limit is None else max(limit - self.step_count, 0)
 
     def with_added(self, added: BudgetAdded) -> TurnState:
         """Return the state with higher limits. The agent has to be known.

@@ -69,7 +69,7 @@ def is_open(state: TurnState, key: ToolKey | PolicyKey) -> bool:
     It may not in a reader that began at a wrong answer; the digest will then differ.
     """
     found = state.open_step.find(key.call)
-    return key.step == len(state.steps) + 1 and found is not None and found.result is None
+    return key.step == state.step_count + 1 and found is not None and found.result is None
 
 
 def give(state: TurnState, key: ToolKey | PolicyKey, content: str, is_error: bool) -> TurnState:

@@ -33,7 +33,9 @@ class Transcript:
         thinkers: The models whose thoughts are among them.
         cuts: The cuts for models whose window is too small, by model.
         last_cut: The cut of the last model call.
-        left_out: The summary of `last_cut`; None if it leaves out nothing.
+        left_out: The summary of `last_cut` and `left_before`; None if nothing is left out.
+        left_before: The part that was left out when the messages were carried over from another
+            run; None without one.
     """
 
     messages: tuple[Message, ...] = ()
@@ -46,6 +48,7 @@ class Transcript:
     cuts: tuple[tuple[str, Cut], ...] = ()
     last_cut: Cut = NO_CUT
     left_out: LeftOut | None = None
+    left_before: LeftOut | None = None
 
     def plus(self, message: Message, data: bytes) -> Transcript:
         """Return the transcript with one more message, whose canonical bytes are `data`."""
@@ -73,6 +76,10 @@ class Transcript:
         """Return the cut for this model."""
         return next((cut for name, cut in self.cuts if name == model), NO_CUT)
 
+    def left_out_for(self, model: str) -> LeftOut | None:
+        """Return the summary of what this model is not sent; None if nothing is left out."""
+        return _together(self.left_before, left_out(self.messages, self.cut(model)))
+
     def with_cut(self, model: str, cut: Cut) -> Transcript:
         """Return the transcript with this cut for this model.
 
@@ -84,8 +91,18 @@ class Transcript:
         if cut != self.cut(model):
             cuts = (*((name, other) for name, other in cuts if name != model), (model, cut))
         if cut != self.last_cut:
-            gone = left_out(self.messages, cut)
+            gone = _together(self.left_before, left_out(self.messages, cut))
         return replace(self, cuts=cuts, last_cut=cut, left_out=gone)
+
+
+def _together(before: LeftOut | None, now: LeftOut | None) -> LeftOut | None:
+    if before is None or now is None:
+        return before or now
+    return LeftOut(
+        results=before.results + now.results,
+        steps=before.steps + now.steps,
+        bytes=before.bytes + now.bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,22 @@ _DIGITS = 16
 """
 
 
+class Origin(Wire):
+    """The point in the history of a run from which another run goes on.
+
+    This is the point after step number `steps` of the run `run_id` of turn `turn_id`, with 0 for
+    the beginning. `digest` is the SHA-256 of what is taken over, in hex (see
+    `perdure.turn.carry`): of the messages for a fork, of the whole state for a later run of the
+    same turn. `say` is a message of the user that a fork adds to them.
+    """
+
+    turn_id: str
+    run_id: str
+    steps: int = Field(ge=0)
+    digest: str
+    say: str = ""
+
+
 class TurnRequest(Wire):
     """The input of a turn.
 
@@ -39,7 +55,8 @@ class TurnRequest(Wire):
 
     `output_schema` is the schema of the answer, and `model` the model to ask; both override the
     agent's own. `lineage` is set by a turn that delegates. `max_iterations` overrides the limit of
-    the agent. `live` streams the text of the model while it is generated.
+    the agent. `live` streams the text of the model while it is generated. A fork begins with the
+    messages of its `origin`, which include the task and the context.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -55,6 +72,7 @@ class TurnRequest(Wire):
     model: str | None = None
     lineage: Lineage | None = None
     live: bool = False
+    origin: Origin | None = None
 
     @field_validator("task", mode="before")
     @classmethod

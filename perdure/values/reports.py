@@ -147,6 +147,8 @@ class AgentReport(Value, Generic[T]):
         risk: A reason to doubt the output, such as `truncated`; otherwise None.
         steps: The completed steps.
         messages: The transcript. It can be given to another turn as `history`.
+        messages_from: The number of the step from which `steps` and `messages` are complete: 1,
+            unless the history of an earlier run of a long turn is no longer retained.
         usage: The tokens of its own model calls; `spent` includes those of its delegates.
         model_calls: The number of its own requests, repeated attempts included.
         tool_calls: The number of its own calls that have a result, including denied calls and calls
@@ -166,6 +168,7 @@ class AgentReport(Value, Generic[T]):
     risk: str | None = None
     steps: tuple[Step, ...] = ()
     messages: tuple[Message, ...] = ()
+    messages_from: int = 1
     usage: Usage = Usage()
     model_calls: int = 0
     tool_calls: int = 0

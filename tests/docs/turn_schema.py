@@ -43,7 +43,7 @@ DESCRIPTIONS = {
     ),
     "live": "whether the text is shown while the model writes it",
 }
-"""Of every field of the input, except for the one that only Perdure sets."""
+"""Of every field of the input, except for those that only Perdure sets."""
 
 
 def schema() -> dict[str, Any]:
@@ -54,7 +54,7 @@ def schema() -> dict[str, Any]:
     fields["context"] = {"anyOf": [{"$ref": "#/$defs/Context"}, BLOCKS, NULL]}
     parts["Budget"]["properties"]["usd"] = MONEY
     parts["Budget"] |= {"minProperties": 1}
-    for internal in ("Lineage", "Ancestor", "InheritedTool"):
+    for internal in ("Lineage", "Ancestor", "InheritedTool", "Origin"):
         del parts[internal]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -30,7 +30,14 @@ from perdure.clients.events import Event
 from perdure.temporal.connect import connect
 from perdure.temporal.history import HistoryReader
 from perdure.testing.stub_provider import Call, LoggedRequest, Reply, StubProvider, read_log
-from perdure.turn.facts import CallFailed, Fact, ModelAnswered, Scheduled, ToolLost, ToolReturned
+from perdure.turn.facts import (
+    CallFailed,
+    ModelAnswered,
+    Recorded,
+    Scheduled,
+    ToolLost,
+    ToolReturned,
+)
 from perdure.turn.keys import Key, parse_key
 
 from ..conftest import RecordingClient, check_history, eventually, fold_history
@@ -238,7 +245,7 @@ class Story:
         states = [await fold_history(self.temporal, await history) for history in histories]
         assert_sent_as_recorded(requests, [state.transcript.messages for state in states])
 
-    async def facts(self, turn: Turn) -> list[Fact]:
+    async def facts(self, turn: Turn) -> list[Recorded]:
         """What history has, as a reader who comes later sees it."""
         reader = HistoryReader(self.temporal.data_converter)
         facts = [await reader.fact(event) for event in (await self.client.history(turn)).events]
@@ -307,7 +314,7 @@ def assert_sent_as_recorded(
         assert follows, f"request {number} holds a transcript that history does not have: {sent}"
 
 
-def assert_recorded_once(facts: list[Fact]) -> None:
+def assert_recorded_once(facts: list[Recorded]) -> None:
     """Another attempt follows only where the one before was lost, never where its end is known."""
     lost: set[Key] = set()
     for fact in facts:

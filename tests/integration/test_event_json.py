@@ -25,6 +25,7 @@ from perdure import (
     tool,
 )
 from perdure.clients import CaughtUp, Event, TextBegins, ToolProgress
+from perdure.clients.cursors import Cursor
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.facts import Scheduled
 from perdure.turn.keys import ToolKey
@@ -234,7 +235,7 @@ async def test_cursor_that_is_not_of_this_run_is_refused_by_the_call(runtime: Ru
                 watch(after=cursor)
             with pytest.raises(errors.InvalidRequestError, match="is not a cursor"):
                 watch(after="bad")
-        beyond = turn._feed._cursor(9_999)
+        beyond = str(Cursor(turn.run_id, turn.run_id, 9_999))
         with pytest.raises(errors.InvalidRequestError, match="beyond the end"):
             await anext(turn.live(after=beyond))
 

@@ -24,7 +24,8 @@ from perdure.temporal.connect import connect
 from perdure.temporal.search_attributes import State
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.turn.facts import BudgetAdded, WaitBegan
-from perdure.turn.state import TurnState, Waiting
+from perdure.turn.state import TurnState
+from perdure.turn.waiting import Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text

@@ -18,8 +18,8 @@ from temporalio.converter import DataConverter
 from perdure import Agent, AssistantMessage, Budget, Outcome, Price, Text, errors, tool
 from perdure.activities.provider import Heard, ModelRequest
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
-from perdure.clients.feed import describe
 from perdure.clients.live_text import Said
+from perdure.temporal.runs import describe
 from perdure.testing import ScriptedModel, call, calls, fails, says, slowly
 from perdure.testing.stub_provider import Reply, StubProvider
 from perdure.turn.facts import CallFailed, ModelAnswered

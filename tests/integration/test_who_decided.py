@@ -129,14 +129,14 @@ async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) ->
     async with runtime(clerk, model=model) as client:
         turn = await client.start("clerk", "go", budget=Budget(tool_calls=5))
         [ann] = await pending(turn)
-        handle = client.temporal.get_workflow_handle(turn.id)
+        at = client.temporal, [turn.run_id], turn.id
         for by in ("", "  ", "anna\nbob", "anna\x1b[2K", "anna\u202e", "a" * 201):
             decision = Decision(call_id=ann.call_id, digest=ann.digest, approve=True, by=by)
             for attempt in (
                 turn.approve(ann, by=by),
                 turn.add_budget(Budget(tool_calls=1), by=by),
-                ask(handle, DECIDE, pack(decision)),
-                ask(handle, ADD_BUDGET, pack(BudgetUpdate(tool_calls=1, by=by))),
+                ask(*at, DECIDE, pack(decision)),
+                ask(*at, ADD_BUDGET, pack(BudgetUpdate(tool_calls=1, by=by))),
             ):
                 with pytest.raises(
                     errors.InvalidRequestError,

@@ -14,11 +14,13 @@ from perdure.clients.cli.hints import Commands, spent
 from perdure.clients.current_activity import doing, is_stopped
 from perdure.clients.events import Event
 from perdure.clients.tree_node import Node
+from perdure.turn.child import Child
 from perdure.turn.facts import CancelRequested, Fact, TurnEnded, TurnStarted, WaitBegan, WaitEnded
 from perdure.turn.keys import AgentKey, ChildKey, HookKey, ModelKey, PolicyKey, ToolKey
 from perdure.turn.ledger import Ledger
 from perdure.turn.open_step import OpenCall, OpenStep
-from perdure.turn.state import Accounts, Child, TurnState, Waiting
+from perdure.turn.state import Accounts, TurnState
+from perdure.turn.waiting import Waiting
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import Spending

@@ -30,6 +30,7 @@ CODES = {
     "DuplicateToolError": "DUPLICATE_TOOL",
     "TooLargeError": "TOO_LARGE",
     "TranscriptMismatchError": "TRANSCRIPT_MISMATCH",
+    "UnknownVersionError": "UNKNOWN_VERSION",
     "LLMError": "LLM_ERROR",
     "LLMAuthError": "LLM_AUTH",
     "LLMRateLimitError": "LLM_RATE_LIMIT",

@@ -12,8 +12,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from perdure import errors
 from perdure.temporal.trace_ids import TurnSpan, memo_of_caller, span_of_turn
+from perdure.turn.child import Child
 from perdure.turn.keys import ChildKey
-from perdure.turn.state import Child, TurnState
+from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.budgets import Spending
 from perdure.values.reports import ChildReport, Outcome

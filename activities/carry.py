@@ -1,0 +1,52 @@
+"""Carries over the state of another run of a turn, or of a prefix of it, from its history."""
+
+from __future__ import annotations
+
+from temporalio import activity
+from temporalio.client import Client
+
+from perdure import errors
+from perdure.temporal.origins import read_origin
+from perdure.temporal.recent import Recent
+from perdure.turn import carry
+from perdure.turn.continuation import CarryCall
+from perdure.turn.snapshot import Part
+from perdure.turn.wire import Origin
+
+_ORIGINS = 4
+
+
+class Carrier:
+    """Reads each origin once for all of its parts, as long as this process runs the activities."""
+
+    def __init__(self) -> None:
+        self._recent = Recent[Origin, tuple[Part, ...]](_ORIGINS)
+
+    async def carry(self, call: CarryCall) -> Part:
+        """Return one part of what an origin holds.
+
+        Raises:
+            TurnNotFoundError: The history of the run is gone.
+            InvalidRequestError: It has no such step.
+            TranscriptMismatchError: Its history holds something else than the origin says.
+        """
+        parts = self._recent.get(call.origin)
+        if parts is None:
+            parts = carry.split(await _read(activity.client(), call))
+            self._recent.put(call.origin, parts)
+        if call.part > len(parts):
+            raise errors.InvalidRequestError(f"there are {len(parts)} parts, and no {call.part}")
+        return parts[call.part - 1]
+
+
+async def _read(client: Client, call: CarryCall) -> carry.Carried:
+    origin = call.origin
+    steps = None if call.whole else origin.steps
+    state = await read_origin(client, origin.turn_id, origin.run_id, steps, is_worker=True)
+    found = carry.state_of(state) if call.whole else carry.messages_of(state)
+    if found.digest != origin.digest:
+        raise errors.TranscriptMismatchError(
+            f"run {origin.run_id} of turn {origin.turn_id!r} holds {found.digest[:16]} after step"
+            f" {origin.steps}, and not {origin.digest[:16]}; nothing was sent"
+        )
+    return found

@@ -1,0 +1,96 @@
+"""The runs of a turn, which goes on in a new one when its history has become long.
+
+A run is found from the one before by the event that closes it, and from the one after by the event
+that began that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, HistoryEventFilterType, WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from perdure.temporal.history import first_event
+
+_CONTINUED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+
+
+async def describe(
+    client: Client, turn_id: str, run_id: str = "", **options: Any
+) -> DescribeWorkflowExecutionResponse:
+    """Describe a workflow; without a run id, the latest run of the id.
+
+    The client's own `describe()` raises `ValueError` for a workflow that an operator paused: that
+    status is newer than the client (1.35).
+    """
+    request = DescribeWorkflowExecutionRequest(
+        namespace=client.namespace, execution=WorkflowExecution(workflow_id=turn_id, run_id=run_id)
+    )
+    return await client.workflow_service.describe_workflow_execution(request, **options)
+
+
+async def describe_last(
+    client: Client, turn_id: str, run_id: str, **options: Any
+) -> DescribeWorkflowExecutionResponse:
+    """Describe the last run of a turn, from any of its runs."""
+    while True:
+        found = await describe(client, turn_id, run_id, **options)
+        if found.workflow_execution_info.status != _CONTINUED:
+            return found
+        run_id = await _next(client, turn_id, run_id)
+
+
+async def last_run(client: Client, turn_id: str, run_id: str) -> str:
+    """Return the id of the last run of a turn, from that of any of its runs."""
+    found = await describe_last(client, turn_id, run_id, retry=True)
+    return found.workflow_execution_info.execution.run_id
+
+
+async def runs_up_to(client: Client, found: DescribeWorkflowExecutionResponse) -> tuple[str, ...]:
+    """Return the ids of the runs of a turn up to a run, from the first that is still retained."""
+    info = found.workflow_execution_info
+    turn_id, run_id = info.execution.workflow_id, info.execution.run_id
+    runs = [run_id]
+    if info.first_run_id in ("", run_id):
+        return tuple(runs)
+    while True:
+        try:
+            before = run_before(await first_event(client, turn_id, runs[0]))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND or len(runs) == 1:
+                raise
+            return tuple(runs[1:])
+        if not before:
+            return tuple(runs)
+        runs.insert(0, before)
+
+
+def run_before(first: HistoryEvent) -> str:
+    """Return the id of the run that a run continues, from its first event; empty if it is none."""
+    return first.workflow_execution_started_event_attributes.continued_execution_run_id
+
+
+def run_after(event: HistoryEvent) -> str:
+    """Return the id of the run that continues this one; empty unless the event closes it so."""
+    if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+        return ""
+    return event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+
+
+async def _next(client: Client, turn_id: str, run_id: str) -> str:
+    request = GetWorkflowExecutionHistoryRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=turn_id, run_id=run_id),
+        history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
+    )
+    page = await client.workflow_service.get_workflow_execution_history(request, retry=True)
+    return run_after(page.history.events[-1])

@@ -1,0 +1,409 @@
+"""Carries the state of a turn over to another run: a later run of the same turn, or a fork. Pure.
+
+Both runs compute the same digest of what is carried over: the old one from its state, the new one
+from the parts that it received. What the models were not sent any more, because the transcript is
+too long for them, stays behind; a report reads it in the history of the old run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain as joined
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from perdure import errors, limits
+from perdure.agents.definitions import AgentDefinition
+from perdure.turn import guards, steps
+from perdure.turn.child import Child
+from perdure.turn.context_window import NO_CUT, kept
+from perdure.turn.facts import CallFailed
+from perdure.turn.keys import parse_key
+from perdure.turn.open_step import Attempts, OpenCall, OpenStep
+from perdure.turn.snapshot import (
+    AttemptsRecord,
+    FailureRecord,
+    LastStep,
+    OpenRecord,
+    Part,
+    Snapshot,
+    TokenRecord,
+)
+from perdure.turn.state import Accounts, TurnState
+from perdure.turn.transcript import TokenCount
+from perdure.values.messages import (
+    AssistantMessage,
+    Message,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    digest_of,
+)
+from perdure.values.reports import Step
+
+_Item = Message | Child | AgentDefinition | Snapshot
+
+_NO_MESSAGE = AssistantMessage(parts=())
+_CHILDREN: TypeAdapter[tuple[Child, ...]] = TypeAdapter(tuple[Child, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What is carried over. A fork has only messages, and the place of the one with the task."""
+
+    messages: tuple[Message, ...]
+    opening: int
+    children: tuple[Child, ...] = ()
+    agent: AgentDefinition | None = None
+    snapshot: Snapshot | None = None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of all of it, in hex; for a fork, the running digest of its messages."""
+        digest = digest_of(self.messages)
+        if self.snapshot is None or self.agent is None:
+            return digest
+        rest = (
+            digest.encode(),
+            _CHILDREN.dump_json(self.children, exclude_defaults=True),
+            self.agent.model_dump_json(exclude_defaults=True).encode(),
+            self.snapshot.model_dump_json(exclude_defaults=True).encode(),
+        )
+        return hashlib.sha256(b"\n".join(rest)).hexdigest()
+
+
+def messages_of(state: TurnState) -> Carried:
+    """Return the messages of a turn as its agent's first model would be sent them."""
+    given = state.transcript
+    cut = given.cut(state.agent.model) if state.agent else NO_CUT
+    messages, opening = kept(given.messages, cut, given.opening)
+    return Carried(messages, opening)
+
+
+def state_of(state: TurnState) -> Carried:
+    """Return the whole state of a turn. Nothing of the turn may be running."""
+    assert state.agent is not None
+    assert not state.in_flight
+    given = messages_of(state)
+    results = state.open_step.results
+    return replace(
+        given,
+        messages=(*given.messages, ToolMessage(results=results)) if results else given.messages,
+        children=tuple(map(_brief, state.children)),
+        agent=state.agent,
+        snapshot=_snapshot(state, given.opening),
+    )
+
+
+def _brief(child: Child) -> Child:
+    """Return a delegate's turn without what its parent does not need any more."""
+    lineage = child.request.lineage
+    lineage = lineage and lineage.model_copy(update={"tools": ()})
+    return replace(
+        child, request=child.request.model_copy(update={"lineage": lineage, "labels": {}})
+    )
+
+
+def _snapshot(state: TurnState, opening: int) -> Snapshot:
+    assert state.agent is not None
+    last = state.steps[-limits.SAME_CALLS :]
+    accounts = state.accounts
+    return Snapshot(
+        steps=state.step_count,
+        last=tuple(
+            LastStep(
+                step=step.model_copy(update={"message": _NO_MESSAGE, "results": ()}),
+                ran=bool(step.results),
+            )
+            for step in last
+        ),
+        warned_of_loop=guards.warned_of_loop(state, state.agent),
+        opening=opening,
+        left_out=state.transcript.left_out_for(state.agent.model),
+        tokens=_tokens(state),
+        open=_open_record(state.open_step),
+        attempts=_attempts_record(state.attempts),
+        ledger=accounts.ledger,
+        usage=accounts.usage,
+        model_calls=accounts.model_calls,
+        closed_calls=accounts.closed_calls,
+        more_iterations=accounts.more_iterations,
+        unpriced=accounts.unpriced,
+        waiting=state.waiting,
+        finishing=state.finishing,
+    )
+
+
+def _tokens(state: TurnState) -> TokenRecord:
+    """Return what is known of the tokens. A report for other messages than these is dropped."""
+    assert state.agent is not None
+    given, model = state.tokens, state.agent.model
+    record = TokenRecord(
+        base=given.base,
+        asked_bound=given.asked_bound,
+        told=given.estimate.told,
+        told_of=given.estimate.told_of,
+    )
+    if (given.known_by, given.known_cut) != (model, state.transcript.cut(model)):
+        return record
+    known = {
+        "known": given.known,
+        "grown": given.bound - given.known_at,
+        "known_by": given.known_by,
+    }
+    return record.model_copy(update=known)
+
+
+def _open_record(step: OpenStep) -> OpenRecord:
+    return OpenRecord(
+        answer=step.answer and step.answer.model_copy(update={"message": _NO_MESSAGE}),
+        gates=tuple(one.gate for one in step.calls),
+        decisions=step.decisions,
+        objections=step.objections,
+        tried=step.tried,
+        bill=step.bill,
+        unpassed=step.unpassed,
+        broken=step.broken,
+    )
+
+
+def _attempts_record(attempts: Attempts) -> AttemptsRecord:
+    return AttemptsRecord(
+        failures=tuple(
+            FailureRecord(key=str(one.key), error=one.error, lost=one.lost, model=one.model)
+            for one in attempts.failures
+        ),
+        pardoned=attempts.pardoned,
+        rounds=attempts.rounds,
+        round_at=attempts.round_at,
+        passed=attempts.passed,
+    )
+
+
+def split(carried: Carried, most_bytes: int = limits.PART_BYTES) -> tuple[Part, ...]:
+    """Return the parts, each of at most `most_bytes` of JSON unless one item is larger.
+
+    An item is a message, the results of a call, a turn of a delegate, the agent, or the snapshot.
+    """
+    parts, room = [_Draft()], most_bytes
+    for item, size in _items(carried):
+        if size > room and room < most_bytes:
+            parts.append(_Draft())
+            room = most_bytes
+        parts[-1].add(item)
+        room -= size
+    return tuple(
+        Part(
+            number=number,
+            count=len(parts),
+            messages=_merged(part.messages),
+            children=tuple(part.children),
+            agent=part.agent,
+            snapshot=part.snapshot,
+            opening=carried.opening,
+        )
+        for number, part in enumerate(parts, 1)
+    )
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The content of a part."""
+
+    messages: list[Message] = field(default_factory=list)
+    children: list[Child] = field(default_factory=list)
+    agent: AgentDefinition | None = None
+    snapshot: Snapshot | None = None
+
+    def add(self, item: _Item) -> None:
+        match item:
+            case Child():
+                self.children.append(item)
+            case AgentDefinition():
+                self.agent = item
+            case Snapshot():
+                self.snapshot = item
+            case _:
+                self.messages.append(item)
+
+
+def _items(carried: Carried) -> Iterator[tuple[_Item, int]]:
+    """Yield everything in small pieces, each with its bytes of JSON."""
+    for message in carried.messages:
+        if isinstance(message, ToolMessage):
+            for result in message.results:
+                yield ToolMessage(results=(result,)), len(to_json(result))
+        else:
+            yield message, len(to_json(message))
+    for child in carried.children:
+        yield child, len(_CHILDREN.dump_json((child,)))
+    for one in (carried.agent, carried.snapshot):
+        if one is not None:
+            yield one, len(to_json(one))
+
+
+def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Join the results of tool messages in a row: only a split message has more than one."""
+    out: list[Message] = []
+    results: list[ToolResult] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            results += message.results
+            continue
+        if results:
+            out.append(ToolMessage(results=tuple(results)))
+            results = []
+        out.append(message)
+    return (*out, ToolMessage(results=tuple(results))) if results else tuple(out)
+
+
+def join(parts: Sequence[Part]) -> Carried:
+    """Return what `split` was given.
+
+    Raises:
+        TranscriptMismatchError: Parts are missing.
+    """
+    if [part.number for part in parts] != list(range(1, parts[0].count + 1)):
+        raise errors.TranscriptMismatchError(
+            f"parts {[part.number for part in parts]} of {parts[0].count} were carried over"
+        )
+    return Carried(
+        messages=_merged(tuple(joined.from_iterable(part.messages for part in parts))),
+        opening=parts[0].opening,
+        children=tuple(joined.from_iterable(part.children for part in parts)),
+        agent=next((part.agent for part in parts if part.agent), None),
+        snapshot=next((part.snapshot for part in parts if part.snapshot), None),
+    )
+
+
+def begin(state: TurnState, carried: Carried, say: str) -> TurnState:
+    """Return the state of a fork with its messages, and what the user says after them."""
+    added = (UserMessage.of(say),) if say else ()
+    for message in (*carried.messages, *added):
+        state = steps.append(state, message)
+    transcript, tokens = state.transcript, state.tokens
+    return replace(
+        state,
+        transcript=replace(transcript, opening=carried.opening),
+        tokens=replace(tokens, asked_bound=tokens.bound),
+    )
+
+
+def restore(state: TurnState, carried: Carried) -> TurnState:
+    """Return the state of a turn that goes on in a new run. `state` has the request."""
+    snapshot = carried.snapshot
+    assert snapshot is not None
+    messages = carried.messages
+    results: tuple[ToolResult, ...] = ()
+    if snapshot.open.gates and isinstance(messages[-1], ToolMessage):
+        results = messages[-1].results
+        messages = messages[:-1]
+    for message in messages:
+        state = steps.append(state, message)
+    return replace(
+        state,
+        agent=carried.agent,
+        transcript=replace(
+            state.transcript,
+            opening=snapshot.opening,
+            left_before=snapshot.left_out,
+            left_out=snapshot.left_out,
+        ),
+        tokens=_restored_tokens(snapshot.tokens, state.tokens),
+        steps=tuple(_last_steps(messages, snapshot)),
+        carried=replace(
+            state.carried,
+            steps=snapshot.steps - len(snapshot.last),
+            recorded=snapshot.steps,
+            messages=len(messages),
+            warned_of_loop=snapshot.warned_of_loop,
+        ),
+        open_step=_open_step(messages, results, snapshot.open),
+        attempts=_attempts(snapshot.attempts),
+        accounts=Accounts(
+            ledger=snapshot.ledger,
+            usage=snapshot.usage,
+            model_calls=snapshot.model_calls,
+            closed_calls=snapshot.closed_calls,
+            more_iterations=snapshot.more_iterations,
+            unpriced=snapshot.unpriced,
+        ),
+        children=carried.children,
+        waiting=snapshot.waiting,
+        finishing=snapshot.finishing,
+    )
+
+
+def _restored_tokens(record: TokenRecord, counted: TokenCount) -> TokenCount:
+    """Return the count for these messages, which `counted` has counted without a base."""
+    return replace(
+        counted,
+        base=record.base,
+        asked_bound=record.asked_bound,
+        known=record.known,
+        known_at=counted.bound - record.grown,
+        known_by=record.known_by,
+        estimate=replace(
+            counted.estimate.on(record.base), told=record.told, told_of=record.told_of
+        ),
+    )
+
+
+def _last_steps(messages: Sequence[Message], snapshot: Snapshot) -> Iterator[Step]:
+    """Yield the last closed steps, with their messages and results."""
+    answers = [
+        place for place, message in enumerate(messages) if isinstance(message, AssistantMessage)
+    ]
+    if snapshot.open.gates:  # the last answer belongs to the open step
+        answers.pop()
+    if not snapshot.last:
+        return
+    for last, place in zip(snapshot.last, answers[-len(snapshot.last) :], strict=True):
+        following = messages[place + 1] if last.ran else None
+        message = messages[place]
+        assert isinstance(message, AssistantMessage)
+        results = following.results if isinstance(following, ToolMessage) else ()
+        yield last.step.model_copy(update={"message": message, "results": results})
+
+
+def _open_step(
+    messages: Sequence[Message], results: Sequence[ToolResult], record: OpenRecord
+) -> OpenStep:
+    answer = record.answer
+    calls: tuple[OpenCall, ...] = ()
+    if answer is not None:
+        message = next(one for one in reversed(messages) if isinstance(one, AssistantMessage))
+        answer = answer.model_copy(update={"message": message})
+        given = {result.call_id: result for result in results}
+        calls = tuple(
+            OpenCall(call, gate, given.get(call.id))
+            for call, gate in zip(message.calls, record.gates, strict=False)
+        )
+    return OpenStep(
+        answer=answer,
+        calls=calls,
+        decisions=record.decisions,
+        objections=record.objections,
+        tried=record.tried,
+        bill=record.bill,
+        unpassed=record.unpassed,
+        broken=record.broken,
+    )
+
+
+def _attempts(record: AttemptsRecord) -> Attempts:
+    failures = []
+    for one in record.failures:
+        key = parse_key(one.key)
+        if key is not None:
+            failures.append(CallFailed(key, one.error, one.lost, one.model))  # type: ignore[arg-type]  # its own key
+    return Attempts(
+        failures=tuple(failures),
+        pardoned=record.pardoned,
+        rounds=record.rounds,
+        round_at=record.round_at,
+        passed=record.passed,
+    )

@@ -1,0 +1,151 @@
+"""What a run takes over from another run, as it is recorded in history.
+
+A release adds fields with a default, or increases `VERSION`.
+"""
+
+from __future__ import annotations
+
+from perdure.agents.definitions import AgentDefinition
+from perdure.base import Wire
+from perdure.errors import ErrorInfo
+from perdure.turn.approvals import Gate
+from perdure.turn.child import Child
+from perdure.turn.ledger import Bill, Ledger
+from perdure.turn.waiting import Waiting
+from perdure.values.answers import ModelAnswer
+from perdure.values.approvals import Decision
+from perdure.values.messages import Message
+from perdure.values.reports import LeftOut, Step, Tried, Usage
+
+VERSION = 1
+"""The version of `Snapshot` and `Part`. A worker does not read a later one."""
+
+
+class LastStep(Wire):
+    """A closed step whose message and results are among the messages.
+
+    `step` has neither; `ran` tells whether the results that follow the message belong to it.
+    """
+
+    step: Step
+    ran: bool
+
+
+class TokenRecord(Wire):
+    """The tokens of the next model call that do not follow from the messages.
+
+    `grown` is the bound of the messages since the call of `known_by` that reported `known` tokens.
+    `told` and `told_of` belong to the estimate.
+    """
+
+    base: int
+    asked_bound: int
+    known: int = 0
+    grown: int = 0
+    known_by: str = ""
+    told: int = 0
+    told_of: int = 0
+
+
+class OpenRecord(Wire):
+    """The open step. Its message, calls and results are among the messages.
+
+    `answer` has no message. `gates` has one gate for each open call, in order; it is empty once the
+    step is closed.
+    """
+
+    answer: ModelAnswer | None = None
+    gates: tuple[Gate, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    objections: int = 0
+    tried: tuple[Tried, ...] = ()
+    bill: Bill | None = None
+    unpassed: int = 0
+    broken: ErrorInfo | None = None
+
+
+class FailureRecord(Wire):
+    """A failed attempt since the last answer. `key` is the text of its key."""
+
+    key: str
+    error: ErrorInfo
+    lost: bool = False
+    model: str = ""
+
+
+class AttemptsRecord(Wire):
+    """The failed attempts since the last answer, as in `perdure.turn.open_step.Attempts`."""
+
+    failures: tuple[FailureRecord, ...] = ()
+    pardoned: int = 0
+    rounds: int = 0
+    round_at: int = 0
+    passed: tuple[str, ...] = ()
+
+
+class Snapshot(Wire):
+    """The state of a turn besides its request, agent, messages and delegates.
+
+    Attributes:
+        steps: The number of closed steps.
+        last: The last closed steps, for the detection of loops.
+        warned_of_loop: Whether the model was warned of a loop.
+        opening: The place of the message with the task.
+        left_out: The part of the transcript that is not among the messages; None if nothing is
+            left out.
+        tokens: The tokens of the next model call.
+        open: The open step.
+        attempts: The failed attempts since the last answer.
+        ledger: The budget, the amount spent, and the amount reserved.
+        usage: The tokens of all answers.
+        model_calls: The number of model calls that were made.
+        closed_calls: The number of tool calls of closed steps.
+        more_iterations: The iterations added to the limit.
+        unpriced: Whether a model with an unknown price was asked.
+        waiting: The current wait; None without one.
+        finishing: Whether the last answer is requested, because the budget is spent.
+    """
+
+    steps: int
+    last: tuple[LastStep, ...] = ()
+    warned_of_loop: bool = False
+    opening: int = 0
+    left_out: LeftOut | None = None
+    tokens: TokenRecord
+    open: OpenRecord
+    attempts: AttemptsRecord
+    ledger: Ledger
+    usage: Usage
+    model_calls: int
+    closed_calls: int
+    more_iterations: int = 0
+    unpriced: bool = False
+    waiting: Waiting | None = None
+    finishing: bool = False
+
+
+class Part(Wire):
+    """A part of what is carried over: the result of one `perdure.carry` activity.
+
+    The lists of all parts are joined; results of one message may be split over several tool
+    messages in a row. A fork has messages only, with the place of the one with the task.
+
+    Attributes:
+        version: The version of this shape.
+        number: The number of the part, from 1.
+        count: The number of parts.
+        messages: Messages, in order.
+        children: Turns of delegates, in order.
+        agent: The definition that the turn is pinned to.
+        snapshot: The rest of the state.
+        opening: The place of the message with the task, for a fork.
+    """
+
+    version: int = VERSION
+    number: int
+    count: int
+    messages: tuple[Message, ...] = ()
+    children: tuple[Child, ...] = ()
+    agent: AgentDefinition | None = None
+    snapshot: Snapshot | None = None
+    opening: int = 0

@@ -1,0 +1,37 @@
+"""The wait of a turn: for a person, or for a provider. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from perdure.values.approvals import PendingApproval
+
+PEOPLE = ("approval", "budget", "iterations", "resume")
+"""The kinds of waits that only a person can end."""
+
+PROVIDER = "provider"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The wait of a turn, by its kind.
+
+    `retry`: the model is asked again after a short pause. `provider`: it is asked after a longer
+    pause, `until` that moment, as attempt number `attempt`; the first attempt failed at `since`.
+    This wait lasts until a model answers. `budget` and `iterations`: a person has to raise that
+    limit. `approval`: a person has to decide about the `pending` calls. `resume`: the agent's limit
+    for retrying the model is reached.
+    """
+
+    kind: str
+    reason: str
+    pending: tuple[PendingApproval, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    attempt: int = 0
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the list, the card and the memo show the wait."""
+        return self.kind != "retry"

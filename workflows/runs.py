@@ -1,0 +1,168 @@
+"""The runs of a turn: when one ends, what the next one takes over, and which updates it answered.
+
+A history that is too long takes too long to be replayed. A turn therefore goes on in a new run of
+its workflow, by continue-as-new, at a moment at which nothing of it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+
+from perdure import errors, limits
+from perdure.temporal.names import CARRY, MEMO
+from perdure.temporal.payloads import pack
+from perdure.turn import carry
+from perdure.turn.circuit_breaker import Health
+from perdure.turn.continuation import CarryCall, Continuation
+from perdure.turn.decide import replayable_events
+from perdure.turn.keys import CarryKey
+from perdure.turn.wire import Origin
+from perdure.workflows.calls import Calls
+from perdure.workflows.middleware import Pipeline
+from perdure.workflows.turn_context import Board
+
+_PATCH = "continue-as-new"
+_TRIES = 20
+_LONGEST_PAUSE_S = 60
+_ONE_TASK = timedelta(milliseconds=1)
+
+
+class Runs:
+    """The runs of one turn."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._request_digest = ""
+        self._answered: frozenset[str] = frozenset()
+        self._updates = deque[str](maxlen=limits.UPDATE_IDS)
+        self._count = 0
+        self._last_update = 0
+        self._began_events = 0
+        self._began_bytes = 0
+
+    def resume(self, continuation: Continuation, pipeline: Pipeline) -> None:
+        """Go on where the run before has ended."""
+        board = self._board
+        board.clock.began = continuation.began
+        board.clock.waited = continuation.waited
+        board.clock.waits_since = continuation.waits_since
+        board.failing_since = continuation.failing_since
+        pipeline.observed = continuation.observed
+        pipeline.notified = continuation.notified
+        pipeline.entered = list(continuation.entered)
+        self._request_digest = continuation.request_digest
+        self._answered = frozenset(continuation.updates)
+        self._updates.extend(continuation.updates)
+
+    async def take_over(self, calls: Calls, origin: Origin, *, whole: bool) -> None:
+        """Take over the state or the messages of another run, part by part.
+
+        Raises:
+            PerdureError: The history of that run is gone, or cannot be read.
+        """
+        board = self._board
+        while board.state.awaits_parts:
+            failures = board.state.attempts.failures
+            if failures:
+                error = errors.from_info(failures[-1].error)
+                if not (error.transient or failures[-1].lost) or len(failures) >= _TRIES:
+                    raise error
+                await asyncio.sleep(min(2 ** (len(failures) - 1), _LONGEST_PAUSE_S))
+            part = len(board.state.carried.parts) + 1
+            key = CarryKey(part, len(failures) + 1)
+            call = CarryCall(origin=origin, part=part, whole=whole)
+            where = f"step {origin.steps} of {origin.turn_id}"
+            await calls.perform(key, CARRY, call, limits.CARRY_CALL, f"part {part}, from {where}")
+        info = workflow.info()
+        self._began_events = info.get_current_history_length()
+        self._began_bytes = info.get_current_history_size()
+
+    def is_full(self) -> bool:
+        """Return whether the turn has to go on in a new run, and can."""
+        info = workflow.info()
+        events = info.get_current_history_length() - self._began_events
+        most = int(replayable_events(info.task_timeout) * limits.RUN_SHARE)
+        is_due = (
+            events >= min(limits.RUN_EVENTS, most)
+            or info.get_current_history_size() - self._began_bytes >= limits.RUN_BYTES
+            or self._count >= limits.RUN_UPDATES
+        )
+        is_free = not self._board.state.in_flight and workflow.cancellation_reason() is None
+        return is_due and is_free and workflow.patched(_PATCH)
+
+    async def go_on(self, health: Health, pipeline: Pipeline) -> None:
+        """Go on in a new run, once every update has its answer.
+
+        An update whose answer is in the same workflow task as the continue-as-new may be lost
+        (temporalio/temporal#6375), so that one task passes after the last answer.
+        """
+        info = workflow.info()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        while self._last_update == info.get_current_history_length():
+            await workflow.sleep(_ONE_TASK, summary="the answer to an update is recorded")
+            await workflow.wait_condition(workflow.all_handlers_finished)
+        if workflow.cancellation_reason() is not None:
+            return  # the next await ends the turn
+        given = pack(self._continuation(health, pipeline), "the next run's input")
+        workflow.continue_as_new(given, memo=self._memo())
+
+    def _continuation(self, health: Health, pipeline: Pipeline) -> Continuation:
+        board, info = self._board, workflow.info()
+        request = board.state.request
+        assert request is not None
+        origin = Origin(
+            turn_id=info.workflow_id,
+            run_id=info.run_id,
+            steps=board.state.step_count,
+            digest=carry.state_of(board.state).digest,
+        )
+        return Continuation(
+            continues=origin,
+            request=request.model_copy(update={"history": ()}),
+            request_digest=self._request_digest or request.digest(),
+            began=board.clock.began,
+            waited=board.clock.waited,
+            waits_since=board.clock.waits_since,
+            failing_since=board.failing_since,
+            health=dict(health.records),
+            observed=pipeline.observed,
+            notified=pipeline.notified,
+            entered=tuple(pipeline.entered),
+            updates=tuple(self._updates),
+        )
+
+    def _memo(self) -> dict[str, Any]:
+        """Return the memo with the time when the turn began: the server has that of the last run.
+
+        The server would take over the memo as it was at the start of this run.
+        """
+        memo = dict(workflow.memo())
+        return {**memo, MEMO: {**memo.get(MEMO, {}), "began": self._board.clock.began.isoformat()}}
+
+    def has_answered(self) -> bool:
+        """Return whether an earlier run has answered the current update.
+
+        The server recognizes the id of an update within one run only.
+        """
+        update = workflow.current_update_info()
+        return update is not None and update.id in self._answered
+
+    @contextlib.contextmanager
+    def update(self) -> Iterator[None]:
+        """Handle an update that takes effect."""
+        update = workflow.current_update_info()
+        if update is not None:
+            self._updates.append(update.id)
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._last_update = workflow.info().get_current_history_length()
+            self._board.is_full = self.is_full()

@@ -1,4 +1,4 @@
-"""Console blocks: their commands, and what a reader would see below them."""
+"""The console blocks of a page: their commands and the output shown below them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Command:
     """A command that a page shows.
 
     Attributes:
-        where: The block it stands in.
+        where: The block that contains it.
         text: As it is typed, on several lines if it is.
-        shown: What stands below it.
+        shown: The output shown below it.
     """
 
     where: Block
@@ -58,17 +58,17 @@ class Command:
 
     @property
     def line(self) -> str:
-        """The command as this machine takes it: programs of `.venv/bin` are on its path."""
+        """The command as run here: programs of `.venv/bin` are on the path."""
         return self.text.removeprefix(".venv/bin/")
 
     @property
     def words(self) -> list[str]:
-        """Program and arguments, without variables that are set before them."""
+        """Program and arguments, without the variables set before them."""
         return list(dropwhile(_VARIABLE.match, shlex.split(self.line)))
 
     @property
     def lasts(self) -> bool:
-        """Whether it goes on until somebody stops it."""
+        """Whether it runs until it is stopped."""
         if "--check" in self.words:
             return False
         return (
@@ -78,7 +78,7 @@ class Command:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """The commands of a console block; an open quote or a backslash goes on in the next line."""
+    """The commands of a console block; an open quote or a backslash continues on the next line."""
     lines = block.text.splitlines()
     while lines:
         line = lines.pop(0)
@@ -101,8 +101,8 @@ def _goes_on(text: str) -> bool:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a page shows what is printed: `…` stands for anything, as a line of its own for any
-    number of lines.
+    """Whether the shown output matches what is printed: `…` matches anything, and on a line of its
+    own any number of lines.
     """
     lines = [
         r"(.*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
@@ -118,8 +118,7 @@ def _same(text: str) -> str:
 
 
 class Terminal:
-    """A terminal in a folder, with nothing set in its environment that a fresh machine would not
-    have.
+    """A terminal in a folder, with the environment of a fresh machine.
 
     Attributes:
         environment: What is set; `export` adds to it.
@@ -139,14 +138,14 @@ class Terminal:
         self._address = address
 
     async def run(self, command: Command) -> None:
-        """Type a command; it must end well, and print what the page shows."""
+        """Run a command; it must succeed and print what the page shows."""
         printed = await (self._until_shown(command) if command.lasts else self._to_the_end(command))
         assert not command.shown or agrees(command.shown, printed), (
             f"{command.where}: `{command.text}` prints\n{printed}"
         )
 
     def goes_to(self, printed: str) -> None:
-        """Use the server that `perdure dev` has printed the address of."""
+        """Use the server whose address `perdure dev` has printed."""
         self.environment["TEMPORAL_ADDRESS"] = re.findall(r"Temporal +(\S+)", printed)[0]
 
     def export(self, command: Command) -> None:
@@ -175,8 +174,8 @@ class Terminal:
     async def stays(
         self, command: Command
     ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-        """A command that goes on, from when all that the page shows of it is there; and what it has
-        printed, errors among it.
+        """A command that keeps running, once all the output that the page shows is there; and its
+        output so far, including stderr.
         """
         shown, said = command.shown or "…\n…task queue…\n", list[str]()
         line = command.line + (" --port 0" if {"dev", "uvicorn"} & set(command.words) else "")
@@ -192,7 +191,7 @@ class Terminal:
     async def _started(
         self, line: str, said: Sequence[str] = (), stderr: int = asyncio.subprocess.PIPE
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        """A command that is killed where it takes too long."""
+        """A command that is killed when it takes too long."""
         where = ROOT if "tests/" in line else self.folder
         line = re.sub(r"(localhost|temporal\.example\.com):7233", self._address, line)
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""What the tests of the pages share."""
+"""Fixtures for the tests of the pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tell = Callable[[str], AbstractAsyncContextManager[Story]]
 
 @pytest.fixture
 def tell(tmp_path: Path) -> Tell:
-    """Tells the story of a page, on a server of its own: pages share the ids of their turns."""
+    """Runs the code blocks of a page, on a server of its own: pages use the same turn ids."""
 
     @asynccontextmanager
     async def telling(name: str) -> AsyncIterator[Story]:

@@ -106,7 +106,7 @@ LIVE: dict[str, dict[str, Any]] = {
 
 
 def schema() -> dict[str, Any]:
-    """The schema of all that is told of a turn."""
+    """The schema of all events of a turn."""
     facts = {kind_of(fact): _model(fact) for fact in get_args(Fact)}
     refs, given = models_json_schema(
         [(model, "serialization") for model in facts.values()], ref_template="#/$defs/{model}"
@@ -158,7 +158,7 @@ def _object(fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
 
 
 def text() -> str:
-    """The file."""
+    """The content of the file."""
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,5 +1,5 @@
-"""What blocks take for granted, with its type: the story of the page gives the value, and the type
-checker reads it here.
+"""The names that blocks take for granted, with their types: the test of the page sets the values,
+and the type checker reads this file.
 """
 
 from datetime import date
@@ -18,24 +18,24 @@ warehouse: Toolbox
 
 
 class Invoice(BaseModel):
-    """A type of the caller's."""
+    """A caller's type."""
 
     total: Decimal
     due: date
 
 
 class Kind(StrEnum):
-    """Another."""
+    """Another type."""
 
     INVOICE = "invoice"
     REMINDER = "reminder"
 
 
 class Bank:
-    """Something that pays, and knows its keys."""
+    """A bank client that deduplicates by key."""
 
     class Payment(BaseModel):
-        """What it says of a payment."""
+        """The bank's answer to a payment."""
 
         reference: str
 

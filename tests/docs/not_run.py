@@ -1,4 +1,6 @@
-"""Commands that are not typed here, and why. Whatever they name must exist all the same."""
+"""Commands that the tests do not run, and the reasons. The files and options they name must still
+exist.
+"""
 
 from __future__ import annotations
 
@@ -19,5 +21,5 @@ NOT_RUN = {
 
 
 def is_run(command: Command) -> bool:
-    """Whether a command is typed in the story of its page."""
+    """Whether the test of its page runs the command."""
     return not any(command.line.startswith(f"{beginning} ") for beginning in NOT_RUN)

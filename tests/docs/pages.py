@@ -23,10 +23,10 @@ class Block:
     Attributes:
         page: Its page, as a path from the root.
         line: The number of its first line in the page.
-        heading: The heading that it stands under.
-        language: The first word behind the fence.
-        text: What it holds.
-        follows: The line of words that comes after it.
+        heading: The heading above it.
+        language: The language of the fence.
+        text: Its content.
+        follows: The line of prose after it.
     """
 
     page: str
@@ -41,25 +41,25 @@ class Block:
 
     @property
     def file(self) -> str:
-        """The name of the file that it is, by a comment in its first line."""
+        """The file name given by a comment in its first line."""
         found = _FILE.match(self.text)
         return found[1] if found else ""
 
     @property
     def is_program(self) -> bool:
-        """Whether a reader would start it."""
+        """Whether it is a program that readers run."""
         return self.language == "python" and "asyncio.run(" in self.text
 
     @property
     def is_test(self) -> bool:
-        """Whether a reader would give it to pytest."""
+        """Whether it is a pytest file."""
         return self.language == "python" and bool(
             re.search(r"^(async )?def test_", self.text, re.MULTILINE)
         )
 
     @property
     def prints(self) -> str | None:
-        """What the words after it say that it prints."""
+        """The output that the prose after it states."""
         found = _PRINTS.match(self.follows)
         return f"{found[1]}\n" if found else None
 
@@ -75,7 +75,7 @@ class Page:
 
     @property
     def module(self) -> str:
-        """A name for the module that its blocks make together."""
+        """The name of the module that its blocks form together."""
         return re.sub(r"\W", "_", str(self).removesuffix(".md"))
 
     @cached_property
@@ -84,13 +84,11 @@ class Page:
         return list(self._read())
 
     def files(self) -> dict[str, str]:
-        """The files that it tells a reader to have, by name."""
+        """The files that the page tells readers to create, by name."""
         return {block.file: block.text for block in self.blocks if block.file}
 
     def output_of(self, program: Block) -> str | None:
-        """What the page says that a program prints: in words, or as the block of text that comes
-        next.
-        """
+        """The expected output of a program: stated in prose, or as the text block that follows."""
         after = self.blocks[self.blocks.index(program) + 1 :]
         is_output = (
             bool(after) and after[0].language == "text" and after[0].heading == program.heading
@@ -134,5 +132,5 @@ BLOCKS = [block for page in PAGES for block in page.blocks]
 
 
 def page(name: str) -> Page:
-    """The page of this path, or of this name in `docs/`."""
+    """The page with this path, or with this name in `docs/`."""
     return next(one for one in PAGES if str(one) in (name, f"docs/{name}.md"))

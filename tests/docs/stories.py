@@ -1,7 +1,8 @@
-"""A page as a story: its blocks run in order, in one namespace, as in a notebook.
+"""Run the blocks of a page in order, in one namespace, as in a notebook.
 
-What a page takes for granted (a client, a turn) is given by its test. Every block must be run, and
-every function in it must have been called: a fragment that is merely defined shows nothing.
+The test of a page provides what the page takes for granted, such as a client or a turn. Every block
+must be run and every function in it must be called, because a function that is only defined proves
+nothing.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Story:
     """One page, with a folder and a Temporal server of its own.
 
     Attributes:
-        terminal: Where its commands are typed.
-        printed: What its Python blocks have printed.
+        terminal: Where its commands are run.
+        printed: The output of its Python blocks.
     """
 
     def __init__(self, page: Page, folder: Path, address: str) -> None:
@@ -67,7 +68,7 @@ class Story:
             (folder / name).write_text(text, encoding="utf-8")
 
     async def __aenter__(self) -> Story:
-        # dataclasses and pydantic look their module up
+        # dataclasses and pydantic look up their module
         sys.modules[self._page.module] = self._module
         sys.path.insert(0, self._folder)
         return self
@@ -90,11 +91,11 @@ class Story:
             )
 
     def __getitem__(self, name: str) -> Any:
-        """What a block has defined."""
+        """A name that a block has defined."""
         return vars(self._module)[name]
 
     def given(self, **values: Any) -> None:
-        """What the next blocks take for granted; `given.py` has the types."""
+        """Define names that the next blocks take for granted; `given.py` has the types."""
         types = typing.get_type_hints(given)
         wrong = [
             name
@@ -112,20 +113,20 @@ class Story:
         await self.run(*self._left[: last + 1])
 
     async def defining(self, name: str) -> Any:
-        """Run blocks until one has defined this name, and return what it is."""
+        """Run blocks until one has defined this name, and return its value."""
         before = vars(self._module).get(name)
         while self._left and vars(self._module).get(name) is before:
             await self.run(self._left[0])
         return self[name]
 
     async def prints(self, called: Awaitable[object]) -> str:
-        """What a function of a block prints."""
+        """The output of a function that a block defines."""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             await called
         return printed.getvalue()
 
     async def up_to(self, heading: str, language: str = "python") -> Block:
-        """Run the blocks before the next one of this language in a section; the story runs or
+        """Run the blocks before the next one of this language in a section; the caller runs or
         compares that one itself.
         """
         found = next(
@@ -148,9 +149,9 @@ class Story:
         model: Provider | None = None,
         queue: str = TASK_QUEUE,
     ) -> AgentClient:
-        """A client, and a worker until the end of the story.
+        """A client, and a worker until the end of the page.
 
-        With `model`, this one plays all models; `main` is one of them.
+        With `model`, it stands in for all models; `main` is one of them.
         """
         app = app if isinstance(app, AgentWorker) else AgentWorker(app)
         providers = app.providers if model is None else dict.fromkeys(app.all_providers(), model)
@@ -184,7 +185,9 @@ class Story:
         return (getattr(module, "__file__", None) or "").startswith(self._folder)
 
     def _is_output(self, block: Block) -> bool:
-        """Whether it is compared with what the program before it prints, where programs are run."""
+        """Whether it is output of the program before it, which is compared where programs are
+        run.
+        """
         before = self._page.blocks[: self._page.blocks.index(block)]
         return (
             bool(before)
@@ -194,10 +197,10 @@ class Story:
 
     async def _execute(self, block: Block) -> None:
         if block.is_program or block.is_test:
-            return  # test_programs.py runs them, each in a process of its own
+            return  # test_programs.py runs them, each in its own process
         tree = ast.parse(re.sub(r"localhost:7233", self._address, block.text))
         ast.increment_lineno(tree, block.line - 1)
-        if not block.file:  # a file is run by the commands and tests of its page
+        if not block.file:  # the commands and tests of the page run its files
             self._watch(tree, block)
         code = compile(
             tree, block.page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
@@ -209,7 +212,7 @@ class Story:
         self.printed += printed.getvalue()
 
     def _watch(self, tree: ast.Module, block: Block) -> None:
-        """Have each function note that it was called."""
+        """Record the calls of each function."""
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 name = f"{node.name} ({block.page}:{node.lineno})"
@@ -222,7 +225,7 @@ class Story:
 
 
 def read(block: Block) -> list[Any]:
-    """The values in a block of JSON (one, or one a line), TOML or YAML."""
+    """The values in a block of JSON (a single value or JSON lines), TOML or YAML."""
     if block.language == "toml":
         return [tomllib.loads(block.text)]
     if block.language == "yaml":

@@ -1,4 +1,4 @@
-"""The story of `docs/agents-as-mcp-server.md`."""
+"""Run the code blocks of `docs/agents-as-mcp-server.md`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mcp.client.stdio import stdio_client
 
 @pytest.mark.slow
 async def test_client_with_the_settings_of_the_page_has_its_tools(tell: Tell) -> None:
-    """The file of settings starts the server, and it has the tools that the page lists."""
+    """The settings file starts the server, and it has the tools that the page lists."""
     async with tell("agents-as-mcp-server") as story:
         await story.works(Agent(name="support", model="main"), ScriptedModel())
         settings = await story.up_to("Set it up", "json")

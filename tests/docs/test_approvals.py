@@ -1,4 +1,4 @@
-"""The story of `docs/approvals.md`."""
+"""Run the code blocks of `docs/approvals.md`."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -48,14 +48,14 @@ SCRIPTS = {
 
 
 def eight_hours(call: ProposedCall) -> RequireApproval:
-    """A policy of the page's own story."""
+    """A policy that this test adds."""
     return RequireApproval(expires=timedelta(hours=8))
 
 
 async def waiting(
     client: AgentClient, turn_id: str, task: str, number: int, **options: object
 ) -> Turn:
-    """A turn of which so many calls wait for a person."""
+    """A turn with this number of calls that wait for approval."""
     turn = await client.start("support", task, id=turn_id, **options)  # type: ignore[arg-type]
 
     async def all_of_them() -> bool:
@@ -70,7 +70,7 @@ async def waiting(
 
 @pytest.mark.slow  # five commands, each a process
 async def test_calls_wait_and_are_decided_as_the_page_says(tell: Tell) -> None:
-    """In Python and on the command line; what is not allowed ends the turn."""
+    """By Python and by the command line; a call that is not allowed ends the turn."""
     async with tell("approvals") as story:
         registry = Registry([SUPPORT])
         client = await story.works(AgentWorker(registry), ByTask(SCRIPTS))

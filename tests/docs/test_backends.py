@@ -1,4 +1,4 @@
-"""The story of `docs/backends.md`: its program behind a real uvicorn, and a client over HTTP."""
+"""Run the program of `docs/backends.md` behind a real uvicorn, with an HTTP client."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def told(
 
 
 async def until(http: httpx.AsyncClient, path: str, kind: str) -> list[tuple[str, dict[str, Any]]]:
-    """The messages up to the first of this kind; then the browser goes away."""
+    """The messages up to the first of this kind; then the client disconnects."""
     seen = []
     async with aclosing(told(http, path)) as messages:  # type: ignore[type-var]
         async for message in messages:
@@ -72,7 +72,7 @@ async def until(http: httpx.AsyncClient, path: str, kind: str) -> list[tuple[str
 
 @pytest.mark.accepts("E19")
 async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -> None:
-    """As on the page; nothing private goes to the browser, and errors become status codes."""
+    """As on the page; no private field reaches the browser, and errors become status codes."""
     async with tell("backends") as story:
         await story.works([DESK], model())
         [command] = commands(await story.up_to("The whole program", "console"))
@@ -125,7 +125,7 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
     assert [one.status_code for one in answers] == [409, 204]
     kinds = [data["kind"] for _, data in [*first, *rest]]
     cursors = [cursor for cursor, data in [*first, *rest] if "cursor" in data]
-    # which may come after the end, where the turn was over before the stream began
+    # it may come after the end, if the turn ended before the stream began
     facts = [kind for kind in kinds if kind != "caught_up"]
     assert (facts[0], facts[-1], len(set(cursors)), facts != kinds) == (
         "turn_started",
@@ -154,7 +154,7 @@ async def a_cursor_of_another(http: httpx.AsyncClient) -> str:
 
 
 async def open_stream(http: httpx.AsyncClient) -> asyncio.Task[object]:
-    """A stream of a turn that goes on; when the past was told, it is open."""
+    """A stream of a running turn, open once its past events have arrived."""
     assert (await http.put("/tickets/3", json={"text": "Mine too."})).status_code == 202
     caught_up = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The story of `docs/budgets.md`."""
+"""Run the code blocks of `docs/budgets.md`."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -34,8 +34,8 @@ are.
 
 
 async def test_turns_spend_pause_and_are_priced_as_the_page_says(tell: Tell) -> None:
-    """A turn within its budget, one that is given more in Python and on the command line, and one
-    with a price of one's own.
+    """A turn within its budget, one whose budget is increased in Python and on the command line,
+    and one with a custom price.
     """
     model = ByTask(
         {

@@ -1,4 +1,4 @@
-"""The story of `docs/clients.md`."""
+"""Run the code blocks of `docs/clients.md`."""
 
 import json
 from datetime import timedelta
@@ -27,7 +27,7 @@ BROKEN = slowly(fails(LLMUnavailableError("gone")), pieces=["30 d"], pause=timed
 
 
 def model() -> ByTask:
-    """What the models of the page's turns say."""
+    """The replies of the models in the page's turns."""
     return ByTask(
         {
             "Answer ticket 4711.": ScriptedModel(says("30 days"), BROKEN, says("31 days")),
@@ -45,7 +45,7 @@ def model() -> ByTask:
 
 @pytest.mark.accepts("P21", "P22")
 async def test_client_does_what_the_page_says(tell: Tell) -> None:
-    """Each function of the page is called, with turns that fit."""
+    """Each function of the page is called with suitable turns."""
     scripts = model()
     async with tell("clients") as story:
         await story.works([SUPPORT, CLERK, PAYER], scripts)
@@ -115,5 +115,5 @@ async def test_client_does_what_the_page_says(tell: Tell) -> None:
 
 
 async def listed(client: AgentClient) -> list[str]:
-    """The ids of the turns of the schedule."""
+    """The ids of the schedule's turns."""
     return [entry.id async for entry in client.list(labels={"job": "nightly"})]

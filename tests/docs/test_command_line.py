@@ -1,4 +1,6 @@
-"""The story of `docs/command-line.md`: its screens on a real terminal, its commands unchanged."""
+"""Run the code blocks of `docs/command-line.md`: its screens on a real terminal, its commands
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -73,14 +75,14 @@ SUPPORT = Agent(name="support", model="main", tools=[read_ticket, refund], on_ex
 
 @asynccontextmanager
 async def screen(story: Story, command: str) -> AsyncIterator[Terminal]:
-    """A command on a terminal of 80 columns, with the screen that it leaves."""
+    """A command on a terminal of 80 columns, with its final screen."""
     words = [sys.executable, "-m", *shlex.split(command)]
     with terminal(words, story.terminal.folder, story.terminal.environment) as made:
         yield made
 
 
 async def shows(watched: Terminal, pattern: str, block: Block) -> None:
-    """Wait for this on the screen, and compare it with what the page shows."""
+    """Wait for this text on the screen, and compare it with the page."""
     await asyncio.to_thread(watched.wait_for, pattern)
     shown = "".join(
         line for line in block.text.splitlines(keepends=True) if not line.startswith("$ ")
@@ -92,14 +94,14 @@ async def shows(watched: Terminal, pattern: str, block: Block) -> None:
 
 
 def typed(block: Block) -> str:
-    """The command in the first line."""
+    """The command on the first line."""
     return block.text.splitlines()[0].removeprefix("$ ")
 
 
 @pytest.mark.slow
 async def test_screens_and_commands_are_as_the_page_shows(tell: Tell) -> None:
-    """Live and at the end; a turn without a worker, one that waits, one that is paused, Ctrl-C;
-    then the list and the lines of JSON.
+    """Screens while a turn runs and at its end; without a worker, waiting, paused and after Ctrl-C;
+    the list and the JSON lines.
     """
     async with tell("command-line") as story:
         client = await story.works(
@@ -113,7 +115,7 @@ async def test_screens_and_commands_are_as_the_page_shows(tell: Tell) -> None:
 
 
 async def a_turn_is_watched(story: Story) -> None:
-    """While its tool runs, and when it is over."""
+    """While its tool runs, and after its end."""
     heading = "How do I start a turn and watch it?"
     block = await story.up_to(heading, "text")
     async with screen(story, typed(block)) as watched:
@@ -124,7 +126,7 @@ async def a_turn_is_watched(story: Story) -> None:
 
 
 async def nobody_serves_a_turn(story: Story, client: AgentClient) -> None:
-    """It is said within seconds."""
+    """The message comes within seconds."""
     block = await story.up_to("What if nothing happens?", "text")
     async with screen(
         story, "perdure run support 'Answer ticket 4710.' --id ticket-4710 --task-queue nobody"
@@ -170,7 +172,7 @@ async def a_turn_is_left_and_cancelled(story: Story) -> None:
 
 
 async def is_listed_as_ended(client: AgentClient, turn_id: str) -> bool:
-    """Temporal's list may lag a second behind."""
+    """Temporal's list may lag by a second."""
     return any(
         entry.id == turn_id and entry.ended_at for entry in [entry async for entry in client.list()]
     )

@@ -1,4 +1,4 @@
-"""Commands on the pages can be typed as they stand, also those that are not run here."""
+"""Commands on the pages are valid as shown, including those that no test runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def named(*programs: str) -> list[Command]:
 
 @pytest.mark.parametrize("command", named("perdure"), ids=lambda command: command.text)
 def test_command_of_perdure_is_one(command: Command) -> None:
-    """Its options exist, and take such values."""
+    """Its options exist and accept these values."""
     begun = parsed(command.words[1:], {})
 
     if begun is None:
@@ -40,7 +40,7 @@ def test_command_of_perdure_is_one(command: Command) -> None:
 
 
 def test_targets_of_make_exist() -> None:
-    """In blocks and in the words between."""
+    """In blocks and in prose."""
     words = "".join(page.path.read_text(encoding="utf-8") for page in PAGES)
     asked = {command.words[1] for command in named("make")} | set(
         re.findall(r"`make ([\w-]+)", words)
@@ -52,7 +52,7 @@ def test_targets_of_make_exist() -> None:
 
 
 def test_extras_that_are_installed_exist() -> None:
-    """In blocks and in the words between."""
+    """In blocks and in prose."""
     words = "".join(page.path.read_text(encoding="utf-8") for page in PAGES)
     found = re.findall(r"""['"]\$?([\w-]+)\[([\w,-]+)\]['"]""", words)
     asked = {(name.lower(), extra) for name, extras in found for extra in extras.split(",")}
@@ -73,7 +73,9 @@ def test_extras_that_are_installed_exist() -> None:
 
 
 def test_files_and_names_that_commands_name_exist() -> None:
-    """Where Docker and Kubernetes would look for them; what a command writes is not there yet."""
+    """Relative to where Docker and Kubernetes would look; files that a command writes do not exist
+    yet.
+    """
     text = "\n".join(
         re.sub(r"> \S+", "", command.text) for command in named("docker", "kubectl", "echo")
     )
@@ -85,7 +87,7 @@ def test_files_and_names_that_commands_name_exist() -> None:
 
 
 def test_every_reason_not_to_run_is_about_a_command_that_is_shown() -> None:
-    """What is gone from the pages is gone from the table."""
+    """A command that is no longer on a page is not in the table either."""
     assert [
         name
         for name in NOT_RUN
@@ -95,8 +97,8 @@ def test_every_reason_not_to_run_is_about_a_command_that_is_shown() -> None:
 
 @pytest.mark.accepts("P7")
 def test_most_commands_are_run() -> None:
-    """The table is for exceptions: each program that a page starts is one that is run, or has a
-    reason of its own there.
+    """The table holds exceptions only: every program that a page starts is run, or has a reason
+    there.
     """
     programs = {command.words[0] for command in COMMANDS if is_run(command)}
 

@@ -1,4 +1,4 @@
-"""The story of `docs/composition.md`."""
+"""Run the code blocks of `docs/composition.md`."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def shelve(item: str) -> str:
 
 
 async def test_agents_are_composed_as_the_page_says(tell: Tell) -> None:
-    """Tools of two toolboxes, a third one later, and one that a resolver finds."""
+    """Tools of two toolboxes, a third toolbox added later, and one found by a resolver."""
     orders = calls(
         call("oslo_stock", item="tea"),
         call("oslo_order", item="tea"),

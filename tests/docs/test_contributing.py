@@ -1,4 +1,4 @@
-"""The story of `CONTRIBUTING.md`."""
+"""Run the code blocks of `CONTRIBUTING.md`."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ from .pages import ROOT
 
 @pytest.mark.slow  # the page runs pytest
 async def test_layers_are_those_that_the_linter_checks(tell: Tell) -> None:
-    """From the outside in."""
+    """From the outermost layer to the innermost."""
     async with tell("CONTRIBUTING.md") as story:
         drawn = await story.up_to("Layers", "text")
 

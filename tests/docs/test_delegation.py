@@ -1,4 +1,4 @@
-"""The story of `docs/delegation.md`."""
+"""Run the code blocks of `docs/delegation.md`."""
 
 import importlib
 
@@ -13,7 +13,7 @@ from .trees import tree
 
 
 async def test_tree_is_drawn_and_a_workflow_has_a_turn_as_the_page_says(tell: Tell) -> None:
-    """The tree with states, steps, bills and tasks; the workflow runs in Temporal's sandbox, from a
+    """The tree has states, steps, costs and tasks; the workflow runs in Temporal's sandbox, from a
     file.
     """
     async with tell("delegation") as story:

@@ -1,4 +1,4 @@
-"""The story of `deploy/README.md`."""
+"""Run the code blocks of `deploy/README.md`."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from .pages import ROOT
 async def test_librarian_answers_and_a_namespace_is_prepared(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the worker of the compose file; the image on top of the worker's agrees with the
-    Dockerfile that it stands on.
+    """With the worker of the compose file; the derived image agrees with the Dockerfile that it is
+    based on.
     """
     monkeypatch.setenv("PERDURE_ASK_FOLDER", str(ROOT / "docs"))
     async with tell("deploy/README.md") as story:

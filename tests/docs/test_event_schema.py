@@ -1,4 +1,4 @@
-"""The published schema of events is that of the types."""
+"""The published schema of events is up to date with the types."""
 
 from typing import get_args
 
@@ -13,13 +13,13 @@ from . import event_schema
 
 @pytest.mark.accepts("E15")
 def test_schema_of_events_is_that_of_the_types() -> None:
-    """`python -m tests.docs.event_schema` writes it anew; a field that went, or has another type,
-    breaks its readers.
+    """`python -m tests.docs.event_schema` updates it; a field that is removed or changes its type
+    breaks readers.
     """
     assert event_schema.FILE.read_text(encoding="utf-8") == event_schema.text()
     jsonschema.Draft202012Validator.check_schema(event_schema.schema())
 
 
 def test_every_kind_of_fact_has_a_public_view() -> None:
-    """A new kind is described."""
+    """A new kind is described, too."""
     assert set(event_schema.PUBLIC) == {kind_of(fact) for fact in get_args(Fact)}

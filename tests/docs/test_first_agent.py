@@ -1,4 +1,4 @@
-"""The story of `docs/first-agent.md`: a server, a worker, a terminal, and a kill."""
+"""Run the tutorial `docs/first-agent.md`: a server, a worker, a terminal, and a kill."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.slow
 
 
 def only(block: Block) -> Command:
-    """The one command of a block."""
+    """The only command of a block."""
     (command,) = commands(block)
     return command
 
 
 async def kill_in_the_middle(terminal: Terminal, dev: Command, run: Command) -> None:
-    """Server and worker, a turn that waits with somebody looking at it, and `kill -9`."""
+    """A server, a worker and a turn that waits while a client follows it, then `kill -9`."""
     async with terminal.stays(dev) as (process, printed):
         terminal.goes_to(printed)
         async with terminal.stays(run) as (watching, _):
@@ -33,8 +33,8 @@ async def kill_in_the_middle(terminal: Terminal, dev: Command, run: Command) -> 
 
 @pytest.mark.accepts("P9")
 async def test_first_agent_survives_a_kill_and_waits_for_a_yes(tell: Tell) -> None:
-    """Every command of the page with what it prints; after the kill the server finds its file, and
-    the turn goes on where it was.
+    """Every command of the page prints what the page shows; after the kill the server finds its
+    database file, and the turn continues where it was.
     """
     async with tell("first-agent") as story:
         dev, run = (
@@ -50,7 +50,7 @@ async def test_first_agent_survives_a_kill_and_waits_for_a_yes(tell: Tell) -> No
 
 
 async def runs_its_test(story: Story) -> None:
-    """With the settings that the page shows."""
+    """With the settings on the page."""
     settings = await story.up_to("Test it", "toml")
     (story.terminal.folder / "pyproject.toml").write_text(settings.text, encoding="utf-8")
     await story.through("Test it")

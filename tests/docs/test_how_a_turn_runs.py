@@ -1,4 +1,4 @@
-"""The story of `docs/how-a-turn-runs.md`."""
+"""Run the code blocks of `docs/how-a-turn-runs.md`."""
 
 from temporalio.client import WorkflowExecution
 
@@ -16,7 +16,9 @@ def read_ticket(number: str) -> str:
 
 
 async def test_turn_is_started_and_continued_as_the_page_says(tell: Tell) -> None:
-    """With Temporal's command line, and from the messages of a turn that had no iterations left."""
+    """With Temporal's command line, and from the messages of a turn that had used up its
+    iterations.
+    """
     reads = calls(call("read_ticket", number="4711"))
     model = ScriptedModel(says("by hand"), reads, says("30 days"))
     async with tell("how-a-turn-runs") as story:

@@ -1,4 +1,4 @@
-"""The story of `docs/middleware.md`."""
+"""Run the code blocks of `docs/middleware.md`."""
 
 import contextlib
 import http.server
@@ -26,7 +26,7 @@ def send(to: str) -> str:
 
 @contextlib.contextmanager
 def server_that_notes() -> Iterator[tuple[str, list[object]]]:
-    """A web server on loopback: its address, and the JSON that it was sent."""
+    """A web server on loopback: its address and the JSON that it received."""
     notes: list[object] = []
 
     class Desk(http.server.BaseHTTPRequestHandler):
@@ -36,7 +36,7 @@ def server_that_notes() -> Iterator[tuple[str, list[object]]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """No log."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Desk)
     thread = threading.Thread(target=server.serve_forever)
@@ -53,7 +53,7 @@ def server_that_notes() -> Iterator[tuple[str, list[object]]]:
 async def test_guardrails_refuse_and_observers_see_as_the_page_says(
     tell: Tell, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A task that is not about the handbook, an answer with a TODO, and one that is fine."""
+    """A task that is not about the handbook, an answer that contains TODO, and a valid one."""
     registry = Registry()
     async with tell("middleware") as story:
         registry.add(await story.defining("researcher"))

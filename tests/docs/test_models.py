@@ -1,4 +1,4 @@
-"""The story of `docs/models.md`."""
+"""Run the code blocks of `docs/models.md`."""
 
 from base64 import b64encode
 from dataclasses import replace
@@ -33,8 +33,8 @@ LONG = AgentReport(
 
 
 async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
-    """With options, by an alias, in a chain whose first model fails, with a picture; and what was
-    left out of a long transcript.
+    """With options, an alias, a chain whose first model fails, and a picture; and what was left out
+    of a long transcript.
     """
     model = ScriptedModel(
         "old pond",
@@ -80,7 +80,7 @@ async def test_models_are_asked_as_the_page_says(tell: Tell) -> None:
 
 
 async def answers_of_ones_own(story: Story) -> list[Any]:
-    """What the page's two providers say; the second one as a stream too."""
+    """The replies of the page's two custom providers; the second one streams, too."""
     echo, speaker = (await story.defining("Echo"))(), (await story.defining("Speaker"))()
     app = AgentWorker(
         [Agent(name="echo", model="echo:any"), Agent(name="speaker", model="speaker:any")]

@@ -1,4 +1,4 @@
-"""The story of `docs/operating.md`."""
+"""Run the code blocks of `docs/operating.md`."""
 
 import asyncio
 import base64
@@ -38,8 +38,8 @@ async def temporal(address: str, *arguments: str) -> None:
 async def test_namespace_is_prepared_watched_and_encrypted_as_the_page_says(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's commands work on a new namespace, its codec before and after a new key, its codec
-    server for the web UI alone, and its profile as Temporal's own libraries read it.
+    """The commands work on a new namespace, the codec before and after a key rotation, the codec
+    server for the web UI only, and Temporal's own libraries read the profile.
     """
     async with tell("operating") as story:
         await temporal(
@@ -87,7 +87,7 @@ async def test_namespace_is_prepared_watched_and_encrypted_as_the_page_says(
 
 
 def served(module: Any, payloads: Payloads) -> list[httpx.Response]:
-    """What the codec server says to a page of another origin, and to the web UI."""
+    """The codec server's response to a page of another origin, and to the web UI."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), module.CodecServer)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -1,7 +1,7 @@
-"""Every code block of every page is run: in the story of its page, or as a program of its own.
+"""Every code block of every page is run, in the test of its page or as a program.
 
-A page has its story in a file that is named like it. A page without one is told here: its blocks
-need nothing that is not in them.
+The test of a page is named after the page. A page without a test is run here; its blocks need
+nothing else.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ HERE = Path(__file__).parent
 
 
 def story_of(page: Page) -> Path:
-    """The file with the story of a page."""
+    """The test file of a page."""
     return HERE / f"test_{page.module.removeprefix('docs_').lower()}.py"
 
 
 def without_story() -> list[Page]:
-    """Pages with blocks that no story runs, except those with programs alone (test_programs.py)."""
+    """Pages whose blocks no test runs, except those with programs only (test_programs.py)."""
     return [
         page
         for page in PAGES
@@ -34,13 +34,13 @@ def without_story() -> list[Page]:
 @pytest.mark.accepts("P7")
 @pytest.mark.parametrize("page", without_story(), ids=str)
 async def test_blocks_of_a_page_run_in_their_order(page: Page, tell: Tell) -> None:
-    """With nothing given."""
+    """Without any given names."""
     async with tell(str(page)):
         pass
 
 
 def test_every_story_is_of_a_page_with_blocks() -> None:
-    """A page that was renamed takes its story with it."""
+    """A renamed page needs its test renamed."""
     stories = {
         path
         for path in HERE.glob("test_*.py")

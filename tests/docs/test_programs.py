@@ -1,8 +1,7 @@
-"""Programs of the pages run as a reader would run them: each in a process of its own, in a folder
-with the files of its page and documents in `docs`.
+"""Run the programs on the pages as readers would: each in its own process, in a folder with the
+files of its page and with documents in `docs`.
 
-They bring their server and their worker, or they ask a model of a vendor: a stub on loopback stands
-in for it.
+They start their own server and worker, or call a vendor's model, which a stub on loopback replaces.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def marked(blocks: list[Block]) -> list[Any]:
 
 
 def folder_of(block: Block, tmp_path: Path) -> Path:
-    """A folder with the files that a reader has."""
+    """A folder with the files that the page tells readers to create."""
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     for name, text in {**README.files(), **page(block.page).files()}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -83,8 +82,8 @@ def python(*arguments: str, folder: Path, **environment: str) -> subprocess.Comp
 @pytest.mark.accepts("L20")
 @pytest.mark.parametrize("block", marked(PROGRAMS), ids=str)
 def test_program_runs_and_prints_what_its_page_says(block: Block, tmp_path: Path) -> None:
-    """What stands below it on the page, or what is known of it here; of a new one, that it ends
-    well and without a warning.
+    """The output is the one shown on the page, or the one in the table here; a new program must at
+    least succeed without a warning.
     """
     folder = folder_of(block, tmp_path)
     (folder / "program.py").write_text(block.text, encoding="utf-8")
@@ -100,7 +99,7 @@ def test_program_runs_and_prints_what_its_page_says(block: Block, tmp_path: Path
 
 
 def test_output_is_known_of_programs_that_exist() -> None:
-    """What is gone from the pages is gone from the table."""
+    """A program that is no longer on a page is not in the table either."""
     assert [
         key for key in PRINTS if key not in {(block.page, block.heading) for block in PROGRAMS}
     ] == []
@@ -108,7 +107,7 @@ def test_output_is_known_of_programs_that_exist() -> None:
 
 @pytest.mark.accepts("L20")
 def test_first_program_is_short() -> None:
-    """At most 12 lines."""
+    """12 lines at most."""
     first = next(block for block in README.blocks if block.is_program)
 
     assert len(first.text.splitlines()) <= 12
@@ -117,7 +116,7 @@ def test_first_program_is_short() -> None:
 @pytest.mark.accepts("P7")
 @pytest.mark.parametrize("block", marked(TESTS), ids=str)
 def test_test_passes(block: Block, tmp_path: Path) -> None:
-    """By pytest, with the settings that the pages name."""
+    """With pytest, and with the settings that the pages show."""
     folder = folder_of(block, tmp_path)
     (folder / "test_block.py").write_text(block.text, encoding="utf-8")
     options = [

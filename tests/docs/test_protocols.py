@@ -1,4 +1,4 @@
-"""The story of `docs/protocols.md`."""
+"""Run the code blocks of `docs/protocols.md`."""
 
 from dataclasses import replace
 
@@ -13,8 +13,8 @@ from .stories import read
 
 
 async def test_words_and_json_of_the_page_are_what_is_sent_and_understood(tell: Tell) -> None:
-    """The form of a call is in the prompt; what the page shows as replies runs the tool and
-    answers, in both protocols.
+    """The prompt describes the form of a call; the replies on the page run the tool and answer, in
+    both protocols.
     """
     registry = Registry()
     async with tell("protocols") as story:

@@ -1,4 +1,4 @@
-"""The story of `README.md`."""
+"""Run the code blocks of `README.md`."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from .trees import tree
 
 
 async def test_readme_does_what_it_says(tell: Tell) -> None:
-    """Agents work together, one answers and closes a ticket while a backend looks on, and commands
+    """Agents delegate, one answers and closes a ticket while a backend follows it, and commands
     start, show and cancel turns.
     """
     scripts = tree()
@@ -23,7 +23,7 @@ async def test_readme_does_what_it_says(tell: Tell) -> None:
         reads, closes, says("30 days"), says("again")
     )
     async with tell("README.md") as story:
-        # what `make demo` prints: test_slow_commands.py compares it
+        # test_slow_commands.py compares the output of `make demo`
         await story.up_to("Perdure", "text")
         app, editor = await story.defining("app"), await story.defining("editor")
         agents = Registry([*app.registry.agents(), story["researcher"], story["writer"], editor])

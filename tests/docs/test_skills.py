@@ -1,4 +1,4 @@
-"""The story of `docs/skills.md`."""
+"""Run the code blocks of `docs/skills.md`."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from .conftest import Tell
 async def test_skills_are_read_from_folders_as_the_page_says(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder that is drawn, with the file that is shown in it; one skill stands in the prompt,
-    the other is on demand.
+    """The folder of the drawing, with the file on the page; one skill is in the prompt, the other
+    is loaded on demand.
     """
     loads = calls(
         call("price_of", item="tea"),
@@ -53,7 +53,7 @@ async def test_skills_are_read_from_folders_as_the_page_says(
 
 
 def tree(folder: Path) -> list[str]:
-    """The files of a folder of skills, drawn as pages draw them."""
+    """The files of a folder of skills, in the form of the drawing on the page."""
     lines = [f"{folder.name}/"]
     folders = sorted(folder.iterdir())
     for index, inner in enumerate(folders):

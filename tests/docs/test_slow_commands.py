@@ -1,4 +1,4 @@
-"""Commands of the pages that bring everything they need: a server, workers, and a folder of
+"""Commands of the pages that start everything they need: a server, workers, and a folder of
 documents.
 """
 
@@ -25,7 +25,7 @@ ASKS = [
 
 @pytest.mark.parametrize("command", ASKS, ids=lambda command: command.text)
 async def test_question_about_a_folder_is_answered(command: Command, tmp_path: Path) -> None:
-    """With the folder that it names; a stub stands in for a model of the reader's own."""
+    """With the folder on the page; a stub replaces the reader's own model."""
     (tmp_path / "handbook").mkdir()
     (tmp_path / "handbook/notice.md").write_text(
         "# Notice\n\nThe notice period is 30 days.\n", encoding="utf-8"
@@ -38,7 +38,7 @@ async def test_question_about_a_folder_is_answered(command: Command, tmp_path: P
 
 
 async def test_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    """The steps, the kill, and what was checked, about the documents of this tree."""
+    """The steps, the kill, and the checks, on the documents of this repository."""
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     block = next(block for block in README.blocks if block.language == "text")
     await Terminal(tmp_path, "").run(Command(block, "perdure demo", f"…\n{block.text}…\n"))

@@ -1,4 +1,4 @@
-"""The story of `docs/telemetry.md`."""
+"""Run the code blocks of `docs/telemetry.md`."""
 
 import contextlib
 import io
@@ -28,7 +28,7 @@ PROVIDER: list[TracerProvider] = []
 
 @contextlib.contextmanager
 def span(name: str) -> Iterator[None]:
-    """What an instrumented library does."""
+    """A span of an instrumented library."""
     with PROVIDER[-1].get_tracer("a library").start_as_current_span(name):
         yield
 
@@ -41,7 +41,7 @@ def search_handbook(words: str) -> str:
 
 
 def log_of_a_refund() -> str:
-    """What the worker's log has of a tool that raises in line 41 of its file."""
+    """The worker's log for a tool that raises in line 41 of its file."""
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(Lines())
@@ -61,7 +61,7 @@ def log_of_a_refund() -> str:
 
 
 class Posting(ScriptedModel):
-    """A model behind an HTTP client that makes spans."""
+    """A model behind an HTTP client that creates spans."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """The next reply."""
@@ -70,8 +70,8 @@ class Posting(ScriptedModel):
 
 
 async def test_trace_of_a_turn_is_that_of_the_page(tell: Tell) -> None:
-    """Its spans, and under them those of libraries; a worker with an endpoint in its environment
-    runs.
+    """Its spans, and the spans of libraries below them; a worker starts with an endpoint in its
+    environment.
     """
     model = Posting(calls(call("search_handbook", words="notice")), says("30 days"))
     seen = InMemorySpanExporter()
@@ -93,13 +93,13 @@ async def test_trace_of_a_turn_is_that_of_the_page(tell: Tell) -> None:
 
 
 async def whole(seen: InMemorySpanExporter) -> Sequence[ReadableSpan]:
-    """The spans, once that of the turn is among them."""
+    """The spans, once the span of the turn is among them."""
     spans = seen.get_finished_spans()
     return spans if any(span.name.startswith("invoke_agent") for span in spans) else ()
 
 
 def tree(spans: Sequence[ReadableSpan], parent: int | None = None, before: str = "") -> list[str]:
-    """The names of spans as a tree, in the order in which they began."""
+    """The names of spans as a tree, in order of their start."""
     under = [one for one in spans if (one.parent.span_id if one.parent else None) == parent]
     lines = []
     for index, one in enumerate(sorted(under, key=lambda one: one.start_time or 0)):

@@ -1,4 +1,4 @@
-"""The story of `docs/tools.md`."""
+"""Run the code blocks of `docs/tools.md`."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -12,8 +12,8 @@ from .conftest import Tell
 
 
 async def test_tools_run_as_the_page_says(tell: Tell) -> None:
-    """One with an idempotency key, a method, two at once, and one of an agent that a factory makes,
-    and one from a schema.
+    """A tool with an idempotency key, a method, two tools in parallel, one of an agent made by a
+    factory, and one from a schema.
     """
     bank = given.Bank()
 

@@ -1,4 +1,4 @@
-"""The story of `docs/trusted-tools.md`."""
+"""Run the code blocks of `docs/trusted-tools.md`."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from .conftest import Tell
 async def test_agent_with_trusted_tools_calculates_and_reads(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a folder with orders; what the page gives it is offered, and what needs nobody's approval
-    and no network is called.
+    """In a folder with orders; the model is offered the tools on the page, and those that need
+    neither approval nor network are called.
     """
     asked = calls(
         call("calculate", expression="3 * 15.60"), call("now"), call("read_file", path="march.md")

@@ -1,4 +1,4 @@
-"""The published schema of a turn's input is that of the types."""
+"""The published schema of a turn's input is up to date with the types."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 def is_valid(given: Any) -> bool:
-    """Whether the published schema takes it."""
+    """Whether the published schema accepts it."""
     return bool(
         jsonschema.Draft202012Validator(
             json.loads(turn_schema.FILE.read_text(encoding="utf-8"))
@@ -112,15 +112,15 @@ def is_valid(given: Any) -> bool:
 
 
 def read(given: Any) -> TurnRequest:
-    """As a worker reads it."""
+    """The input as a worker reads it."""
     payload = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(given).encode())
     return unpack(RawValue(payload), TurnRequest)
 
 
 @pytest.mark.accepts("P22")
 def test_schema_of_the_input_is_that_of_the_types() -> None:
-    """`python -m tests.docs.turn_schema` writes it anew, and every field of the input but that of
-    delegates is in it.
+    """`python -m tests.docs.turn_schema` updates it, and it has every field of the input except
+    those for delegates.
     """
     assert turn_schema.FILE.read_text(encoding="utf-8") == turn_schema.text()
     assert set(turn_schema.DESCRIPTIONS) == set(TurnRequest.model_fields) - {"lineage", "origin"}
@@ -130,7 +130,7 @@ def test_schema_of_the_input_is_that_of_the_types() -> None:
 @pytest.mark.accepts("P22")
 @pytest.mark.parametrize("given", ACCEPTED)
 def test_worker_reads_an_input_that_the_schema_takes(given: dict[str, Any]) -> None:
-    """And every field of it is used."""
+    """Every field is used, too."""
     assert is_valid(given)
     assert {name for name in given if getattr(read(given), name) is None} == set()
 
@@ -138,7 +138,7 @@ def test_worker_reads_an_input_that_the_schema_takes(given: dict[str, Any]) -> N
 @pytest.mark.accepts("P22")
 @pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED)
 def test_schema_refuses_an_input_that_a_worker_refuses(given: dict[str, Any]) -> None:
-    """Both say no, so a mistake is found before the turn is started."""
+    """Both refuse it, so the mistake is found before the turn starts."""
     with pytest.raises(errors.InvalidRequestError):
         read(given)
 

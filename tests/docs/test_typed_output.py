@@ -1,4 +1,4 @@
-"""The story of `docs/typed-output.md`."""
+"""Run the code blocks of `docs/typed-output.md`."""
 
 from decimal import Decimal
 
@@ -8,7 +8,7 @@ from .conftest import Tell
 
 
 async def test_answers_are_instances_as_the_page_says(tell: Tell) -> None:
-    """Of an agent's type, and of one that is asked for once."""
+    """With an agent's type, and with a type for a single request."""
     scripts = {
         "Read it.": ScriptedModel('{"number": "RE-1042", "total": "12.50"}'),
         "What is the total? …": ScriptedModel('{"value": "12.50"}'),

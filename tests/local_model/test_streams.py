@@ -1,5 +1,5 @@
-"""Streams of a real server: what is put together from its events is what it answers whole, in all
-three APIs.
+"""Streams of a real server: in all three APIs, the assembled events equal the non-streamed
+answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What goes over the wire between a provider and a server: a proxy on loopback that notes each
-request and what came back.
-"""
+"""A proxy on loopback between a provider and a server, which records each request and its reply."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ def tapped(address: str) -> Iterator[Wire]:
             self.wfile.write(reply.content)
 
         def log_message(self, *_: Any) -> None:
-            """Nobody reads it."""
+            """No log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(

@@ -1,5 +1,5 @@
-"""Replay the histories of a folder, or every Nth, with nothing cached:
-`python tests/replay/fresh.py FOLDER N`.
+"""Replay all histories of a folder, or every Nth, with an empty cache: `python
+tests/replay/fresh.py FOLDER N`.
 
 They are replayed in processes of their own, one for each core.
 """

@@ -1,9 +1,9 @@
 """Record one history of each kind: `python -m tests.replay.record` writes tests/replay/histories
 anew.
 
-A stored history is a promise: what a release recorded, the next ones replay. So a file is written
-anew only where the turn's shape was changed on purpose and no release has recorded the old one; a
-new kind is added beside the others.
+A history that a release recorded must replay in all later releases. So a file is only recorded
+again if the commands of such a turn were changed on purpose and no release has recorded the old
+ones; a new kind gets a file of its own.
 """
 
 from __future__ import annotations
@@ -170,8 +170,7 @@ Then = Callable[[AgentClient, Turn], Awaitable[None]]
 
 
 class Kind:
-    """How a turn of one kind is made: what the model says, what is asked, and what is done to the
-    turn.
+    """A kind of turn: the model's script, the task, and what happens to the turn from outside.
 
     `fields` are those in which its agent differs. `below` names the turn of a delegate whose
     history is wanted, instead of the turn's own. `chain` has what each of several models says,

@@ -1,4 +1,4 @@
-"""Histories that only an earlier release could record: this one ends such a turn before."""
+"""Histories that only an earlier release could record, because today such a turn ends sooner."""
 
 from __future__ import annotations
 

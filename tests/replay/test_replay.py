@@ -1,5 +1,5 @@
-"""What was recorded once replays for ever: stored histories, and those of this code, in a fresh
-process and with nothing cached.
+"""Replays in a fresh process with an empty cache, of the stored histories and of histories recorded
+now.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def test_stored_history_replays(path: Path) -> None:
 @pytest.mark.accepts("Y6")
 @pytest.mark.parametrize("content", ["", []], ids=["no word", "no part"])
 async def test_history_of_a_turn_that_no_client_would_start_today_replays(content: object) -> None:
-    """What people may give became stricter; what they gave once is read as it was."""
+    """Validation became stricter; earlier input is still read as it was."""
     told = json.loads((FOLDER / "plain.json").read_text(encoding="utf-8"))
     given = {
         "agent": "adder",
@@ -196,7 +196,7 @@ async def folded(history: WorkflowHistory) -> TurnState:
 
 @pytest.mark.accepts("Y6")
 def test_every_kind_is_stored() -> None:
-    """Whoever adds a kind of turn records it: `python -m tests.replay.record KIND`."""
+    """A new kind of turn has to be recorded: `python -m tests.replay.record KIND`."""
     assert sorted(OUTCOMES) == [path.stem for path in STORED] == sorted(KINDS)
 
 

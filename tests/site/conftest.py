@@ -1,4 +1,4 @@
-"""Chromium and the served site, for the tests that look at pages as a reader does."""
+"""Fixtures for tests of the site as readers see it: Chromium and a local server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Quiet(SimpleHTTPRequestHandler):
     """Serves files, and says nothing about it."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its parent calls it
-        """Say nothing."""
+        """No log."""
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,4 @@
-"""The site that `make docs` has built, as its tests read it: which pages it has, what they name,
-what they lead to.
-"""
+"""The built site of `make docs`, parsed for the tests: its pages, their ids and links."""
 
 from __future__ import annotations
 

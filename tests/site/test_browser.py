@@ -1,5 +1,5 @@
-"""The site in a real browser: pages open without errors, ask nobody else, fit a phone; search
-finds; copies are commands.
+"""The site in a real browser: pages open without errors, make no requests to other hosts and fit a
+phone; search finds pages; the copy buttons copy commands only.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ async def search(page: Page, word: str) -> None:
 async def test_page_opens_without_errors_asks_nobody_else_and_fits_a_phone(
     chromium: Browser, address: str, name: str
 ) -> None:
-    """Its console is silent, all that it asks for is on this server and comes, and at 390 pixels
-    nothing stands out at the side.
+    """The console is empty, every request goes to this server and succeeds, and at 390 pixels
+    nothing overflows.
     """
     async with opened(chromium, f"{address}/{name}", viewport=PHONE) as watched:
         width, room = await watched.page.evaluate(WIDTHS)

@@ -1,5 +1,5 @@
-"""The built site: it needs nobody else's servers, its links hold, its search knows the words, every
-public name is in it.
+"""The built site: it uses no other servers, its links are valid, its search index is complete, and
+the reference has every public name.
 """
 
 from __future__ import annotations

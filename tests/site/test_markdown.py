@@ -1,4 +1,4 @@
-"""The Markdown of the project, as a forge shows it: every link leads somewhere."""
+"""The project's Markdown files as a forge shows them: every link has a target."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_picture_says_in_words_what_it_shows(path: Path) -> None:
-    """A picture without words is nothing to who cannot see it."""
+    """A picture needs alternative text for readers who cannot see it."""
     silent = [
         link["target"] for link in links(path) if link["picture"] and not link["text"].strip()
     ]

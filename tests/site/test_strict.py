@@ -1,6 +1,6 @@
-"""`make docs` fails on what a reader would stumble over.
+"""`make docs` fails on broken links and on pages outside the navigation.
 
-MkDocs is run on small folders, by the rules of `mkdocs.yml`.
+MkDocs is run on small folders, with the settings of `mkdocs.yml`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_a_link_that_leads_nowhere_stops_the_build(tmp_path: Path, fault: str, s
 
 
 def test_a_page_that_is_not_in_the_navigation_stops_the_build(tmp_path: Path) -> None:
-    """Nobody would find it."""
+    """Readers would not find it."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/three.md").write_text("# Three\n", encoding="utf-8")
 

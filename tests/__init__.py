@@ -1,3 +1,3 @@
-"""Tests: `unit` is pure, `integration` needs a server, `e2e` kills processes, `replay` replays
-stored histories.
+"""Tests. `unit` needs no server, `integration` runs turns on a real server, `e2e` kills processes,
+and `replay` replays stored histories.
 """

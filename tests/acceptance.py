@@ -1,8 +1,8 @@
-"""docs/acceptance.md against the markers of the tests: which test shows which statement, and which
-statements nothing shows yet.
+"""Compare docs/acceptance.md with the markers of the tests: which test covers which statement, and
+which statements have no test yet.
 
-`make acceptance` prints the list; `--check` only fails where a test names an id that the document
-does not have.
+`make acceptance` prints the list; `--check` only fails if a test names an id that is not in the
+document.
 """
 
 import ast
@@ -17,13 +17,13 @@ STATEMENT = re.compile(r"^- ([A-Z]\d+) (.*)$", re.MULTILINE)
 
 
 def statements() -> dict[str, str]:
-    """Every id with its statement, in the document's order."""
+    """The statements of the document by id, in the document's order."""
     text = (ROOT / "docs/acceptance.md").read_text(encoding="utf-8")
     return {match[1]: match[2] for match in STATEMENT.finditer(text)}
 
 
 def marked(path: Path) -> Iterator[tuple[str, str]]:
-    """Ids and the tests of a file that claim to show them."""
+    """Ids, each with the tests of a file that are marked with it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue

@@ -1,6 +1,4 @@
-"""Plain sums and lists of money, for comparing the ledger with: what a careful clerk would write
-down.
-"""
+"""A reference implementation of spending, with plain sums and lists, to compare the ledger with."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ def spending(nanos: int, tokens: int, model_calls: int, tool_calls: int) -> Spen
 
 
 def total(amounts: Iterable[Spending]) -> Spending:
-    """The sum, dimension by dimension, without the arithmetic of the product."""
+    """The sum per dimension, without the product's arithmetic."""
     amounts = list(amounts)
     return Spending(
         usd=sum((amount.usd for amount in amounts), Decimal(0)),
@@ -35,12 +33,12 @@ def total(amounts: Iterable[Spending]) -> Spending:
 
 
 def named(budget: Budget) -> Mapping[str, Decimal | int]:
-    """What a budget limits, time left out."""
+    """The limits of a budget, except time."""
     return {name: getattr(budget, name) for name in DIMENSIONS if getattr(budget, name) is not None}
 
 
 def fits(amounts: Iterable[Spending], budget: Budget) -> bool:
-    """Whether all of it together is within every limit."""
+    """Whether the amounts together are within every limit."""
     together = total(amounts)
     return all(getattr(together, name) <= limit for name, limit in named(budget).items())
 

@@ -1,9 +1,9 @@
-"""What every test on a real server gets: a runtime whose turns are checked again when it closes.
+"""Fixtures for tests on a real server: a runtime that checks each of its turns when it closes.
 
-Each history that a test makes is folded by a reader and compared with what the workflow itself said
-(Y12). At the end of the session a share of them, or all where tests are thorough, is replayed, with
-nothing cached, by a fresh process (Y5). `PERDURE_KEEP_HISTORIES` names a folder where they are
-kept, under the names of their tests.
+The history of each turn is folded as a reader would fold it, and compared with the summary of the
+workflow (Y12). At the end of the session a fresh process with an empty cache replays a share of the
+histories, or all of them in thorough runs (Y5). `PERDURE_KEEP_HISTORIES` names a folder where they
+are kept, under the names of their tests.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ hypothesis.settings.register_profile(
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-# how long an example takes is a matter of how busy the machine is
+# the duration of an example depends on the load of the machine
 hypothesis.settings.load_profile("perdure")
 _scratch = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
@@ -76,10 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Prepare the session: Ctrl-C for child processes, a frugal Temporal server, and a folder for
     histories that xdist workers find too.
     """
-    # as in the background of a shell; children would inherit it, and ignore Ctrl-C
+    # a background job of a shell ignores SIGINT; child processes would inherit that
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # the server collects garbage a quarter as often, which takes an eighth less CPU
+    # a higher GC percentage saves the server an eighth of its CPU time
     os.environ.setdefault("GOGC", "400")
     if HISTORIES not in os.environ:
         config.stash[_scratch] = tempfile.TemporaryDirectory(prefix="perdure-histories-")
@@ -88,8 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave most rows of a long table to `make test-slow`: with `@pytest.mark.table(3)`, three rows
-    spread over it are tried every time.
+    """Deselect most rows of a long table except in `make test-slow`: `@pytest.mark.table(3)` runs
+    three rows that are spread over the table.
     """
     tables: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Replay what the tests recorded, in a fresh process."""
+    """Replay the recorded histories in a fresh process."""
     if hasattr(session.config, "workerinput") or not any(
         Path(os.environ[HISTORIES]).glob("*.json")
     ):
@@ -124,7 +124,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave nothing behind."""
+    """Remove temporary files."""
     if _scratch in config.stash:
         config.stash[_scratch].cleanup()
         os.environ.pop(HISTORIES, None)
@@ -140,7 +140,7 @@ ONCE_MORE = ModelRetryPolicy(
 
 
 def impatient(app: AgentWorker | Registry | Agent[Any]) -> AgentWorker:
-    """A worker of a test, which does not try for half an hour what its script has fail."""
+    """A worker that gives up soon instead of retrying for half an hour."""
     worker = app if isinstance(app, AgentWorker) else AgentWorker(app)
     return (
         replace(worker, model_retry=ONCE_MORE)
@@ -150,12 +150,12 @@ def impatient(app: AgentWorker | Registry | Agent[Any]) -> AgentWorker:
 
 
 def first_of(error: PerdureError) -> str:
-    """What an error says of itself, without how often the turn tried."""
+    """The message of an error, without the number of attempts."""
     return error.message.partition("; it was tried ")[0]
 
 
 class RecordingClient(AgentClient):
-    """The client, which remembers its turns."""
+    """A client that remembers the turns that it started."""
 
     def __init__(self, client: Client, task_queue: str) -> None:
         super().__init__(client, task_queue)
@@ -163,7 +163,7 @@ class RecordingClient(AgentClient):
 
     @property
     def task_queue(self) -> str:
-        """Where the worker of this test polls."""
+        """The task queue of this test's worker."""
         return self._task_queue
 
     def _turn(self, turn_id: str, runs: Sequence[str]) -> Turn:
@@ -177,7 +177,7 @@ class RecordingClient(AgentClient):
 
 @pytest.fixture
 def runtime(perdure_runtime: Any) -> Runtime:
-    """Agents on the session's server, with every turn checked at the end."""
+    """Agents on the session's server; every turn is checked at the end."""
 
     @contextlib.asynccontextmanager
     async def running(app: Any, **kwargs: Any) -> AsyncIterator[RecordingClient]:
@@ -217,7 +217,8 @@ def run(runtime: Runtime) -> Run:
 
 
 async def check_history(client: Client, turn_id: str, run_id: str | None) -> None:
-    """A reader's fold agrees with the workflow, and no workflow task failed; of its children too.
+    """Check that a reader's fold agrees with the workflow and that no workflow task failed, in this
+    turn and in its children.
 
     The history is kept to be replayed.
     """
@@ -281,7 +282,7 @@ async def check_next_run(client: Client, state: TurnState, history: WorkflowHist
 
 
 def told_by(summary: Summary) -> dict[str, Any]:
-    """What a workflow says of itself at its end, but for its error and its time."""
+    """The summary of a workflow, without its error and its time."""
     return {
         name: getattr(summary, name)
         for name in Summary.model_fields
@@ -290,7 +291,7 @@ def told_by(summary: Summary) -> dict[str, Any]:
 
 
 def told_by_fold(state: TurnState) -> dict[str, Any]:
-    """The same, as a reader finds it."""
+    """The same summary, computed by a fold of the history."""
     return {
         "agent": state.request.agent if state.request else "",
         "output": clip(state.output, limits.SUMMARY_BYTES // 2),
@@ -310,7 +311,7 @@ def told_by_fold(state: TurnState) -> dict[str, Any]:
 
 
 async def fold_history(client: Client, history: WorkflowHistory) -> TurnState:
-    """What a reader makes of a history."""
+    """The state that a reader folds from a history."""
     reader = HistoryReader(client.data_converter)
     state = TurnState()
     for event in history.events:
@@ -320,7 +321,7 @@ async def fold_history(client: Client, history: WorkflowHistory) -> TurnState:
 
 
 async def eventually(holds: Callable[[], bool], what: str, *, within_s: float = 60.0) -> None:
-    """Wait until something holds."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {within_s:g} s"

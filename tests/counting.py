@@ -1,4 +1,4 @@
-"""What a client asks of the server, counted at the last place before the wire."""
+"""Count the requests of a client, in a service client that wraps the connection."""
 
 from __future__ import annotations
 

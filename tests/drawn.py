@@ -1,7 +1,7 @@
-"""What random turns are made of: agents, requests, and what models say.
+"""Random agents, requests and model answers for simulated turns.
 
-By a seeded generator and not by strategies of hypothesis, whose turns end early: they would seldom
-reach what takes many moves.
+They are drawn by a seeded generator instead of hypothesis strategies, because turns from strategies
+end early and would seldom cover anything that takes many moves.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def agent(luck: random.Random) -> AgentDefinition:
 
 
 def request(luck: random.Random) -> TurnRequest:
-    """What a turn is started with; the history may be one that somebody made by hand."""
+    """A request that starts a turn; its history may be hand-made."""
     task = Task(
         content=luck.choice(WORDS), requires_human_approval=luck.choice([True, False, False])
     )
@@ -137,7 +137,7 @@ def request(luck: random.Random) -> TurnRequest:
 def answer(
     luck: random.Random, agent: AgentDefinition, most_tokens: int, most_output: int
 ) -> ModelAnswer:
-    """What a model says, and a bill that is seldom above the bound."""
+    """A model's answer; its bill is seldom above the bound."""
     spoken = said(luck, agent.protocol)
     usual = (
         StopReason.TOOL_CALLS
@@ -158,7 +158,7 @@ def answer(
 
 
 def said(luck: random.Random, protocol: str) -> tuple[Part, ...]:
-    """What a model says: calls most of the time, of which it gets some wrong."""
+    """A model's answer: usually tool calls, some of them wrong."""
     return _last(luck) if luck.random() < 0.08 else _calls(luck, protocol)
 
 
@@ -172,7 +172,9 @@ def _budget(luck: random.Random) -> Budget | None:
 
 
 def _calls(luck: random.Random, protocol: str) -> tuple[Part, ...]:
-    """Calls, as the protocol has them; a model that is asked in words may call all the same."""
+    """Calls in the form of the protocol; a model of a text protocol may use native calls all the
+    same.
+    """
     if protocol == "native" or luck.random() < 0.2:
         return tuple(
             luck.choice([_call, _call, _call, _part])(luck)

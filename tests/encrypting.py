@@ -1,4 +1,4 @@
-"""A data converter that encrypts, as a module that `PERDURE_DATA_CONVERTER` can name."""
+"""Data converters that encrypt, for `PERDURE_DATA_CONVERTER`."""
 
 import os
 from collections.abc import Sequence

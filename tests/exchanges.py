@@ -1,9 +1,8 @@
-"""Recorded exchanges with models, of every API, as an agent of ours would have asked and been
-answered.
+"""Recorded exchanges with models of every API, as the requests and answers of a Perdure agent.
 
-Streamed answers are read too, for their usage was recorded. Exchanges that used a vendor's own
-tools or its memory are left out, and those whose usage was not told. See `recordings.py` for the
-format and for the folder.
+Streamed answers are included because their usage was recorded. Exchanges without usage, and those
+that use a vendor's own tools or server-side state, are left out. See `recordings.py` for the format
+and the folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Providers asked over real HTTP on loopback, in every API and with the worst servers."""
+"""Providers of every API over HTTP on loopback, also with badly behaved servers."""
 
 from __future__ import annotations
 

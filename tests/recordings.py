@@ -1,4 +1,4 @@
-"""Recorded traffic of providers, served again over real HTTP.
+"""Recorded traffic of providers, replayed by a server on loopback.
 
 PERDURE_RECORDINGS names the folder: files of
 `{provider, api, interactions: [{request: {uri, body}, response: {status, headers, body}}]}`.

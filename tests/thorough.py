@@ -1,5 +1,5 @@
-"""How thorough the tests by example are: all examples with `PERDURE_EXAMPLES=1`, as
-`make test-slow` has it, and a part of them otherwise.
+"""How many examples the property-based tests try: all with `PERDURE_EXAMPLES=1`, as in `make
+test-slow`, and a part of them otherwise.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ SHARE = float(os.environ.get("PERDURE_EXAMPLES", "0.1"))
 
 
 def examples(all_of_them: int) -> int:
-    """So many examples for a test that is thorough with `all_of_them`."""
+    """The number of examples for a test that has `all_of_them` in thorough runs."""
     return max(round(all_of_them * SHARE), 10)
 
 
 def some(items: Sequence[T]) -> Sequence[T]:
-    """All of them, or every so-manieth."""
+    """All of the items in thorough runs, otherwise every nth."""
     return items[:: every()]
 
 
 def every() -> int:
-    """One item of so many is tried."""
+    """One in so many items is tried."""
     return max(round(1 / SHARE), 1)

@@ -1,4 +1,4 @@
-"""Calls of the public surface as people write them. Only type-checked, never run."""
+"""Calls of the public API as users write them. This file is type-checked and never run."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def read(report: AgentReport) -> None:
 
 
 async def own_worker(client: Client) -> None:
-    """Perdure in a worker that people have."""
+    """Perdure in a user's own worker."""
     worker = Worker(client, task_queue="mixed", plugins=[PerdurePlugin(app)])
     assert_type(AgentClient.from_temporal(client, task_queue="mixed"), AgentClient)
     async with app.running(client) as running:
@@ -256,7 +256,7 @@ async def own_worker(client: Client) -> None:
 
 
 async def tested() -> None:
-    """A test of one's own."""
+    """A user's own test."""
     model = ScriptedModel(
         calls(call("search", query="notice", limit=2), text="Let me see."),
         fails(errors.LLMUnavailableError("down"), delay=timedelta(seconds=1)),
@@ -271,7 +271,7 @@ async def tested() -> None:
 
 
 class Invoice(BaseModel):
-    """What somebody owes."""
+    """An unpaid invoice."""
 
     number: str
     total: Decimal
@@ -290,7 +290,7 @@ AgentWorker(clerk)
 
 
 async def typed(client: AgentClient) -> str:
-    """What comes of an agent, of a name and a type, and of a name alone."""
+    """The result types with an agent, with a name and a type, and with a name alone."""
     assert_type(await client.run(clerk, "…"), AgentReport[Invoice])
     assert_type(await client.run("clerk", "…", output=Invoice), AgentReport[Invoice])
     assert_type(await client.run("clerk", "…"), AgentReport[Any])

@@ -1,9 +1,9 @@
-"""The agent of the crash stories.
+"""The agent of the crash tests.
 
-Its worker is a process of its own: `python -m perdure worker tests.e2e.app:make`.
+Its worker is a separate process: `python -m perdure worker tests.e2e.app:make`.
 
-Every tool notes its call in the journal, a file that outlives the process, before it does anything
-else.
+Every tool records its call in the journal, a file that outlives the process, before it does
+anything else.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ JAMMED_S = 60.0
 
 
 def note(ctx: ToolContext[Any], what: str) -> None:
-    """Write the call down for good: a process that is killed after this has left its line."""
+    """Record the call durably: the line is there even if the process is killed right after it."""
     line = {"what": what, "attempt": ctx.attempt, "key": ctx.idempotency_key, "pid": os.getpid()}
     with Path(os.environ["E2E_JOURNAL"]).open("a", encoding="utf-8") as journal:
         journal.write(json.dumps(line) + "\n")

@@ -1,5 +1,5 @@
-"""The command line as real processes, for tests: in a folder of its own, with nothing set that a
-fresh machine would not have.
+"""The command line as real processes: each test has its own folder, and the environment of a fresh
+machine.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ T = TypeVar("T")
 
 
 class CommandLine:
-    """`perdure` in a folder of its own, with nothing set in its environment that a fresh machine
-    would not have.
-    """
+    """`perdure` in a folder of its own, with the environment of a fresh machine."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +61,7 @@ class CommandLine:
         self.environment = {**kept, "HOME": str(folder)}
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+        """Run a command until it ends."""
         return subprocess.run(
             [sys.executable, "-m", "perdure", *arguments],
             cwd=self.folder,
@@ -75,7 +73,7 @@ class CommandLine:
         )
 
     def into_a_closed_pipe(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command whose output nobody reads any more."""
+        """Run a command whose output pipe is closed."""
         reading, writing = os.pipe()
         os.close(reading)
         with os.fdopen(writing, "wb") as out:
@@ -92,7 +90,7 @@ class CommandLine:
 
     @contextlib.contextmanager
     def started(self, *arguments: str, **environment: str) -> Iterator[Started]:
-        """A command that goes on until somebody ends it."""
+        """A command that runs until it is stopped."""
         with (self.folder / f"stderr-{secrets.token_hex(4)}").open("w+", encoding="utf-8") as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "perdure", *arguments],
@@ -110,13 +108,13 @@ class CommandLine:
 
 
 class InProcess(CommandLine):
-    """The same commands without a process for each: a third of a second of CPU less.
+    """The same commands without a process for each, which saves a third of a second of CPU.
 
-    For what they do and print, not for how they end.
+    For their effects and output, not for how a process ends.
     """
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+        """Run a command until it ends."""
         modules, path = set(sys.modules), list(sys.path)
         with (
             changed(os.environ, {**self.environment, **environment}),
@@ -138,7 +136,7 @@ class InProcess(CommandLine):
 
 @contextlib.contextmanager
 def changed(environment: os._Environ[str], into: Mapping[str, str]) -> Iterator[None]:
-    """These variables and no others, until the end of the block."""
+    """Only these variables, until the end of the block."""
     before = dict(environment)
     environment.clear()
     environment.update(into)
@@ -151,8 +149,8 @@ def changed(environment: os._Environ[str], into: Mapping[str, str]) -> Iterator[
 
 @contextlib.contextmanager
 def beside_a_worker(agents: str, folder: Path, address: str) -> Iterator[InProcess]:
-    """The command line beside a worker for this program of agents, which it needs no options to
-    reach.
+    """The command line beside a worker for this program of agents; it needs no connection
+    options.
     """
     here = InProcess(folder)
     (folder / "agents.py").write_text(agents, encoding="utf-8")
@@ -168,7 +166,7 @@ def beside_a_worker(agents: str, folder: Path, address: str) -> Iterator[InProce
 
 
 class Started:
-    """A command that runs, and what it has said on stderr."""
+    """A running command, and its stderr so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], said: Path) -> None:
         self.process = process
@@ -179,7 +177,7 @@ class Started:
         return self._said.read_text(encoding="utf-8")
 
     def wait_for(self, pattern: str, *, within_s: float = 60.0) -> re.Match[str]:
-        """Wait until stderr holds this."""
+        """Wait until this text is on stderr."""
         found = wait_until(
             lambda: re.search(pattern, self.stderr),
             f"{pattern} in {self.stderr!r}",
@@ -189,7 +187,7 @@ class Started:
         return found
 
     def interrupt(self) -> int:
-        """Ctrl-C, and the exit code."""
+        """Send Ctrl-C, and return the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout=60)
 
@@ -219,7 +217,7 @@ def status_of(url: str) -> int:
 
 @pytest.fixture
 def perdure(tmp_path: Path) -> CommandLine:
-    """The command line in an empty folder but for agents.py."""
+    """The command line in a folder with nothing but agents.py."""
     (tmp_path / "agents.py").write_text(AGENTS, encoding="utf-8")
     return CommandLine(tmp_path)
 
@@ -233,7 +231,7 @@ def here(tmp_path: Path) -> InProcess:
 
 @pytest.fixture(scope="module")
 def at_work(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """A worker process for agents.py; the options that lead a command to it."""
+    """A worker process for agents.py, and the options with which a command uses its queue."""
     folder = tmp_path_factory.mktemp("worker")
     (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
     queue = f"test-{secrets.token_hex(6)}"
@@ -248,12 +246,12 @@ def at_work(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def closed_port() -> str:
-    """An address where nothing answers."""
+    """An address where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.fixture
 def new_id() -> str:
-    """An id that no other test has."""
+    """An id that no other test uses."""
     return f"turn/{secrets.token_hex(6)}"

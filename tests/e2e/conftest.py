@@ -1,4 +1,4 @@
-"""The fixtures of the crash stories and of the command line."""
+"""Fixtures of the crash tests and of the command line."""
 
 from .command_line import at_work, closed_port, here, new_id, perdure
 from .stories import tell

@@ -1,5 +1,5 @@
-"""Agents whose tools are those of an MCP server, in a worker that is a process of its own:
-`python -m perdure worker tests.e2e.mcp_app:make`.
+"""Agents with the tools of an MCP server, in a worker process: `python -m perdure worker
+tests.e2e.mcp_app:make`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Workers of two releases on one task queue, and who did what according to history."""
+"""Workers of two releases on one task queue, and which worker did what according to history."""
 
 import asyncio
 import os
@@ -22,9 +22,9 @@ PREVIOUS, THIS = "previous", "this"
 
 
 class Deploy:
-    """Workers of both releases on the queue of a story.
+    """Workers of both releases on the queue of a test.
 
-    Each process has a name: its release, and which of its processes it is.
+    A process is named after its release, with a number.
     """
 
     def __init__(self, story: Story, previous: Path) -> None:
@@ -85,7 +85,7 @@ class Deploy:
         }
 
     async def _polls(self, name: str, process: Process) -> None:
-        """Wait until a worker takes tasks of both kinds."""
+        """Wait until a worker polls for both kinds of tasks."""
         for kind in (
             TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
             TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
@@ -112,12 +112,12 @@ class Deploy:
 
 @dataclass(frozen=True)
 class Hands:
-    """Through which processes a turn went.
+    """The processes that took part in a turn.
 
     Attributes:
         decided: They ran its workflow tasks.
         worked: They ran its activities.
-        crossed: Model calls on which one release decided and which the other made.
+        crossed: Model calls that one release scheduled and the other made.
     """
 
     decided: frozenset[str]
@@ -134,7 +134,7 @@ class Hands:
 
 
 async def hands(story: Story, turn: Turn) -> Hands:
-    """Through whose hands a turn went, by its history."""
+    """The processes that took part in a turn, according to its history."""
     events = {event.event_id: event for event in (await story.client.history(turn)).events}
     ran = list(_activities(events))
     return Hands(
@@ -152,7 +152,7 @@ async def hands(story: Story, turn: Turn) -> Hands:
 
 
 def _activities(events: Mapping[int, HistoryEvent]) -> Iterator[tuple[str, str, str]]:
-    """Of each activity that was run: its type, who decided on it, who ran it."""
+    """The type of each activity that was run, which process scheduled it, and which ran it."""
     for event in events.values():
         if event.HasField("activity_task_started_event_attributes"):
             started = event.activity_task_started_event_attributes

@@ -1,9 +1,9 @@
-"""What a crash story needs: a provider that answers each request in words of its own, workers as
-processes, and the records outside of them.
+"""The crash tests' parts: a provider whose answers are all different, worker processes, and records
+that are kept outside of the product.
 
-The judge is never the product alone. The provider has every request in its log before it answers;
-every tool call is in the journal before it takes effect; Temporal's history says which attempts
-there were. A story compares the three.
+The product's own report is never the only evidence. The provider logs every request before it
+answers; every tool call is in the journal before it takes effect; Temporal's history has all
+attempts. Each test compares the three.
 """
 
 import asyncio
@@ -70,17 +70,17 @@ def says(text: str, delay_s: float = 0) -> Reply:
 
 
 class Improviser(StubProvider):
-    """The stub provider, which never says the same thing twice: each text ends with the number of
-    the request.
+    """The stub provider with answers that are all different: each text ends with the number of the
+    request.
 
-    Like a real model's, the answers of two attempts differ, so a transcript that mixes them gives
-    itself away.
+    As with a real model, the answers of two attempts differ, so a transcript that mixes them is
+    detected.
     """
 
     def answer(
         self, body: dict[str, Any], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
-        """The stub's reply with the number in it."""
+        """The stub's reply with its number."""
         status, more, content = super().answer(body, headers)
         reply = json.loads(content)
         if status == 200:
@@ -89,13 +89,13 @@ class Improviser(StubProvider):
         return status, more, json.dumps(reply).encode()
 
     def number(self, body: dict[str, Any]) -> int:
-        """Which request this is, counted from 1."""
+        """The number of this request, starting at 1."""
         return 1 + next(index for index, request in enumerate(self.requests) if request is body)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the journal: a tool call that began."""
+    """A line of the journal: a tool call that has started."""
 
     what: str
     attempt: int
@@ -104,7 +104,9 @@ class Entry:
 
 
 class Story:
-    """A provider, a client and workers on one task queue; all of them end with its block."""
+    """A provider, a client and workers on one task queue; all of them are stopped at the end of the
+    block.
+    """
 
     def __init__(
         self,
@@ -136,7 +138,7 @@ class Story:
 
     @property
     def client(self) -> RecordingClient:
-        """The caller's side."""
+        """The caller's client."""
         assert self._client is not None
         return self._client
 
@@ -146,7 +148,7 @@ class Story:
         return self.client.temporal
 
     async def connect(self) -> RecordingClient:
-        """Another client, as another process of the caller would have it."""
+        """A new client, as in another process of the caller."""
         return RecordingClient(await connect(self._address), self._queue)
 
     async def start(self, task: str = "go", **options: Any) -> Turn:
@@ -175,7 +177,7 @@ class Story:
         return process
 
     def journal(self) -> list[Entry]:
-        """Every tool call that began, in order."""
+        """Every tool call that started, in order."""
         lines = (
             self._journal.read_text(encoding="utf-8").splitlines(keepends=True)
             if self._journal.exists()
@@ -184,31 +186,31 @@ class Story:
         return [Entry(**json.loads(line)) for line in lines if line.endswith("\n")]
 
     def log(self) -> list[LoggedRequest]:
-        """Every request that the provider got, in order."""
+        """Every request that the provider received, in order."""
         return read_log(self._log)
 
     def ran(self) -> list[tuple[str, int]]:
-        """The journal as what was done, in which attempt."""
+        """The tool calls in the journal, each with its attempt."""
         return [(entry.what, entry.attempt) for entry in self.journal()]
 
     def keys(self, what: str) -> set[str]:
-        """The idempotency keys under which something was done."""
+        """The idempotency keys in the journal."""
         return {entry.key for entry in self.journal() if entry.what == what}
 
     def requests(self) -> dict[int, int]:
-        """How often the provider was asked, by step."""
+        """The number of requests to the provider, by step."""
         return dict(
             sorted(Counter(request.assistant_messages + 1 for request in self.log()).items())
         )
 
     async def asked(self, times: int) -> None:
-        """Wait until the provider has got so many requests."""
+        """Wait until the provider has received this number of requests."""
         await eventually(
             lambda: len(self.log()) >= times, f"request {times} arrives", within_s=GONE_S
         )
 
     async def begun(self, what: str, attempt: int = 1) -> None:
-        """Wait until a tool call has begun."""
+        """Wait until a tool call has started."""
         await eventually(
             lambda: (what, attempt) in self.ran(),
             f"{what} begins, attempt {attempt}",
@@ -216,7 +218,7 @@ class Story:
         )
 
     async def calls_begun(self, count: int) -> None:
-        """Wait until so many requests and tool calls have begun."""
+        """Wait until this number of requests and tool calls have started."""
         await eventually(
             lambda: len(self.log()) + len(self.journal()) >= count,
             f"{count} calls have begun",
@@ -224,9 +226,7 @@ class Story:
         )
 
     async def report(self, turn: Turn) -> AgentReport:
-        """The report of a turn that must complete, checked against everything that is known from
-        outside.
-        """
+        """The report of a turn that must complete, checked against all the records."""
         async with asyncio.timeout(GONE_S):
             report = await turn.result()
         assert report.outcome is Outcome.COMPLETED
@@ -236,7 +236,9 @@ class Story:
         return report
 
     async def check_requests(self) -> None:
-        """Every request holds what Temporal has recorded of one of the turns, and nothing else."""
+        """Every request contains what Temporal has recorded of one of the turns, and nothing
+        else.
+        """
         requests = list(self.stub.requests)
         histories = [
             self.temporal.get_workflow_handle(turn, run_id=run).fetch_history()
@@ -246,13 +248,13 @@ class Story:
         assert_sent_as_recorded(requests, [state.transcript.messages for state in states])
 
     async def facts(self, turn: Turn) -> list[Recorded]:
-        """What history has, as a reader who comes later sees it."""
+        """The facts in history, as a later reader sees them."""
         reader = HistoryReader(self.temporal.data_converter)
         facts = [await reader.fact(event) for event in (await self.client.history(turn)).events]
         return [fact for fact in facts if fact is not None]
 
     async def attempts(self, turn: Turn) -> dict[str, int]:
-        """How many attempts history has, by step and call."""
+        """The number of attempts in history, by step and call."""
         keys = [fact.key for fact in await self.facts(turn) if isinstance(fact, Scheduled)]
         return dict(Counter(str(replace(key, attempt=1)) for key in keys))
 
@@ -262,9 +264,7 @@ Tell = Callable[..., Awaitable[Story]]
 
 @pytest.fixture
 async def tell(perdure_server: str, tmp_path: Path) -> AsyncIterator[Tell]:
-    """Begin a story with these replies of the provider; whatever it started has ended when the test
-    has.
-    """
+    """Start a test with these replies of the provider; all of its processes end with the test."""
     async with AsyncExitStack() as stack:
 
         async def begin(*replies: Reply, address: str = perdure_server) -> Story:
@@ -274,14 +274,14 @@ async def tell(perdure_server: str, tmp_path: Path) -> AsyncIterator[Tell]:
 
 
 async def kill(worker: Process) -> None:
-    """`kill -9`, and wait for the end."""
+    """`kill -9`, and wait until the process has ended."""
     if worker.returncode is None:
         worker.send_signal(signal.SIGKILL)
     await worker.wait()
 
 
 async def recorded(turn: Turn, key: str) -> Event:
-    """Wait until Temporal has recorded how this activity ended, well or not."""
+    """Wait until Temporal has recorded the end of this activity, whether it succeeded or failed."""
     async with asyncio.timeout(GONE_S):
         async for event in turn.events():
             if isinstance(
@@ -294,8 +294,8 @@ async def recorded(turn: Turn, key: str) -> Event:
 def assert_sent_as_recorded(
     requests: list[dict[str, Any]], transcripts: list[tuple[Any, ...]]
 ) -> None:
-    """Every request holds the beginning of a transcript that Temporal has, word for word, up to
-    where the model's turn is.
+    """Every request is a prefix of a transcript that Temporal has, word for word, up to the model's
+    turn.
     """
     known = [
         body_of(ModelRequest(model="", system="Do as told.", messages=messages))["messages"]
@@ -315,7 +315,7 @@ def assert_sent_as_recorded(
 
 
 def assert_recorded_once(facts: list[Recorded]) -> None:
-    """Another attempt follows only where the one before was lost, never where its end is known."""
+    """A call has another attempt only if the previous one was lost, never if its end is known."""
     lost: set[Key] = set()
     for fact in facts:
         if isinstance(fact, Scheduled) and fact.key.attempt > 1:
@@ -328,7 +328,7 @@ def assert_recorded_once(facts: list[Recorded]) -> None:
 
 def assert_paired(messages: list[Message]) -> None:
     """The calls of every assistant message are followed by exactly their results, in order, before
-    anybody speaks again.
+    any other message.
     """
     waiting: list[str] = []
     for message in messages:
@@ -342,5 +342,5 @@ def assert_paired(messages: list[Message]) -> None:
 
 
 def results(report: AgentReport) -> list[str]:
-    """What the model was told of each tool call, in order."""
+    """The result of each tool call as the model received it, in order."""
     return [result.content for step in report.steps for result in step.results]

@@ -1,4 +1,4 @@
-"""A terminal for tests: a command on a pseudo-terminal, and the screen that a person sees."""
+"""A terminal for tests: a command on a pseudo-terminal, and the screen that it draws."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Terminal:
         self._screen = pyte.HistoryScreen(columns, lines, history=1000)
         self._stream = pyte.ByteStream(self._screen)
         self.resize(columns, lines)
-        takes_it = (  # the first that a new session opens is its own, so that Ctrl-C is for it
+        takes_it = (  # the first terminal that a new session opens is the one it gets Ctrl-C from
             f'exec "$@" < {os.ttyname(theirs)}'
         )
         self.process = subprocess.Popen(
@@ -55,7 +55,7 @@ class Terminal:
         os.close(theirs)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Make it another size."""
+        """Change its size."""
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self._screen.resize(lines, columns)
 
@@ -65,7 +65,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What a person sees, with what has scrolled away."""
+        """The text on the screen, including what has scrolled off."""
         gone = [
             "".join(line[column].data for column in range(self._screen.columns)).rstrip()
             for line in self._screen.history.top
@@ -74,7 +74,7 @@ class Terminal:
 
     @property
     def steady(self) -> str:
-        """The same, without the times that are others in each run."""
+        """The same without times, which differ between runs."""
         text = self.text
         for pattern, put in _VARIES:
             text = pattern.sub(put, text)
@@ -98,13 +98,13 @@ class Terminal:
         return self.process.wait()
 
     def close(self) -> None:
-        """End the command, and take the terminal away."""
+        """End the command, and close the terminal."""
         self.process.kill()
         self.process.wait()
         os.close(self._ours)
 
     def _read(self, patience_s: float) -> bool:
-        # a terminal whose other end is closed is an error on Linux
+        # on Linux, a terminal whose other end is closed raises an error
         with contextlib.suppress(OSError):
             if select.select([self._ours], [], [], patience_s)[0]:
                 data = os.read(self._ours, 65536)

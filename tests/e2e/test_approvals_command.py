@@ -1,6 +1,4 @@
-"""`perdure approvals` as a person meets it: a worker as a process, and a turn that waits for each
-test.
-"""
+"""`perdure approvals` as a user runs it: a worker process, and a waiting turn for each test."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ app = AgentWorker(Agent(name="support", model="mine:m", tools=[close]), provider
 
 @pytest.fixture(scope="module")
 def perdure(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """The command line beside a worker, which it needs no options to reach."""
+    """The command line beside a worker; it needs no connection options."""
     with beside_a_worker(AGENTS, tmp_path_factory.mktemp("approvals"), perdure_server) as here:
         yield here
 
@@ -56,7 +54,7 @@ def perdure(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> It
 def waiting(perdure: CommandLine) -> Iterator[str]:
     """The id of a turn that waits for three approvals.
 
-    An id needs quotes in a shell where it has a space.
+    An id with a space needs quotes in a shell.
     """
     turn_id = f"ticket {secrets.token_hex(6)}"
     with perdure.started("run", "support", "Close them.", "--id", turn_id):
@@ -80,7 +78,7 @@ def answer(perdure: CommandLine, turn_id: str) -> str:
 
 @pytest.mark.accepts("A1", "A4")
 def test_person_approves_edits_and_denies(perdure: CommandLine, waiting: str) -> None:
-    """Each call on its own; each line says what was decided, and the turn goes on with it."""
+    """Each call separately; a line states each decision, and the turn follows it."""
     approved = perdure("approvals", waiting, "--approve", "call_1_1")
     edited = perdure(
         "approvals", waiting, "--approve", "call_1_2", "--arguments", '{"number": "99"}'
@@ -108,7 +106,7 @@ def test_person_approves_edits_and_denies(perdure: CommandLine, waiting: str) ->
 
 
 def test_several_calls_are_decided_at_once_or_none(perdure: CommandLine, waiting: str) -> None:
-    """One that does not wait is a mistake, with those that do, and nothing is decided."""
+    """If one of them does not wait, the error names those that do, and nothing is decided."""
     wrong = perdure("approvals", waiting, "--deny", "call_1_1", "--deny", "z")
     left = look(perdure, waiting)
     right = perdure(
@@ -126,7 +124,7 @@ def test_several_calls_are_decided_at_once_or_none(perdure: CommandLine, waiting
 
 
 def test_what_a_model_wrote_is_shown_as_it_is(perdure: CommandLine, waiting: str) -> None:
-    """Nothing in it moves the cursor or turns the direction of writing; the commands that follow
+    """No text of a model moves the cursor or changes the writing direction; the suggested commands
     can be pasted.
     """
     looked = perdure("approvals", waiting)
@@ -167,7 +165,7 @@ def test_what_a_model_wrote_is_shown_as_it_is(perdure: CommandLine, waiting: str
     ],
 )
 def test_mistakes_decide_nothing(perdure: CommandLine, options: list[str], said: str) -> None:
-    """Exit code 2 and a line that says what to do."""
+    """Exit code 2, with a line that explains what to do."""
     done = perdure("approvals", *options)
 
     assert (done.returncode, done.stdout) == (2, "")

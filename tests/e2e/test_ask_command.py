@@ -1,4 +1,4 @@
-"""`perdure ask`: a question about a folder, and nothing else needed."""
+"""`perdure ask`: a question about a folder, without any set-up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from .command_line import CommandLine
 
 @pytest.mark.slow
 def test_ask_answers_from_a_folder_and_names_the_source(perdure: CommandLine) -> None:
-    """Without a server, a worker or a key: all of it is brought and gone afterwards."""
+    """Without a server, a worker or a key: the command starts everything and removes it
+    afterwards.
+    """
     (perdure.folder / "rules").mkdir()
     (perdure.folder / "rules/lease.md").write_text(
         "# Lease\n\n## Notice\n\nThe notice period is three months.\n", encoding="utf-8"
@@ -33,7 +35,7 @@ def test_ask_answers_from_a_folder_and_names_the_source(perdure: CommandLine) ->
 
 @pytest.mark.slow
 def test_ask_tells_lines_of_json(perdure: CommandLine) -> None:
-    """The events and the report, and nothing else, not even about the folder."""
+    """The events and the report, and nothing else, such as a note about the folder."""
     (perdure.folder / "rules.md").write_text(
         "# Notice\n\nThe notice period is three months.\n", encoding="utf-8"
     )

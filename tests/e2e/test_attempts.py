@@ -1,5 +1,5 @@
-"""Two attempts of one step in one process, a reset, and an id that is used again: nobody sends a
-transcript that history does not have.
+"""Two attempts of one step in one process, a reset, and an id that is used again: no request ever
+contains a transcript that differs from history.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ goes on.
 
 @pytest.mark.accepts("Y13")
 async def test_late_answer_of_a_lost_attempt_reaches_no_request(tell: Tell) -> None:
-    """The worker froze in a model call and goes on after Temporal gave it up: two attempts with two
-    answers, and only the recorded one counts.
+    """The worker froze in a model call and continues after Temporal has given the call up: of two
+    attempts with two answers, only the recorded one counts.
     """
     story = await tell(
         asks(use("fetch", "one")),
@@ -61,8 +61,8 @@ async def test_late_answer_of_a_lost_attempt_reaches_no_request(tell: Tell) -> N
 
 @pytest.mark.accepts("Y13", "T14")
 async def test_late_result_of_a_lost_tool_reaches_no_request(tell: Tell) -> None:
-    """The same in two tools: the one that may be repeated counts with its second attempt, of the
-    other the outcome stays unknown.
+    """The same with two tools: the repeatable one counts with its second attempt, the other one's
+    outcome stays unknown.
     """
     story = await tell(
         asks(use("fetch", "one", first_s=LATE_S), use("charge", "two", takes_s=LATE_S)),
@@ -88,8 +88,8 @@ async def test_late_result_of_a_lost_tool_reaches_no_request(tell: Tell) -> None
 
 @pytest.mark.accepts("Y13")
 async def test_reset_turn_repeats_only_what_comes_after_the_reset(tell: Tell) -> None:
-    """Reset to the end of step 1 while step 3 is asked: step 1 stands, step 2 is asked anew, its
-    tool has the same key, nothing is mixed.
+    """Reset to the end of step 1 while step 3 is in flight: step 1 stays, step 2 is asked again,
+    its tool has the same key, and the transcripts do not mix.
     """
     story = await tell(
         asks(use("charge", "one")),
@@ -122,9 +122,7 @@ async def test_reset_turn_repeats_only_what_comes_after_the_reset(tell: Tell) ->
 
 
 async def reset(story: Story, turn: Turn, workflow_task: int) -> None:
-    """Go back to the workflow task that completed with this event: what it decided is decided
-    again.
-    """
+    """Reset to the workflow task that completed with this event: its decisions are made again."""
     await story.temporal.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=story.temporal.namespace,
@@ -146,9 +144,7 @@ async def scheduler_of(story: Story, turn: Turn, activity: str) -> int:
 
 
 async def nudge(story: Story, turn: Turn) -> int:
-    """Have the turn look up from what it waits for, and give the end of the workflow task that this
-    took.
-    """
+    """Wake the waiting turn with a signal, and return the end of the workflow task that follows."""
 
     async def ends() -> list[int]:
         events = (await story.client.history(turn)).events
@@ -171,8 +167,8 @@ async def nudge(story: Story, turn: Turn) -> int:
 @pytest.mark.accepts("Y13", "Y15")
 @pytest.mark.parametrize("name", ["charge", "fetch"])
 async def test_tool_in_flight_at_a_reset_counts_as_lost(tell: Tell, name: str) -> None:
-    """The attempt of the run before may still have its effect, so only an idempotent tool is
-    started again, under the same key.
+    """The attempt of the previous run may still take effect, so only an idempotent tool is started
+    again, under the same key.
     """
     takes = {"takes_s": LATE_S} if name == "charge" else {"first_s": LATE_S}
     story = await tell(asks(use(name, "one", **takes)), says("done"))
@@ -196,7 +192,7 @@ async def test_tool_in_flight_at_a_reset_counts_as_lost(tell: Tell, name: str) -
 
 @pytest.mark.accepts("Y13")
 async def test_model_call_in_flight_at_a_reset_is_made_again(tell: Tell) -> None:
-    """The old run's answer comes late and in the same process; the new run's own answer counts."""
+    """The old run's answer arrives late in the same process; the new run's own answer counts."""
     story = await tell(says("done", delay_s=LATE_S))
     await story.worker()
     turn = await story.start(id=f"reset-{secrets.token_hex(4)}")
@@ -211,8 +207,8 @@ async def test_model_call_in_flight_at_a_reset_is_made_again(tell: Tell) -> None
 
 @pytest.mark.accepts("Y13")
 async def test_restarted_turn_shares_nothing_with_the_one_before(tell: Tell) -> None:
-    """The same id and task, started anew while step 2 is asked: the old run ends, the new one asks
-    from the start, its tools have other keys.
+    """The same id and task, started again during step 2: the old run ends, the new one asks from
+    the start, and its tools have other keys.
     """
     story = await tell(
         asks(use("charge", "one")), asks(use("fetch", "two"), delay_s=LATE_S), says("done")

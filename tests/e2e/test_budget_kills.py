@@ -1,7 +1,7 @@
-"""Limits and workers that are killed.
+"""Budgets when workers are killed.
 
-A call whose outcome is unknown is charged, so the provider's bill is never above what was booked; a
-turn that waits for more waits on.
+A call whose outcome is unknown is charged, so the provider's bill never exceeds what the turn has
+booked; a turn that waits for budget keeps waiting.
 """
 
 import pytest
@@ -26,8 +26,8 @@ def billed(request: LoggedRequest) -> int:
 async def test_attempt_that_was_killed_is_charged_whole_and_the_next_has_its_own_reservation(
     tell: Tell,
 ) -> None:
-    """Killed while the model thinks: the provider bills both attempts, the turn has booked more
-    than that, and less than its budget.
+    """Killed during a model call: the provider bills both attempts, and the turn books more than
+    that, but less than its budget.
     """
     story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
     story.stub._price = per_million(1, 1)  # the stub counts tokens where they cost something
@@ -54,8 +54,8 @@ async def test_attempt_that_was_killed_is_charged_whole_and_the_next_has_its_own
 @pytest.mark.slow
 @pytest.mark.accepts("E23")
 async def test_wait_for_iterations_survives_the_kill_of_its_worker(tell: Tell) -> None:
-    """The turn still waits, and nothing is asked again when another worker has it and a person
-    allows more.
+    """The turn still waits after the kill, and the new worker repeats no call once iterations are
+    added.
     """
     app = "tests.e2e.app:make_pausing"
     story = await tell(asks(use("charge", "one")), asks(use("charge", "two")), says("done"))

@@ -1,5 +1,5 @@
-"""The command line as a person meets it: wrong and missing arguments, and servers that are not
-there.
+"""The command line as users meet it: wrong and missing arguments, and servers that do not
+answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .command_line import CommandLine, InProcess
 
 
 def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> None:
-    """Exit code 2; every command is named, in its group, and so is what every exit code means."""
+    """Exit code 2; the help lists every command in its group, and all exit codes."""
     done = perdure()
     names = re.findall(r"^  ([a-z][a-z-]+)  ", done.stdout, re.MULTILINE)
 
@@ -28,7 +28,7 @@ def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> No
 
 
 def test_help_of_every_command_fits_on_a_terminal_of_80_columns(here: InProcess) -> None:
-    """The examples too; and each says what the command is for."""
+    """The examples fit, too; and each help describes its command."""
     names = re.findall(r"^  ([a-z][a-z-]+)  ", here("--help", COLUMNS="80").stdout, re.MULTILINE)
     pages = {name: here(name, "--help", COLUMNS="80") for name in names}
 
@@ -45,14 +45,14 @@ def test_help_of_every_command_fits_on_a_terminal_of_80_columns(here: InProcess)
 
 @pytest.mark.accepts("P27")
 def test_version_is_printed(here: InProcess) -> None:
-    """That of the package, and nothing else."""
+    """The version of the package, and nothing else."""
     done = here("--version")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"perdure {version('perdure')}\n", "")
 
 
 def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
-    """Exit code 2, and one line that says which was meant."""
+    """Exit code 2, and one line with the closest match."""
     done = perdure("rum")
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -168,7 +168,7 @@ def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_mistake_is_said_in_one_line(here: InProcess, arguments: list[str], said: str) -> None:
-    """With what to do, and before any server is asked."""
+    """It says what to do, and no server is contacted."""
     done = here(*arguments)
 
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{said}\n")
@@ -190,7 +190,7 @@ def test_mistake_is_said_in_one_line(here: InProcess, arguments: list[str], said
 def test_what_is_no_agent_is_refused_in_one_kind_line(
     here: InProcess, target: str, said: str
 ) -> None:
-    """Exit code 2 and a sentence that says what was found; no traceback."""
+    """Exit code 2 and a sentence that says what was found, without a traceback."""
     done = here("worker", target)
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -205,7 +205,7 @@ def test_what_is_no_agent_is_refused_in_one_kind_line(
 def test_server_that_does_not_answer_is_said_with_what_to_do(
     here: InProcess, closed_port: str, command: list[str]
 ) -> None:
-    """With an exit code of its own, for every command that needs a server."""
+    """Every command that needs a server has the exit code for it."""
     done = here(*command, "--address", closed_port)
 
     assert done.returncode == 20

@@ -1,5 +1,5 @@
-"""`perdure completion`: in real shells, on a real terminal, a Tab completes commands, options,
-choices and folders.
+"""`perdure completion` in real shells on a real terminal: Tab completes commands, options, choices
+and folders.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=SETUPS)
 def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Terminal]:
-    """A shell that has read its script."""
+    """A shell that has loaded its script."""
     name: str = request.param
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
     environment = {"PATH": PATH, "HOME": str(folder / name), "LANG": "C.UTF-8", "PS1": "> "}
     with terminal(SETUPS[name], folder / name, environment, columns=120) as made:
         made.type(f"PS1='> '; {READS[name]}; echo re\"\"ady\n")
-        # and its next prompt: what is typed before that is drawn twice
+        # and its next prompt, because text that is typed earlier is drawn twice
         made.wait_for(r"(?m)^ready\s*\n>")
         yield made
 
@@ -89,7 +89,7 @@ def test_tab_completes(shell: Terminal, typed: str, completed: str) -> None:
     ],
 )
 def test_fish_completes(folder: Path, typed: str, completed: list[str]) -> None:
-    """By its own command that says what a Tab would offer."""
+    """By its own command that prints completions."""
     done = subprocess.run(
         ["fish", "--no-config", "-c", "source script; complete -C $argv[1]", typed],
         cwd=folder / "fish",
@@ -104,7 +104,7 @@ def test_fish_completes(folder: Path, typed: str, completed: list[str]) -> None:
 
 
 def test_command_prints_the_script(folder: Path) -> None:
-    """The same that a shell reads in these tests, and nothing else."""
+    """The script that a shell loads in these tests, and nothing else."""
     done = subprocess.run(
         [sys.executable, "-m", "perdure", "completion", "bash"],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""`perdure demo`: a person's first minute with Perdure."""
+"""`perdure demo`, the first command that a new user runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ told that the outcome is unknown.
 
 @pytest.mark.accepts("Y1")
 def test_demo_survives_its_kill_and_says_what_it_checked(tmp_path: Path) -> None:
-    """In a folder with a few documents: exit code 0, the kill is shown, four checks hold, the
-    answer names its source, nothing is left running.
+    """In a folder with a few documents: exit code 0, the kill is shown, four checks pass, the
+    answer names its source, and no process is left.
     """
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -51,7 +51,7 @@ def test_demo_survives_its_kill_and_says_what_it_checked(tmp_path: Path) -> None
 async def lagging(address: str, by_s: float) -> AsyncIterator[str]:
     """A port in front of a server.
 
-    The server's words on the first connection come late, those on others at once.
+    The server's data on the first connection arrives late, on others at once.
     """
     host, _, port = address.rpartition(":")
     connections = itertools.count()
@@ -71,7 +71,7 @@ async def lagging(address: str, by_s: float) -> AsyncIterator[str]:
 async def passed_on(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, late_s: float
 ) -> None:
-    """Pass on what is read, each piece so much later, and the end."""
+    """Forward each piece of data with this delay, and the end."""
     loop, pieces = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
 
     async def write() -> None:
@@ -94,7 +94,7 @@ async def passed_on(
 async def test_kill_is_printed_below_what_was_recorded_before_it(
     tmp_path: Path, perdure_server: str
 ) -> None:
-    """Also where the events come half a second later than the line in the journal."""
+    """Even if the events arrive half a second after the line in the journal."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/tools.md").write_text(TOOLS, encoding="utf-8")
     async with lagging(perdure_server, by_s=0.5) as address:

@@ -1,5 +1,5 @@
-"""A deploy by processes: the worker is killed while a call waits for a person, and one with another
-signature takes the turn over.
+"""A deploy with real processes: the worker is killed while a call waits for approval, and a worker
+with another signature takes over.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from .command_line import NO_MODEL, CommandLine, is_alive, status_of
 
 
 def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine) -> None:
-    """It prints where the server and the web UI are, both answer, and after Ctrl-C both are gone
-    with exit code 0.
+    """It prints the addresses of the server and the web UI, both answer, and after Ctrl-C both are
+    gone with exit code 0.
     """
     with perdure.started("dev", "--port", "0") as dev:
         address = dev.wait_for(r"Temporal  (\S+)")[1]
@@ -37,7 +37,7 @@ def test_dev_serves_until_ctrl_c_and_leaves_nothing_running(perdure: CommandLine
 
 @pytest.mark.slow
 def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
-    """The next free one, with the port that was asked for."""
+    """To the next free port, and it names the one that was asked for."""
     with socket.create_server(("127.0.0.1", 0)) as somebody:
         taken = somebody.getsockname()[1]
         with perdure.started("dev", "--port", str(taken)) as dev:
@@ -54,8 +54,8 @@ def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
 def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
     perdure: CommandLine,
 ) -> None:
-    """One command for server and worker; another one in another terminal runs a turn; Ctrl-C ends
-    all of it with exit code 0.
+    """One command runs server and worker; a command in another terminal runs a turn; Ctrl-C ends
+    both with exit code 0.
     """
     with perdure.started("dev", "agents:talker", "--port", "0") as dev:
         address = dev.wait_for(r"Temporal  (\S+)")[1]
@@ -76,7 +76,7 @@ def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
 
 
 def test_dev_refuses_what_is_no_agent_before_it_starts_a_server(perdure: CommandLine) -> None:
-    """Exit code 2, and no folder was made."""
+    """Exit code 2, and no folder is created."""
     done = perdure("dev", "agents:nothing")
 
     assert done.returncode == 2

@@ -1,4 +1,6 @@
-"""`perdure dev --reload`: a worker restarts when its code changes, and turns go on with it."""
+"""`perdure dev --reload`: a worker restarts when its code changes, and turns continue with the new
+code.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,12 @@ SERVES = "worker    desk on task queue"
 
 
 def workers(dev: Started, count: int) -> None:
-    """Wait until so many worker processes were started."""
+    """Wait until this number of worker processes was started."""
     wait_until(lambda: dev.stderr.count(SERVES) >= count, f"{count} workers in {dev.stderr!r}")
 
 
 async def approve_next(turn: Turn[str]) -> None:
-    """Approve the call that waits, and wait until the next one does, or the turn is over."""
+    """Approve the waiting call, and wait until the next one waits or the turn has ended."""
     await turn.wait(60)
     [pending] = await turn.pending_approvals()
     await turn.approve(pending)
@@ -54,7 +56,9 @@ async def approve_next(turn: Turn[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.accepts("E27")
 async def test_turn_goes_on_with_the_code_that_was_edited(tmp_path: Path) -> None:
-    """Each call runs the saved code. No worker runs during a syntax error. Ctrl-C ends all."""
+    """Each call runs the saved code. No worker runs during a syntax error. Ctrl-C ends
+    everything.
+    """
     (tmp_path / "desk.py").write_text(DESK, encoding="utf-8")
     words = tmp_path / "words.py"
     words.write_text("WORD = 'one'\n", encoding="utf-8")
@@ -86,4 +90,4 @@ async def test_turn_goes_on_with_the_code_that_was_edited(tmp_path: Path) -> Non
     assert code == 0
     assert not is_alive(note["pid"])
     with only_worker(tmp_path / ".perdure", "perdure", "another"):
-        pass  # the last worker process is gone too, for it held this
+        pass  # the last worker process has ended too, because it held this open

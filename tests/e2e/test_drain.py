@@ -1,4 +1,4 @@
-"""Workers that receive SIGTERM while they are at work, when no other worker can take over."""
+"""Workers that receive SIGTERM during work, when no other worker can take over."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ ENDS_S = 45.0
 
 
 async def terminate(worker: Process) -> float:
-    """SIGTERM, and the seconds until the worker ended well."""
+    """Send SIGTERM, and return the seconds until the worker exited with code 0."""
     began = time.monotonic()
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(worker.wait(), ENDS_S) == 0
@@ -25,8 +25,8 @@ async def terminate(worker: Process) -> float:
 @pytest.mark.slow
 @pytest.mark.accepts("Y4")
 async def test_model_call_in_flight_at_sigterm_is_finished_and_recorded(tell: Tell) -> None:
-    """The only worker drains: it waits for the answer, then ends; the next worker completes the
-    turn and asks nothing twice.
+    """The only worker waits for the answer, then exits; the next worker completes the turn and
+    repeats no call.
     """
     story = await tell(asks(use("charge", "one"), delay_s=3), says("done"))
     worker = await story.worker(PERDURE_GRACE_S="60")
@@ -47,7 +47,9 @@ async def test_model_call_in_flight_at_sigterm_is_finished_and_recorded(tell: Te
 
 @pytest.mark.accepts("Y4", "T14")
 async def test_tool_in_flight_at_sigterm_is_finished_and_recorded(tell: Tell) -> None:
-    """Also one that may not be repeated: its result is known, nobody is told otherwise."""
+    """Even one that may not be repeated: its result is recorded, and no message says that it is
+    unknown.
+    """
     story = await tell(asks(use("charge", "one", takes_s=3)), says("done"))
     worker = await story.worker(PERDURE_GRACE_S="60")
     turn = await story.start()
@@ -67,7 +69,9 @@ async def test_tool_in_flight_at_sigterm_is_finished_and_recorded(tell: Tell) ->
 async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_next_worker(
     tell: Tell,
 ) -> None:
-    """The worker gives it up and reports that, so the retry waits for no heartbeat timeout."""
+    """The worker gives the call up and reports that, so the retry does not wait for a heartbeat
+    timeout.
+    """
     story = await tell(asks(use("charge", "one"), delay_s=6), says("done"))
     worker = await story.worker(PERDURE_GRACE_S="1")
     turn = await story.start()
@@ -85,8 +89,8 @@ async def test_model_call_longer_than_the_grace_is_lost_and_tried_again_by_the_n
 @pytest.mark.slow
 @pytest.mark.accepts("Y4", "T14")
 async def test_tools_longer_than_the_grace_are_repeated_only_if_they_may_be(tell: Tell) -> None:
-    """Two drained workers: the first one's tool runs again, the second one's does not, and the
-    model is told.
+    """Two drained workers: the first one's tool runs again, the second one's does not, and its
+    result says so.
     """
     story = await tell(
         asks(use("fetch", "one", first_s=60), use("charge", "two", takes_s=60)), says("done")
@@ -124,8 +128,8 @@ async def test_tools_longer_than_the_grace_are_repeated_only_if_they_may_be(tell
 async def test_second_sigterm_ends_a_drain_at_once(
     tell: Tell, call: Call, told: str, runs: list[int]
 ) -> None:
-    """A worker that would wait a minute for its tool ends within seconds; the tool runs again
-    elsewhere, or its outcome is said to be unknown.
+    """A worker that would wait a minute for its tool exits within seconds; the tool runs again
+    elsewhere, or its result says that the outcome is unknown.
     """
     story = await tell(asks(call), says("done"))
     worker = await story.worker(PERDURE_GRACE_S="60")

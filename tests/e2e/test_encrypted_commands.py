@@ -1,4 +1,4 @@
-"""The commands as processes, with the data converter that their environment names."""
+"""The commands as processes, with a data converter named by their environment."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TASK = "canary-4711"
 async def test_commands_share_turns_that_only_they_can_read(
     perdure_server: str, tmp_path: Path
 ) -> None:
-    """A worker and a caller with the variable; without it, and with one that cannot be loaded, a
-    command says what to set.
+    """A worker and a caller with the variable; without it, and with a converter that cannot be
+    loaded, a command says what to set.
     """
     here, queue, turn_id = (
         CommandLine(tmp_path),

@@ -1,6 +1,4 @@
-"""The probes of a real worker process: who asks them knows whether it lives and whether it takes up
-work.
-"""
+"""The liveness and readiness probes of a real worker process."""
 
 import asyncio
 import contextlib
@@ -45,7 +43,7 @@ app = AgentWorker(Agent(name="slow", model="offline:librarian"), lifespan=lifesp
 
 
 class Probe:
-    """Asks a worker as kubelet does: a new connection each time, and no patience."""
+    """Probes a worker as kubelet does: a new connection each time, with a short timeout."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -64,7 +62,7 @@ class Probe:
             connection.close()
 
     async def send(self, raw: bytes) -> bytes:
-        """What comes back for these bytes, until the worker hangs up."""
+        """The response to these bytes, until the worker closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(raw)
@@ -76,7 +74,7 @@ class Probe:
             writer.close()
 
     async def wait(self, path: str, expected: Answer, *, within_s: float = 60.0) -> None:
-        """Ask until this is the answer."""
+        """Probe until this is the response."""
         deadline = time.monotonic() + within_s
         last: object = None
         while last != expected:
@@ -92,14 +90,14 @@ class Probe:
 
 @pytest.fixture
 def probe() -> Probe:
-    """Of a port that nobody has right now."""
+    """A probe of a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return Probe(free.getsockname()[1])
 
 
 async def pollers(story: Story) -> list[str]:
-    """Who polls the story's task queue, as Temporal sees it."""
+    """The pollers of the test's task queue according to Temporal."""
     question = DescribeTaskQueueRequest(
         namespace="default",
         task_queue=TaskQueue(name=story.client.task_queue),
@@ -112,7 +110,7 @@ async def pollers(story: Story) -> list[str]:
 
 
 async def test_worker_that_is_ready_polls(tell: Tell, probe: Probe) -> None:
-    """Temporal knows it by then, or a moment later, and it takes up a turn."""
+    """Temporal lists it as a poller by then, or a moment later, and it runs a turn."""
     story = await tell(says("done"))
     worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/readyz", READY)
@@ -128,7 +126,7 @@ async def test_worker_that_is_ready_polls(tell: Tell, probe: Probe) -> None:
 
 
 async def test_worker_that_drains_is_alive_and_not_ready(tell: Tell, probe: Probe) -> None:
-    """From SIGTERM to its end it takes up nothing new, and nobody may think that it hangs."""
+    """From SIGTERM to its exit it starts no new work, and is not reported as hanging."""
     story = await tell(asks(use("charge", "one"), delay_s=3), says("done"))
     worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port), PERDURE_GRACE_S="60")
     await probe.wait("/readyz", READY)
@@ -169,7 +167,7 @@ async def slow_worker(perdure_server: str, probe: Probe, tmp_path: Path) -> Asyn
 
 @pytest.mark.usefixtures("slow_worker")
 async def test_worker_that_opens_its_lifespan_is_alive_and_not_ready(probe: Probe) -> None:
-    """A database that takes its time is no reason to kill the process."""
+    """A slow database is no reason to kill the process."""
     await probe.wait("/healthz", ALIVE)
     early = await probe.get("/readyz")
     await probe.wait("/readyz", READY)
@@ -180,7 +178,7 @@ async def test_worker_that_opens_its_lifespan_is_alive_and_not_ready(probe: Prob
 async def test_worker_without_a_server_is_alive_and_not_ready(
     tell: Tell, probe: Probe, tmp_path: Path
 ) -> None:
-    """It goes on polling, so to restart it would help nobody; it is not ready within seconds."""
+    """It keeps polling, so a restart would not help; it is reported as not ready within seconds."""
     server = DevServer(folder=tmp_path / "state", port=0, ui=False)
     story = await tell(says("done"), address=(await server.start()).address)
     try:
@@ -195,7 +193,7 @@ async def test_worker_without_a_server_is_alive_and_not_ready(
 
 
 async def test_only_the_two_probes_can_be_asked(tell: Tell, probe: Probe) -> None:
-    """Everything else gets the status that HTTP has for it."""
+    """Everything else gets the appropriate HTTP status."""
     story = await tell()
     await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/healthz", ALIVE)
@@ -214,7 +212,7 @@ async def test_only_the_two_probes_can_be_asked(tell: Tell, probe: Probe) -> Non
 
 
 async def test_garbage_does_not_hurt(tell: Tell, probe: Probe, tmp_path: Path) -> None:
-    """Neither noise nor size nor silence keeps the next probe from its answer."""
+    """Neither garbage nor large requests nor silence delay the next probe."""
     story = await tell(says("done"))
     worker = await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/healthz", ALIVE)
@@ -249,9 +247,7 @@ async def test_garbage_does_not_hurt(tell: Tell, probe: Probe, tmp_path: Path) -
 async def test_silent_connections_keep_no_probe_from_its_answer(
     tell: Tell, probe: Probe, silent: int
 ) -> None:
-    """They are opened anew as fast as they are closed, and each of thirty probes is answered
-    meanwhile.
-    """
+    """They are reopened as fast as they are closed, and all thirty probes are answered."""
     story = await tell()
     await story.worker(PERDURE_HEALTH_PORT=str(probe.port))
     await probe.wait("/healthz", ALIVE)
@@ -266,7 +262,9 @@ async def test_silent_connections_keep_no_probe_from_its_answer(
 
 
 async def keep_silent(port: int, count: int, opened: asyncio.Event) -> None:
-    """Hold this many connections that send half a request, each opened again when it is closed."""
+    """Keep this number of connections with half a request open; each is reopened when it is
+    closed.
+    """
     held = iter(range(count - 1))
 
     async def hold() -> None:
@@ -300,7 +298,7 @@ async def test_silence_is_hung_up_on(tell: Tell, probe: Probe) -> None:
 
 
 async def test_port_that_is_taken_is_said(tell: Tell, probe: Probe, tmp_path: Path) -> None:
-    """The worker does not run without the probes that it was told to answer."""
+    """The worker does not run without its probes."""
     story = await tell()
     with socket.socket() as taken:
         taken.bind(("", probe.port))

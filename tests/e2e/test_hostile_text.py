@@ -1,5 +1,5 @@
-"""Text of a model, a tool and a caller that is written for a terminal: no command lets a control or
-an invisible character of it through.
+"""Text of models, tools and callers with terminal escape sequences: no command prints a control
+character or an invisible character of it.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\r?\x1b\[\d+A\x1b\[J|\r\n")
 
 @pytest.fixture(scope="module")
 def perdure(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """The command line beside a worker, which it needs no options to reach."""
+    """The command line beside a worker; it needs no connection options."""
     with beside_a_worker(AGENTS, tmp_path_factory.mktemp("hostile"), perdure_server) as here:
         yield here
 
 
 def on_a_terminal(perdure: CommandLine, *arguments: str, columns: int = 100) -> str:
-    """What a command writes to a terminal, after a look that nothing in it was let through."""
+    """What a command writes to a terminal, after a check that nothing was let through."""
     command = [sys.executable, "-m", "perdure", *arguments]
     with terminal(command, Path(perdure.folder), perdure.environment, columns=columns) as shown:
         shown.end()
@@ -95,7 +95,7 @@ def on_a_terminal(perdure: CommandLine, *arguments: str, columns: int = 100) -> 
 
 
 def start_raw(perdure: CommandLine, turn_id: str) -> None:
-    """Start a turn as whoever reaches Temporal can: with any name of an agent."""
+    """Start a turn with Temporal's client, which accepts any agent name."""
 
     async def start() -> None:
         client = await Client.connect(perdure.environment["TEMPORAL_ADDRESS"])
@@ -110,7 +110,7 @@ def start_raw(perdure: CommandLine, turn_id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.accepts("G7")
 def test_nothing_of_a_turn_reaches_a_terminal_raw(perdure: CommandLine) -> None:
-    """Task, arguments, calls, results, errors and answer, live and afterwards, in a line each and
+    """Task, arguments, calls, results, errors and answer, live and afterwards, on one line each and
     as JSON.
     """
     turn = f"seen-{secrets.token_hex(4)}"
@@ -129,7 +129,7 @@ def test_nothing_of_a_turn_reaches_a_terminal_raw(perdure: CommandLine) -> None:
 @pytest.mark.accepts("G7")
 @pytest.mark.slow
 def test_agent_that_nobody_offers_cannot_write_with_its_name(perdure: CommandLine) -> None:
-    """A turn that was started by Temporal's own client shows its agent quoted."""
+    """The agent name of a turn that Temporal's own client started is quoted."""
     turn = f"raw-{secrets.token_hex(4)}"
     start_raw(perdure, turn)
 
@@ -142,8 +142,8 @@ def test_agent_that_nobody_offers_cannot_write_with_its_name(perdure: CommandLin
 
 @pytest.mark.accepts("G7", "G8")
 def test_call_that_waits_cannot_draw_another(perdure: CommandLine) -> None:
-    """An id that would clear the screen is escaped, in the hint too, and no argument can pass for
-    another.
+    """An id that would clear the screen is escaped, also in the hint, and no argument can look like
+    another one.
     """
     turn = f"pay-{secrets.token_hex(4)}"
     with perdure.started("run", "evil", "Pay.", "--id", turn):

@@ -1,5 +1,5 @@
-"""Commands that bring their own server and worker, when something goes wrong or somebody interrupts
-them. Nothing is left behind.
+"""Commands that start their own server and worker, when they fail or are interrupted: no process is
+left.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def perdure(tmp_path: Path) -> CommandLine:
 
 
 def server_of(perdure: CommandLine) -> int | None:
-    """The process of the embedded server, once its note is there."""
+    """The process of the embedded server, once its state file is there."""
     note = perdure.folder / ".perdure/server.json"
     return int(json.loads(note.read_text(encoding="utf-8"))["pid"]) if note.exists() else None
 
@@ -52,7 +52,9 @@ def server_of(perdure: CommandLine) -> int | None:
 def test_worker_that_cannot_start_ends_the_command_with_its_reason(
     perdure: CommandLine, command: str
 ) -> None:
-    """A model that nobody provides: the worker's own words and exit code 2, not a wait for ever."""
+    """A model of an unknown provider: the worker's own message and exit code 2, instead of an
+    endless wait.
+    """
     done = perdure(command, "How long is the notice period?", "--model", "nope:x")
 
     assert done.returncode == 2
@@ -62,7 +64,7 @@ def test_worker_that_cannot_start_ends_the_command_with_its_reason(
 def test_temporal_environment_of_another_server_does_not_matter_to_an_embedded_one(
     perdure: CommandLine,
 ) -> None:
-    """Namespace, TLS and address of the user's own Temporal are for that one."""
+    """Namespace, TLS and address in the user's environment are for another server."""
     environment = {
         "TEMPORAL_NAMESPACE": "prod",
         "TEMPORAL_TLS": "true",
@@ -77,7 +79,7 @@ def test_temporal_environment_of_another_server_does_not_matter_to_an_embedded_o
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted_ask_leaves_no_process(perdure: CommandLine, number: signal.Signals) -> None:
-    """Ctrl-C, a polite end or a kill: the server it started ends too, and frees its folder."""
+    """Ctrl-C, SIGTERM or SIGKILL: the server that it started exits too, and frees its folder."""
     with perdure.started("demo", "How long is the notice period?") as command:
         pid = wait_until(lambda: server_of(perdure), "the server is up")
         assert pid is not None
@@ -92,7 +94,7 @@ def test_interrupted_ask_leaves_no_process(perdure: CommandLine, number: signal.
 def test_lifespan_that_hangs_on_closing_is_cut_short_by_a_second_signal(
     perdure: CommandLine, perdure_server: str
 ) -> None:
-    """The first signal drains, the second ends the worker within seconds."""
+    """The first signal drains, the second one ends the worker within seconds."""
     (perdure.folder / "hangs.py").write_text(HANGS, encoding="utf-8")
     with perdure.started(
         "worker",
@@ -101,7 +103,7 @@ def test_lifespan_that_hangs_on_closing_is_cut_short_by_a_second_signal(
         perdure_server,
         PERDURE_TASK_QUEUE=f"hangs-{os.getpid()}",
     ) as worker:
-        worker.wait_for("the lifespan is open")  # signals are handled from before that on
+        worker.wait_for("the lifespan is open")  # signals are handled before that
         worker.process.send_signal(signal.SIGTERM)
         worker.wait_for("draining")
         worker.process.send_signal(signal.SIGTERM)

@@ -1,5 +1,5 @@
-"""`--json`: one value a line, nothing else on standard output, and the error in the last line of a
-command that fails.
+"""`--json`: one value per line, nothing else on standard output, and the error on the last line of
+a command that fails.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def lines(text: str) -> list[dict[str, Any]]:
 def test_turn_is_told_as_its_events_and_its_report(
     perdure: CommandLine, at_work: list[str], new_id: str
 ) -> None:
-    """The same by `run` and `show`; each event with its cursor; what is asked for as colours and on
-    stderr changes nothing.
+    """`run` and `show` print the same; each event has its cursor; options for colours and stderr
+    change nothing.
     """
     ran = perdure("run", "talker", "hello", "--id", new_id, "--json", *at_work, FORCE_COLOR="1")
     shown = perdure("show", new_id, "--json", *at_work)
@@ -66,7 +66,7 @@ def test_turn_is_told_as_its_events_and_its_report(
 def test_words_of_a_model_are_told_with_stream(
     here: InProcess, at_work: list[str], new_id: str
 ) -> None:
-    """Before the event that records them."""
+    """Before the event that records the text."""
     ran = here("run", "talker", "hello", "--id", new_id, "--json", "--stream", *at_work)
     told = lines(ran.stdout)
     kinds = [line["kind"] for line in told]
@@ -80,7 +80,7 @@ def test_words_of_a_model_are_told_with_stream(
 def test_turn_that_fails_is_told_with_its_error_and_its_report(
     here: InProcess, at_work: list[str], new_id: str
 ) -> None:
-    """In the last line; a person reads the message on stderr all the same."""
+    """On the last line; the message is on stderr, too."""
     ran = here("run", "nobody", "hello", "--id", new_id, "--json", *at_work)
     last = lines(ran.stdout)[-1]
 
@@ -109,7 +109,7 @@ def test_turn_that_fails_is_told_with_its_error_and_its_report(
 def test_command_that_fails_says_why_as_json(
     here: InProcess, at_work: list[str], closed_port: str, new_id: str
 ) -> None:
-    """Every command that has the option, with the same fields."""
+    """Every command with the option, with the same fields."""
     absent = {
         name: here(name, new_id, "--json", *more, *at_work)
         for name, more in {"show": (), "approvals": (), "add-budget": ("--usd", "1")}.items()
@@ -150,7 +150,7 @@ def test_list_and_cancel_have_a_line_for_each_turn(
 def test_output_that_nobody_reads_any_more_is_no_traceback(
     perdure: CommandLine, at_work: list[str], new_id: str
 ) -> None:
-    """As in `perdure show TURN | head -0`: the shell's own number for it, and not a word."""
+    """As in `perdure show TURN | head -0`: the shell's exit code for it, and no output."""
     perdure("run", "talker", "hello", "--id", new_id, *at_work)
     done = perdure.into_a_closed_pipe("show", new_id, *at_work)
 
@@ -158,7 +158,7 @@ def test_output_that_nobody_reads_any_more_is_no_traceback(
 
 
 def test_kinds_and_their_fields_are_documented() -> None:
-    """All of them, by the names that they have: scripts rely on them."""
+    """All of them, by their names, because scripts rely on them."""
     page = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE)
     kinds = {

@@ -1,4 +1,4 @@
-"""Workers that are killed with `kill -9`, at every place of a turn where it could matter."""
+"""Workers that are killed with `kill -9`, at every relevant point of a turn."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ worker.
 
 @pytest.mark.accepts("Y1")
 async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: Tell) -> None:
-    """Killed in tool 2 of 2: tool 1 does not run again, the model is not paid again, and the turn
-    goes on within seconds.
+    """Killed in tool 2 of 2: tool 1 does not run again, the model is not called again, and the turn
+    continues within seconds.
     """
     story = await tell(asks(use("charge", "one"), use("fetch", "two", first_s=60)), says("done"))
     worker = await story.worker()
@@ -47,9 +47,7 @@ async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: 
 @pytest.mark.slow
 @pytest.mark.accepts("Y2")
 async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> None:
-    """Idle when it is killed: the turn that is started next runs on another worker, everything
-    once.
-    """
+    """Killed while idle: the next turn runs on another worker, and everything happens once."""
     story = await tell(asks(use("charge", "one")), says("done"))
     idle = await story.worker()
     await (await story.start("warm up")).result()
@@ -69,7 +67,9 @@ async def test_worker_killed_before_it_had_work_costs_nothing(tell: Tell) -> Non
 async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are_seen(
     tell: Tell,
 ) -> None:
-    """A kill during the call makes two requests and two attempts; only the second answer counts."""
+    """A kill during the call causes two requests and two attempts; only the second answer
+    counts.
+    """
     story = await tell(asks(use("charge", "one"), delay_s=1.5), says("done"))
     worker = await story.worker()
     turn = await story.start()
@@ -89,8 +89,8 @@ async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are
 @pytest.mark.slow
 @pytest.mark.accepts("Y2")
 async def test_recorded_answer_is_not_paid_again_when_its_tool_had_not_begun(tell: Tell) -> None:
-    """Killed between the answer and the tool, which waited behind a tool of another turn that
-    blocks: one request, and the tool runs.
+    """Killed between the answer and the tool, which waited for a blocking tool of another turn: one
+    request, and the tool runs.
     """
     story = await tell(asks(use("fetch", "one")), says("done"))
     worker = await story.worker()
@@ -132,8 +132,8 @@ async def test_idempotent_tool_runs_again_under_the_same_key_after_a_kill(tell: 
 
 @pytest.mark.accepts("T14")
 async def test_other_tool_is_not_run_again_after_a_kill_and_the_model_is_told(tell: Tell) -> None:
-    """Killed in a tool that may not be repeated: it ran once, its outcome is said to be unknown,
-    and the model goes on from there.
+    """Killed in a tool that may not be repeated: it ran once, its result says that the outcome is
+    unknown, and the model continues.
     """
     story = await tell(
         asks(use("charge", "one", takes_s=60), use("charge", "two")), says("I will look")
@@ -155,7 +155,7 @@ async def test_other_tool_is_not_run_again_after_a_kill_and_the_model_is_told(te
 @pytest.mark.slow
 @pytest.mark.accepts("Y2", "T14")
 async def test_tool_whose_result_is_recorded_does_not_run_again(tell: Tell) -> None:
-    """Killed in the model call after it: the call is tried again with the one result."""
+    """Killed in the model call after it: the call is repeated with the same result."""
     story = await tell(asks(use("charge", "one")), says("done", delay_s=1.5))
     worker = await story.worker()
     turn = await story.start()
@@ -172,7 +172,7 @@ async def test_tool_whose_result_is_recorded_does_not_run_again(tell: Tell) -> N
 
 @contextlib.asynccontextmanager
 async def supervised(story: Story) -> AsyncIterator[None]:
-    """Workers that are started again whenever they end, as systemd or Kubernetes do it."""
+    """Workers that are restarted whenever they exit, as by systemd or Kubernetes."""
 
     async def supervise() -> None:
         while True:
@@ -191,7 +191,7 @@ async def supervised(story: Story) -> AsyncIterator[None]:
 async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_attempts(
     tell: Tell,
 ) -> None:
-    """The model is told, and the turn completes on the sixth worker."""
+    """The model gets an error result, and the turn completes on the sixth worker."""
     story = await tell(asks(use("die", "one")), says("it cannot be done"))
     async with supervised(story):
         report = await story.report(await story.start())
@@ -205,7 +205,7 @@ async def test_tool_that_kills_its_worker_every_time_is_given_up_after_five_atte
 @pytest.mark.slow
 @pytest.mark.accepts("T2", "T14")
 async def test_tool_that_kills_its_worker_and_may_not_be_repeated_ran_once(tell: Tell) -> None:
-    """One try, then the model is told that the outcome is unknown."""
+    """One attempt, then the result says that the outcome is unknown."""
     story = await tell(asks(use("die_once", "one")), says("it cannot be done"))
     async with supervised(story):
         report = await story.report(await story.start())
@@ -219,7 +219,7 @@ async def test_tool_that_kills_its_worker_and_may_not_be_repeated_ran_once(tell:
 async def test_tool_that_calls_sys_exit_is_an_error_result_and_its_worker_goes_on(
     tell: Tell,
 ) -> None:
-    """One process does the whole turn."""
+    """One process runs the whole turn."""
     story = await tell(asks(use("leave", "one")), asks(use("fetch", "two")), says("done"))
     await story.worker()
 

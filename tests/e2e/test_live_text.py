@@ -1,5 +1,5 @@
-"""Live text as people meet it: on the command line while a model speaks, and when the worker that
-it speaks through is killed.
+"""Live text on the command line while a model answers, and when the worker of a streamed call is
+killed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ app = AgentWorker(Agent(name="talker", model="stub:m"), providers={"stub": stub}
 @pytest.mark.slow
 @pytest.mark.accepts("E2", "Y2")
 async def test_words_of_a_worker_that_was_killed_are_taken_back(tell: Tell) -> None:
-    """Killed while its model speaks: the next attempt says it anew, in other words, and only those
-    count.
+    """Killed while its model answers: the next attempt streams a different text, and only that
+    counts.
     """
     story = await tell({**says(WORDS), "pace_s": 0.3})
     worker = await story.worker()
@@ -66,7 +66,7 @@ async def test_words_of_a_worker_that_was_killed_are_taken_back(tell: Tell) -> N
 
 @pytest.fixture
 def perdure(perdure_server: str, tmp_path: Path) -> Iterator[CommandLine]:
-    """The command line beside a worker whose model speaks slowly."""
+    """The command line beside a worker whose model answers slowly."""
     here = CommandLine(tmp_path)
     (here.folder / "agents.py").write_text(AGENTS, encoding="utf-8")
     queue = f"test-{secrets.token_hex(6)}"
@@ -85,8 +85,8 @@ def perdure(perdure_server: str, tmp_path: Path) -> Iterator[CommandLine]:
 @pytest.mark.accepts("E2")
 @pytest.mark.slow
 def test_command_prints_what_the_model_says_while_it_speaks(perdure: CommandLine) -> None:
-    """Word by word with `--stream`, beside the answer; the same turn is shown later in one piece,
-    and the answer not a second time.
+    """Word by word with `--stream`, next to the answer; a later `show` prints the same turn at
+    once, and the answer only once.
     """
     command = [
         sys.executable,
@@ -123,7 +123,7 @@ def test_command_prints_what_the_model_says_while_it_speaks(perdure: CommandLine
 
 @pytest.mark.slow
 def test_command_prints_the_answer_once_without_it(perdure: CommandLine) -> None:
-    """At the end, as ever."""
+    """At the end, as without the option."""
     printed = perdure("run", "talker", "Hi.").stdout
 
     assert printed == f"{WORDS}\n"

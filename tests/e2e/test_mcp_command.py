@@ -1,6 +1,4 @@
-"""`perdure mcp` as an editor starts it: a process that speaks the protocol on its standard input
-and output.
-"""
+"""`perdure mcp` as an editor starts it: a process that speaks MCP on standard input and output."""
 
 import os
 import subprocess
@@ -27,7 +25,7 @@ WITHOUT_MCP = (
 
 
 def editor(perdure: Any, *options: str, mode: str) -> Client:
-    """A client that starts the command as a process, and ends it when it is left."""
+    """A client that starts the command as a process and stops it at the end."""
     where = [
         "--address",
         perdure.temporal.service_client.config.target_host,
@@ -67,7 +65,7 @@ async def test_turn_outlives_the_editor_that_started_it(runtime: Runtime, mode: 
 
 @pytest.mark.slow
 def test_server_that_does_not_answer_is_said_before_the_protocol_begins() -> None:
-    """In one line on standard error, and nothing on standard output."""
+    """One line on standard error, and nothing on standard output."""
     done = subprocess.run(
         [sys.executable, "-m", "perdure", "mcp", "--address", "127.0.0.1:1"],
         stdin=subprocess.DEVNULL,
@@ -85,7 +83,7 @@ def test_server_that_does_not_answer_is_said_before_the_protocol_begins() -> Non
 
 
 def test_missing_package_is_named(perdure_server: str) -> None:
-    """With what installs it."""
+    """With the command that installs it."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_MCP, perdure_server],
         capture_output=True,

@@ -1,6 +1,6 @@
-"""Servers as processes: nothing of them is left, however the turn or the worker ends.
+"""MCP servers as processes: none of their processes is left, however the turn or the worker ends.
 
-Each has a child and a grandchild that left its group.
+Each server has a child, and a grandchild that left its process group.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ KILLS, EACH = 4, 5
 
 
 async def gone(folder: Path) -> None:
-    """Wait until no process that was noted is alive."""
+    """Wait until all recorded processes have ended."""
     await eventually(lambda: not alive(pids(folder)), f"{len(alive(pids(folder)))} processes end")
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_nothing_is_left_of_30_cancelled_turns(runtime: Runtime, tmp_path: Path) -> None:
-    """While the worker goes on: what a server does for a cancelled call ends with the server, and
-    the next turn has another one.
+    """While the worker keeps running: the work for a cancelled call ends with its server, and the
+    next turn gets a new server.
     """
     agent = Agent(
         name="keeper",
@@ -74,7 +74,7 @@ async def test_nothing_is_left_of_30_cancelled_turns(runtime: Runtime, tmp_path:
 async def test_nothing_is_left_of_20_turns_whose_workers_are_killed(
     tell: Tell, tmp_path: Path
 ) -> None:
-    """`kill -9` of the worker; nobody is there to end its servers but their guards."""
+    """`kill -9` of the worker; only their guard processes can end its servers."""
     story = await tell(SPAWN)
 
     for _ in range(KILLS):
@@ -91,7 +91,7 @@ async def test_nothing_is_left_of_20_turns_whose_workers_are_killed(
 @pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_nothing_is_left_of_a_worker_that_drains(tell: Tell, tmp_path: Path) -> None:
-    """SIGTERM, and the grace is over before the call is."""
+    """SIGTERM, with a grace period shorter than the call."""
     story = await tell(SPAWN)
     await begun(story, tmp_path, 2, PERDURE_GRACE_S="1")
 
@@ -103,7 +103,7 @@ async def test_nothing_is_left_of_a_worker_that_drains(tell: Tell, tmp_path: Pat
 
 
 async def begun(story: Story, folder: Path, turns: int, **environment: str) -> None:
-    """Have a worker whose turns are all in a call."""
+    """A worker with all of its turns in a call."""
     before = len(pids(folder))
     await story.worker(APP, E2E_NOTES=str(folder), **environment)
     for _ in range(turns):

@@ -1,8 +1,9 @@
-"""What users install: the wheel, and the source distribution that makes the same wheel.
+"""The distributions that users install: the wheel, and the source distribution that builds the same
+wheel.
 
-The rooms at the root are links inside the package. A wheel has no links, so there they must be real
-subpackages, and nothing but `perdure` may lie at the top: other distributions own names such as
-`workflows`.
+In the repository, four packages are symbolic links. A wheel has no links, so there they must be
+real subpackages, and its only top-level package must be `perdure`: other distributions own names
+such as `workflows`.
 """
 
 import re
@@ -40,7 +41,7 @@ print(json.dumps([
 
 @dataclass(frozen=True)
 class Built:
-    """What was built, and the source that it was built from."""
+    """The built distributions, and the source that they were built from."""
 
     source: Path
     sdist: Path
@@ -49,7 +50,7 @@ class Built:
 
 
 def backend(call: str, source: Path, into: Path) -> Path:
-    """Call the build backend as pip and build do, in a process of its own.
+    """Call the build backend in its own process, as pip and build do.
 
     Returns the file it made.
     """
@@ -90,7 +91,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """Every file of a wheel with what it holds."""
+    """Every file of a wheel with its content."""
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -106,7 +107,7 @@ def test_wheel_holds_perdure_and_nothing_else(built: Built) -> None:
 
 
 def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
-    """A new subpackage that pyproject.toml does not list would be missing for users only."""
+    """A subpackage that pyproject.toml does not list would be missing only for users."""
     package = built.source / "perdure"
     files = {path for room in ROOMS for path in (package / room).rglob("*") if path.is_file()}
     files |= {path for path in package.rglob("*") if path.is_file()}
@@ -121,7 +122,7 @@ def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
 
 
 def test_sdist_builds_the_same_wheel(built: Built) -> None:
-    """It has the rooms where the links were, so it can be unpacked anywhere."""
+    """It has folders instead of the links, so it can be unpacked anywhere."""
     with tarfile.open(built.sdist) as archive:
         links = [member.name for member in archive if not (member.isfile() or member.isdir())]
 
@@ -130,7 +131,7 @@ def test_sdist_builds_the_same_wheel(built: Built) -> None:
 
 
 def test_extras_and_versions_are_said(built: Built) -> None:
-    """What pip and the index read: extras, the oldest Python, and the command."""
+    """The metadata for pip and the index: extras, the oldest Python, and the command."""
     files = {
         name.rpartition("/")[2]: content.decode()
         for name, content in contents(built.wheel).items()
@@ -147,7 +148,7 @@ def test_extras_and_versions_are_said(built: Built) -> None:
 
 @pytest.fixture(scope="session")
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of a fresh environment with the wheel and the neighbour in it."""
+    """The `bin` of a fresh environment with the wheel and the other distribution."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home / "venv")
     pins = home / "pins.txt"
@@ -170,7 +171,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--timeout=10",
         f"--constraint={pins}",
     ]
-    # ours, for theirs: a pip of its own takes longer than all the rest
+    # shared with this environment, because installing pip takes longer than everything else
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
     done = subprocess.run(
         [*pip, *options, built.wheel, NEIGHBOUR], capture_output=True, text=True, check=False
@@ -183,7 +184,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_wheel_lives_beside_a_distribution_that_owns_the_name_of_a_room(installed: Path) -> None:
-    """Both import, each its own."""
+    """Both can be imported."""
     done = subprocess.run(
         [installed / "python", "-I", "-c", LOOK], capture_output=True, text=True, check=False
     )
@@ -197,7 +198,7 @@ def test_wheel_lives_beside_a_distribution_that_owns_the_name_of_a_room(installe
 
 @pytest.mark.slow
 def test_command_of_the_wheel_runs(installed: Path, tmp_path: Path) -> None:
-    """Away from the repository, with nothing else on the path."""
+    """Outside of the repository, with nothing else on the path."""
     done = subprocess.run(
         [installed / "perdure", "--help"],
         cwd=tmp_path,

@@ -1,6 +1,6 @@
 """Workers that are killed at random moments.
 
-`PERDURE_CRASH_SEEDS` says how many stories there are, `PERDURE_CRASH_FIRST_SEED` where they begin.
+`PERDURE_CRASH_SEEDS` is the number of tests, `PERDURE_CRASH_FIRST_SEED` the first seed.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ REPLIES = [*(asks(call, delay_s=PAUSE_S) for call in CALLS), says("done", delay_
 
 
 async def kill_at_random(story: Story, moments: random.Random) -> None:
-    """Kill the worker somewhere in the turn and start another: after some number of calls, and a
-    part of one more.
+    """Kill the worker somewhere in the turn and start another one: after a number of calls, and a
+    fraction of the next.
     """
     worker = await story.worker()
     for _ in range(moments.choice([1, 1, 2])):
@@ -49,8 +49,8 @@ async def kill_at_random(story: Story, moments: random.Random) -> None:
 async def test_kills_at_random_moments_repeat_nothing_that_is_recorded(
     tell: Tell, seed: int
 ) -> None:
-    """Six steps: the turn completes, no request is unseen, no tool runs but as history says, and
-    none that may not repeat does.
+    """Six steps: the turn completes, every request is in history, tools run only as history says,
+    and none that may not be repeated runs twice.
     """
     story = await tell(*REPLIES)
     turn = await story.start()
@@ -71,8 +71,8 @@ async def test_kills_at_random_moments_repeat_nothing_that_is_recorded(
 
 
 def assert_rules_kept(story: Story, attempts: dict[str, int]) -> None:
-    """What the provider and the journal saw, against the attempts in history: never more of one
-    than of the other.
+    """Compare the provider's requests and the journal with the attempts in history: never more than
+    those.
     """
     for step, requests in story.requests().items():
         assert 1 <= requests <= attempts[str(ModelKey(step))]

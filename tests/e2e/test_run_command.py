@@ -1,4 +1,6 @@
-"""`perdure run`, `show` and `cancel`: what goes where, and how a turn's end is told."""
+"""`perdure run`, `show` and `cancel`: what is printed to which stream, and how the end of a turn is
+reported.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from .command_line import NO_MODEL, CommandLine, InProcess, wait_until
 def test_run_follows_a_turn_to_its_answer(
     perdure: CommandLine, at_work: list[str], new_id: str
 ) -> None:
-    """Exit code 0; the answer alone on stdout, so that it can go into a file; id, steps and figures
-    on stderr; no escape codes in a pipe.
+    """Exit code 0; only the answer is on stdout, so that it can be redirected; id, steps and
+    numbers are on stderr; no escape codes in a pipe.
     """
     done = perdure("run", "talker", "hello", "--id", new_id, *at_work)
 
@@ -35,7 +37,7 @@ def test_run_follows_a_turn_to_its_answer(
 def test_run_with_the_same_id_shows_the_same_turn(
     here: InProcess, at_work: list[str], new_id: str
 ) -> None:
-    """Attached by default; an error or a conflict is exit code 2."""
+    """Attached by default; an error or a conflict gives exit code 2."""
     first = here("run", "talker", "hello", "--id", new_id, *at_work)
     second = here("run", "talker", "hello", "--id", new_id, *at_work)
     refused = here("run", "talker", "hello", "--id", new_id, "--if-exists", "error", *at_work)
@@ -51,7 +53,7 @@ def test_run_with_the_same_id_shows_the_same_turn(
 def test_show_prints_a_turn_from_its_beginning(
     here: InProcess, at_work: list[str], new_id: str
 ) -> None:
-    """The same as `run` did; here the steps are what one is after, so they are on stdout with the
+    """The same as `run` did; here the steps are the purpose, so they are on stdout with the
     answer.
     """
     ran = here("run", "talker", "hello", "--id", new_id, *at_work)
@@ -71,7 +73,7 @@ def test_show_prints_a_turn_from_its_beginning(
 def test_output_that_knows_few_letters_is_no_reason_to_fail(
     perdure: CommandLine, at_work: list[str], new_id: str
 ) -> None:
-    """What cannot be written is escaped."""
+    """Characters that cannot be encoded are escaped."""
     perdure("run", "talker", "請求", "--id", new_id, *at_work)
     done = perdure("show", new_id, *at_work, PYTHONIOENCODING="ascii")
 
@@ -103,8 +105,8 @@ def test_turn_that_fails_is_exit_code_one_with_the_reason(
 def test_cancel_stops_a_turn_and_says_why(
     perdure: CommandLine, here: InProcess, at_work: list[str], new_id: str
 ) -> None:
-    """The one who follows it sees the reason and exit code 8, and so does who looks later;
-    cancelling again does nothing.
+    """A follower sees the reason and exit code 8, and so does a later `show`; cancelling again does
+    nothing.
     """
     with perdure.started("run", "seeker", "notice period", "--id", new_id, *at_work) as following:
         following.wait_for(new_id)
@@ -127,8 +129,8 @@ def test_cancel_stops_a_turn_and_says_why(
 
 @pytest.mark.accepts("O13")
 def test_queue_that_nobody_polls_is_said(perdure: CommandLine, perdure_server: str) -> None:
-    """On stderr, with the queue's name and the command that helps; Ctrl-C ends the watching with
-    exit code 130.
+    """On stderr, with the queue's name and the command to run; Ctrl-C stops following with exit
+    code 130.
     """
     queue = f"nobody-{secrets.token_hex(4)}"
 

@@ -1,5 +1,5 @@
-"""What a person sees: the screens of `perdure run`, `show`, `list` and `approvals` on a real
-terminal, as whole text without times.
+"""The screens of `perdure run`, `show`, `list` and `approvals` on a real terminal, as complete text
+without times.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ See = Callable[..., Terminal]
 
 @pytest.fixture(scope="module")
 def perdure(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """The command line beside a worker, which it needs no options to reach."""
+    """The command line beside a worker; it needs no connection options."""
     with beside_a_worker(AGENTS, tmp_path_factory.mktemp("screens"), perdure_server) as here:
         yield here
 
@@ -127,7 +127,7 @@ def see(perdure: CommandLine) -> Iterator[See]:
 
 
 def screen(text: str) -> str:
-    """A screen as it is written down here, between a line's bars."""
+    """An expected screen in this file, with each line between bars."""
     return "\n".join(line.strip().removeprefix("|").rstrip() for line in text.strip().splitlines())
 
 
@@ -137,7 +137,9 @@ def an_id(name: str) -> str:
 
 @pytest.mark.accepts("G20")
 def test_run_shows_what_happened_and_the_answer(see: See) -> None:
-    """A line for each event, cut where the terminal ends; no drawn line is left; markup is text."""
+    """A line for each event, cut at the width of the terminal; no drawn line is left over; markup
+    is text.
+    """
     turn = an_id("ticket")
     watched = see(
         "run", "handbook", "How long is the [red]notice[/red] period :smile:?", "--id", turn
@@ -163,8 +165,8 @@ def test_run_shows_what_happened_and_the_answer(see: See) -> None:
 
 @pytest.mark.accepts("P5")
 def test_last_line_counts_what_happens_now_and_what_is_spent(see: See, tmp_path: Path) -> None:
-    """It is there during tool and model calls until the next line comes; Ctrl-C leaves the turn and
-    shows how to follow it again.
+    """It is there during tool and model calls until the next line comes; after Ctrl-C the turn
+    continues, and the output says how to follow it again.
     """
     turn, held = an_id("held"), tmp_path / "held"
     watched = see(
@@ -220,7 +222,7 @@ def test_no_color_has_the_last_line_without_escape_sequences(see: See, tmp_path:
 @pytest.mark.accepts("P5")
 @pytest.mark.slow
 def test_turn_that_waits_says_what_a_person_can_do(see: See, perdure: CommandLine) -> None:
-    """The command stands there as it is typed, on a terminal and in a pipe."""
+    """The command is printed as it has to be typed, on a terminal and in a pipe."""
     turn = an_id("refund")
     watched = see("run", "refunder", "Pay them back.", "--id", turn)
     watched.wait_for(r"waits for approval, [1-9]\d* s")
@@ -247,8 +249,8 @@ def test_turn_that_waits_says_what_a_person_can_do(see: See, perdure: CommandLin
 
 @pytest.mark.slow
 def test_turn_that_is_paused_says_what_can_be_added(see: See, perdure: CommandLine) -> None:
-    """With the options of the limits that it has; what is spent has a line of its own where one is
-    too narrow.
+    """With the options for the limits that it has; on a narrow terminal the spending has its own
+    line.
     """
     turn = an_id("p")
     watched = see(
@@ -308,7 +310,7 @@ def test_tree_is_drawn_above_what_happens_now(see: See, tmp_path: Path) -> None:
 def test_delegate_that_waits_is_named_with_what_a_person_can_do(
     see: See, perdure: CommandLine
 ) -> None:
-    """By its own id, while one watches the turn above it."""
+    """By its own id, while the parent turn is followed."""
     turn = an_id("chief")
     watched = see("run", "chief", "Pay them back.", "--id", turn, columns=100)
     watched.wait_for(rf"\n +perdure approvals {turn}/refunder-1\n")
@@ -324,7 +326,7 @@ def test_delegate_that_waits_is_named_with_what_a_person_can_do(
 
 @pytest.mark.slow
 def test_turn_that_nobody_serves_says_so_above_the_last_line(see: See) -> None:
-    """The note takes the place of what was drawn, and nothing of it is lost or left."""
+    """The note replaces what was drawn, and no text is lost or left over."""
     turn = an_id("nobody")
     watched = see(
         "run", "absent", "How long?", "--id", turn, "--task-queue", "no-queue", columns=200
@@ -347,9 +349,7 @@ def test_turn_that_nobody_serves_says_so_above_the_last_line(see: See) -> None:
 
 @pytest.mark.slow
 def test_narrow_terminal_and_one_that_changes_break_nothing(see: See, tmp_path: Path) -> None:
-    """At 40 columns every line is within them; a terminal that grows or shrinks is drawn on as it
-    is then.
-    """
+    """At 40 columns every line fits; after a resize, drawing uses the new size."""
     turn, held = an_id("held"), tmp_path / ("漢字" * 20)
     watched = see("run", "holder", str(held), "--id", turn, "--usd", "0.5", columns=40)
     watched.wait_for(r"runs hold, \d+ s")
@@ -368,7 +368,7 @@ def test_narrow_terminal_and_one_that_changes_break_nothing(see: See, tmp_path: 
 
 @pytest.mark.slow
 def test_answer_cannot_drive_the_terminal(see: See, perdure: CommandLine) -> None:
-    """Escape sequences that a model wrote are shown as such; in a pipe the answer is what it is."""
+    """Escape sequences in a model's text are shown escaped; in a pipe the answer is unchanged."""
     turn = an_id("hostile")
     shown = see("run", "hostile", "Hi.", "--id", turn)
     code = shown.end()
@@ -384,7 +384,7 @@ def test_answer_cannot_drive_the_terminal(see: See, perdure: CommandLine) -> Non
 def test_colours_are_for_terminals_and_no_color_is_respected(
     see: See, perdure: CommandLine
 ) -> None:
-    """On a terminal, unless NO_COLOR is set; in a pipe there are none. The words are the same."""
+    """On a terminal, unless NO_COLOR is set; never in a pipe. The text is the same."""
     turn = an_id("colours")
     perdure("run", "handbook", "How long?", "--id", turn)
     coloured, plain = see("show", turn, columns=150), see("show", turn, columns=150, NO_COLOR="1")
@@ -403,7 +403,7 @@ def test_colours_are_for_terminals_and_no_color_is_respected(
 
 @pytest.mark.slow
 def test_list_fits_the_terminal(see: See, perdure: CommandLine) -> None:
-    """A task is cut; on a narrow terminal columns are left out, ids never."""
+    """The task is cut; on a narrow terminal columns are left out, but never the ids."""
     turn = an_id("listed")
     perdure(
         "run",
@@ -443,7 +443,7 @@ def test_list_fits_the_terminal(see: See, perdure: CommandLine) -> None:
 
 @pytest.mark.slow
 def test_approvals_are_shown_with_all_arguments(see: See, perdure: CommandLine) -> None:
-    """What a model wrote moves nothing; the commands that decide can be copied."""
+    """A model's text does not move the cursor; the commands that decide can be copied."""
     turn = an_id("asked")
     with perdure.started("run", "refunder", "Pay them back.", "--id", turn) as waiting:
         waiting.wait_for("perdure approvals")

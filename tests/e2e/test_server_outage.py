@@ -1,6 +1,6 @@
-"""The Temporal server is killed and started again on its database file.
+"""The Temporal server is killed and restarted on its database file.
 
-`PERDURE_OUTAGE_S` says how long it is away.
+`PERDURE_OUTAGE_S` is the number of seconds in between.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ PAUSE_S = 0.3
 
 
 class Outage:
-    """A server that can be away for a while."""
+    """A server that can be down for a while."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder = folder
@@ -36,7 +36,7 @@ class Outage:
         self.address = (await self._server.start()).address
 
     async def happen(self) -> None:
-        """Kill it, and start it again some time later, where it was."""
+        """Kill it, and start it again later, at the same address."""
         self._server.kill()
         await self._server.stop()
         await asyncio.sleep(OUTAGE_S)  # the outage itself
@@ -51,7 +51,9 @@ class Outage:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Outage]:
-    """A server with a database file, on a port below the ephemeral ones, free while it is down."""
+    """A server with a database file, on a port below the ephemeral range, so that the port stays
+    free while it is down.
+    """
     outage = Outage(tmp_path / "state", random.randrange(20_000, 30_000))
     try:
         await outage.begin()
@@ -61,8 +63,8 @@ async def server(tmp_path: Path) -> AsyncIterator[Outage]:
 
 
 async def follow(turn: Turn) -> tuple[list[str], AgentReport]:
-    """Every event of a turn as it comes, by its cursor, and its report: two watchers, attached all
-    the time.
+    """Every event of a turn with its cursor, and its report: two watchers, attached all the
+    time.
     """
 
     async def cursors() -> list[str]:
@@ -75,8 +77,8 @@ async def follow(turn: Turn) -> tuple[list[str], AgentReport]:
 async def test_turns_and_attached_clients_go_on_after_the_server_was_away(
     tell: Tell, server: Outage
 ) -> None:
-    """One turn is in a model call, one in a tool that ends meanwhile, one in a tool that outlives
-    it. No event is lost or seen twice.
+    """One turn is in a model call, one in a tool that ends during the outage, one in a tool that
+    outlasts it. No event is lost or repeated.
     """
     story = await tell(
         asks(use("charge", "one")),
@@ -105,7 +107,9 @@ async def test_turns_and_attached_clients_go_on_after_the_server_was_away(
 
 
 def assert_told_what_happened(report: AgentReport) -> None:
-    """A result, or that nobody knows: never that a tool did not run which did."""
+    """A result, or an unknown outcome: a result never says that a tool did not run although
+    it did.
+    """
     first, *others = results(report)
     assert first in ("one by attempt 1", f"charge: {UNKNOWN}")
     assert [content.partition(" by attempt")[0] for content in others] == [
@@ -114,9 +118,7 @@ def assert_told_what_happened(report: AgentReport) -> None:
 
 
 def assert_nothing_unseen(story: Story, attempts: list[dict[str, int]]) -> None:
-    """The provider was asked no more often than history says, and nothing that may not be repeated
-    was.
-    """
+    """The provider got no more requests than history has, and nothing ran twice that may not."""
     for step, requests in story.requests().items():
         assert len(attempts) <= requests <= sum(turn[f"step-{step}"] for turn in attempts)
     assert [attempt for what, attempt in story.ran() if what == "one"] == [1] * len(attempts)

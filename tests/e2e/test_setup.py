@@ -1,5 +1,5 @@
-"""`perdure setup` and `perdure list` as a person meets them: real processes against a server that
-nobody has prepared.
+"""`perdure setup` and `perdure list` as users run them: real processes, and a server that has not
+been prepared.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ Command = Callable[..., Done]
 
 @pytest.fixture
 async def bare() -> AsyncIterator[str]:
-    """The address of a server whose namespace has no search attribute of ours."""
+    """The address of a server whose namespace lacks Perdure's search attributes."""
     async with DevServer(folder=None, port=0, ui=False, search_attributes={}) as server:
         yield server.address.address
 
 
 @pytest.fixture
 def perdure(tmp_path: Path) -> Command:
-    """Runs the command line in an empty folder, with nothing set that a fresh machine would not
-    have.
-    """
+    """Runs the command line in an empty folder, with the environment of a fresh machine."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -66,7 +64,7 @@ def perdure(tmp_path: Path) -> Command:
 
 
 def attributes(done: Done) -> dict[str, str]:
-    """What was said of each attribute."""
+    """The reported state of each attribute."""
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("attribute")]
     return {f"{name} {kind}": " ".join(words) for _, name, kind, *words in lines}
 
@@ -74,7 +72,7 @@ def attributes(done: Done) -> dict[str, str]:
 async def test_setup_prepares_a_namespace_once_and_then_finds_it_ready(
     bare: str, perdure: Command
 ) -> None:
-    """Every line says what was found or done; the second time nothing is left to do."""
+    """Every line says what was found or done; the second run finds nothing to do."""
     first, second = perdure("setup", "--address", bare), perdure("setup", "--address", bare)
     names = [f"{name} ({kind})" for name, kind in TYPES.items()]
 
@@ -92,7 +90,7 @@ async def test_setup_prepares_a_namespace_once_and_then_finds_it_ready(
 async def test_namespace_is_created_only_when_asked_and_then_left_as_it_is(
     bare: str, perdure: Command
 ) -> None:
-    """A misspelt name makes no namespace; the retention of one that is there is not changed."""
+    """A misspelt name creates no namespace; the retention of an existing one is not changed."""
     there = ("setup", "--address", bare, "--namespace", "agents")
     missing = perdure(*there)
     created = perdure(*there, "--create-namespace", "--retention", "30")
@@ -118,7 +116,9 @@ async def test_namespace_is_created_only_when_asked_and_then_left_as_it_is(
 
 
 async def test_attribute_of_another_type_is_named_and_nothing_is_changed(perdure: Command) -> None:
-    """Somebody else uses the name: the command says which and what can be done, and ends with 2."""
+    """Another application uses the name: the command says which name and what can be done, with
+    exit code 2.
+    """
     async with DevServer(
         folder=None, port=0, ui=False, search_attributes={"PerdureSteps": "Keyword"}
     ) as server:
@@ -131,7 +131,7 @@ async def test_attribute_of_another_type_is_named_and_nothing_is_changed(perdure
 
 
 def test_setup_waits_for_a_server_and_says_that_none_answers(perdure: Command) -> None:
-    """It waits as long as it is told to, and not for ever."""
+    """It waits as long as its option says, and no longer."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     began = time.monotonic()
@@ -152,7 +152,7 @@ def test_setup_waits_for_a_server_and_says_that_none_answers(perdure: Command) -
     ids=" ".join,
 )
 def test_arguments_that_cannot_be_are_refused(perdure: Command, arguments: tuple[str, ...]) -> None:
-    """In one line and with exit code 2, before anything is asked."""
+    """On one line and with exit code 2, before any request."""
     command, done = f"perdure {arguments[0]}", perdure(*arguments)
 
     assert done.returncode == 2
@@ -165,7 +165,7 @@ def test_arguments_that_cannot_be_are_refused(perdure: Command, arguments: tuple
 async def test_list_needs_setup_to_filter_and_shows_turns_after_it(
     bare: str, perdure: Command
 ) -> None:
-    """An empty namespace, one that lacks the attributes, and the table and the JSON of one that has
+    """An empty namespace, one without the attributes, and the table and the JSON of one with
     them.
     """
     adder = Agent(name="adder", model="scripted:adder")
@@ -225,7 +225,7 @@ async def test_list_needs_setup_to_filter_and_shows_turns_after_it(
 
 
 async def listed(client: AgentClient, count: int) -> None:
-    """Wait until so many ended turns are listed."""
+    """Wait until this number of ended turns is listed."""
     deadline = time.monotonic() + 60
     while len([entry async for entry in client.list(state="ended")]) < count:
         assert time.monotonic() < deadline

@@ -1,8 +1,8 @@
-"""Trees of agents whose workers are killed at random: one bill, one budget, and every child's end
-told once.
+"""Trees of agents whose workers are killed at random: the bill stays within one budget, and every
+child's end is reported once.
 
-`PERDURE_TREE_SEEDS` says how many trees there are, `PERDURE_TREE_FIRST_SEED` where they begin,
-`PERDURE_TREE_AGENTS` how large they may be.
+`PERDURE_TREE_SEEDS` is the number of trees, `PERDURE_TREE_FIRST_SEED` the first seed, and
+`PERDURE_TREE_AGENTS` the largest number of agents.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ LONG_S = 300 if AGENTS <= 15 else 1_200
 
 
 def budget_of(seed: int) -> Budget:
-    """What the tree of a seed may spend: some have enough, and some do not."""
+    """The budget for the tree of a seed: some are large enough, and some are not."""
     rest = random.Random(f"budget {seed}")
     limits: list[dict[str, Any]] = [
         {"usd": Decimal(rest.randint(50, 2_000)) / 100},
@@ -61,7 +61,7 @@ def budget_of(seed: int) -> Budget:
 async def test_tree_whose_workers_are_killed_keeps_its_budget_and_hears_of_every_child_once(
     perdure_server: str, tmp_path: Path, first: int
 ) -> None:
-    """The provider's bill never exceeds the budget of a root, and is booked whole."""
+    """The provider's bill never exceeds the budget of a root, and is booked completely."""
     plans = [
         plan(seed, depth=3, fan_out=5, most=AGENTS)
         for seed in range(first, min(first + TOGETHER, FIRST + SEEDS))
@@ -99,7 +99,7 @@ async def _report(turn: Turn) -> AgentReport:
 
 
 async def _kill_at_random(story: Story, moments: random.Random) -> None:
-    """Two workers, one after the other killed while the trees grow."""
+    """Two workers, which are killed in turns while the trees grow."""
     workers = [await story.worker("tests.e2e.trees:make") for _ in range(2)]
     for _ in range(3):
         await asyncio.sleep(moments.uniform(2, 5))
@@ -109,7 +109,7 @@ async def _kill_at_random(story: Story, moments: random.Random) -> None:
 
 
 def _check_bill(stub: Planned, one: Plan, report: AgentReport) -> None:
-    """What the provider billed is within the budget, and within what was booked."""
+    """The provider's bill is within the budget, and within what was booked."""
     budget, billed = budget_of(int(one.task.split("-")[1])), stub.billed().get(one.task, Decimal(0))
     assert report.cost is not None
     assert billed <= report.cost, f"{one.task}: {billed} billed, {report.cost} booked"
@@ -121,7 +121,7 @@ def _check_bill(stub: Planned, one: Plan, report: AgentReport) -> None:
 
 
 async def _check_told_once(story: Story, turn: Turn, report: AgentReport) -> None:
-    """Each child that was started ended once, and its parent heard of it once."""
+    """Each child that was started ended once, and its parent received that once."""
     for turn_id in (turn.id, *_ids(report.children)):
         facts = await story.facts(await story.client.get(turn_id))
         begun = [fact.key for fact in facts if isinstance(fact, ChildScheduled)]
@@ -133,7 +133,7 @@ async def _check_told_once(story: Story, turn: Turn, report: AgentReport) -> Non
 
 
 def _check_budget(state: TurnState) -> None:
-    """At every moment, what is spent and what is reserved are within the budget."""
+    """At every moment, spending and reservations are within the budget."""
     for name in ("usd", "tokens", "model_calls"):
         limit = getattr(state.accounts.ledger.budget, name, None)
         assert limit is None or getattr(state.charged, name) <= limit

@@ -1,8 +1,8 @@
 """A deploy: for a while, workers of the previous release and of this one share a task queue.
 
-The previous release is the commit that the file `previous_release` beside this one names; whoever
-releases writes the new one there. Its tree is taken from git and run as it was, on the packages of
-this environment.
+The previous release is the commit in the file `previous_release` next to this one; a release
+updates that file. Its tree is checked out from git and run unchanged, on the packages of this
+environment.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ LONGEST_S = 90.0
 
 
 def thinks(thought: str, reply: Reply, *, place: int) -> Reply:
-    """The same reply, at this place of the script, with what the model thought."""
+    """The same reply, with the model's reasoning at this point of the script."""
     body = completion(reply, place, "stub")
     body["choices"][0]["message"]["reasoning_content"] = thought
     return {"raw": json.dumps(body), "delay_s": BRIEFLY_S}
@@ -47,7 +47,7 @@ REPLIES = [
     asks(use("nothing", "four"), use("count", "five", numbers="many"), delay_s=BRIEFLY_S),
     thinks("Six and seven.", asks(use("charge", "six"), use("look", "seven")), place=3),
     says("done", delay_s=BRIEFLY_S),
-    # to a turn that goes on from the messages of one that has come so far
+    # the task for a turn that continues from earlier messages
     asks(use("charge", "eight"), use("count", "nine", numbers=[10**20, -1]), delay_s=BRIEFLY_S),
     says("done again", delay_s=BRIEFLY_S),
 ]
@@ -57,7 +57,7 @@ HELD = {"one": 0, "two": 1, "seven": 6}
 
 
 def told(turn: Turn) -> list[str]:
-    """What the model is told of the calls of a turn."""
+    """The results that the model receives for the calls of a turn."""
     if "/then" in turn.id:
         return [f'{{"charged":"eight","turn":"{turn.id}","at":NaN}}', str(10**20 - 1)]
     first = [
@@ -73,7 +73,7 @@ def told(turn: Turn) -> list[str]:
 
 
 def differences(turn: Turn, report: AgentReport) -> list[tuple[str | None, str | None]]:
-    """Where the model was told something else, unless the worker of a call that is not repeated was
+    """Where the model received something else, unless the worker of a call that is not repeated was
     killed.
     """
     lost = {f"{name}: {UNKNOWN}" for name in ("charge", "fail")}
@@ -90,9 +90,9 @@ def differences(turn: Turn, report: AgentReport) -> list[tuple[str | None, str |
 
 
 def results_so_far(report: AgentReport) -> list[str]:
-    """The same, those of an open step included.
+    """The same, including the results of an open step.
 
-    A step stays open where a call that may be repeated lost its worker just before the cancel.
+    A step stays open if a repeatable call lost its worker just before the cancel.
     """
     told = [message for message in report.messages if isinstance(message, ToolMessage)]
     return [result.content for message in told for result in message.results]
@@ -124,8 +124,8 @@ async def start(story: Story, name: str, **options: Any) -> Turn:
 
 
 async def ended(story: Story, turn: Turn) -> AgentReport:
-    """The report of a turn that ends, by itself or because it is cancelled; its model was told what
-    it should be.
+    """The report of a turn that completes or is cancelled; its model received the expected
+    results.
     """
     try:
         async with asyncio.timeout(LONGEST_S):
@@ -140,15 +140,15 @@ async def ended(story: Story, turn: Turn) -> AgentReport:
 
 
 async def cancel(story: Story, turn: Turn) -> None:
-    """Cancel a turn in the call that it is held in."""
+    """Cancel a turn in the call that it is blocked in."""
     call = f"{turn.id.rpartition('-')[2]} for {turn.id}"
     await eventually(lambda: bool(story.keys(call)), f"{call} begins", within_s=LONGEST_S)
     await turn.cancel("enough")
 
 
 async def story_of(story: Story, turn: Turn) -> str:
-    """What there is in a history, for a turn that does not end: the last events, and why workflow
-    tasks failed.
+    """The last events of a history and the reasons of failed workflow tasks, for a turn that does
+    not end.
     """
     events = (await story.client.history(turn)).events
     failed = {event.workflow_task_failed_event_attributes.failure.message for event in events} - {
@@ -158,8 +158,8 @@ async def story_of(story: Story, turn: Turn) -> str:
 
 
 async def check_history_of(story: Story, turn: Turn) -> None:
-    """The turn replays on this release and folds to what it said; no workflow task failed, and no
-    model call but by a kill.
+    """The turn replays on this release and folds to its own summary; no workflow task failed, and
+    no model call except by a kill.
     """
     await check_history(story.temporal, turn.id, turn.run_id)
     facts = await story.facts(turn)
@@ -168,7 +168,7 @@ async def check_history_of(story: Story, turn: Turn) -> None:
 
 
 def check_journal(story: Story) -> None:
-    """Every call ran under one key, whichever release ran it, and none twice that may not."""
+    """Every call ran under one key, whichever release ran it, and none ran twice that may not."""
     ran: dict[str, list[str]] = {}
     for entry in story.journal():
         ran.setdefault(entry.what, []).append(entry.key)
@@ -178,8 +178,8 @@ def check_journal(story: Story) -> None:
 
 
 def check_hands(went: Sequence[Hands]) -> None:
-    """Every process had its part, most turns went through both releases, and calls that one decided
-    on were made by the other.
+    """Every process took part, most turns used both releases, and calls that one release scheduled
+    were made by the other.
     """
     processes = {f"{release}-{number}" for release in (PREVIOUS, THIS) for number in (1, 2)}
     assert frozenset[str]().union(*(one.decided for one in went)) == processes
@@ -193,8 +193,8 @@ def check_hands(went: Sequence[Hands]) -> None:
 async def test_turns_that_workers_of_two_releases_share_all_end_as_they_should(
     tell: Tell, previous_release: Path
 ) -> None:
-    """Twenty turns in the hands of both, while each release loses a worker: what is said, done and
-    recorded is what one release would do.
+    """Twenty turns on both releases, while each release loses a worker: results, effects and
+    histories are those of a single release.
     """
     story = await tell(*REPLIES)
     deploy = Deploy(story, previous_release)

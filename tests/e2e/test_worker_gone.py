@@ -1,5 +1,5 @@
-"""The only worker is killed and nobody takes over: what was done is read from history all the same,
-and who wants an end gets one.
+"""The only worker is killed and not replaced: completed work is read from history, and the turn can
+be ended.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from .stories import GONE_S, UNKNOWN, Story, Tell, asks, kill, says, use
 
 
 async def end_of(story: Story, turn: Turn) -> PerdureError:
-    """How a turn ended, as a client is told that comes later."""
+    """The end of a turn, as a new client reads it."""
     later = await (await story.connect()).get(turn.id)
     with pytest.raises(PerdureError) as caught:
         async with asyncio.timeout(GONE_S):
@@ -25,7 +25,9 @@ async def end_of(story: Story, turn: Turn) -> PerdureError:
 
 
 def told(error: PerdureError) -> tuple[Outcome, int, list[str], tuple[str, ...]]:
-    """Of a report: outcome, steps, what the last tools returned, and what was still running."""
+    """Outcome, steps, the last tool results, and what was still running, according to the
+    report.
+    """
     assert error.report is not None
     last = error.report.messages[-1]
     assert isinstance(last, ToolMessage)
@@ -41,8 +43,8 @@ def told(error: PerdureError) -> tuple[Outcome, int, list[str], tuple[str, ...]]
 async def test_turn_that_nobody_works_on_can_be_terminated_or_cancelled_and_keeps_what_it_did(
     tell: Tell,
 ) -> None:
-    """After a kill in tool 2 of 2, a terminated turn is over at once and its report needs no
-    worker; a cancel is kept until the next worker.
+    """After a kill in tool 2 of 2, a terminated turn ends at once and its report needs no worker; a
+    cancel request stays until the next worker.
     """
     story = await tell(asks(use("charge", "one"), use("charge", "two", takes_s=60)), says("never"))
     worker = await story.worker()

@@ -1,5 +1,5 @@
-"""What processes write to standard output and standard error: a program with a client, and a worker
-that cannot start.
+"""The standard output and standard error of a program with a client, and of a worker that cannot
+start.
 """
 
 import json
@@ -63,7 +63,7 @@ def test_core_logs_through_python_and_never_to_standard_output(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        warned = process.stderr.readline()  # core hands its records over a moment later
+        warned = process.stderr.readline()  # core forwards its records a moment later
         out, _ = process.communicate()
 
     assert warned.startswith(shown)
@@ -76,8 +76,8 @@ def test_core_logs_through_python_and_never_to_standard_output(
 def test_module_that_does_not_import_is_shown_with_its_line_and_traceback(
     perdure: CommandLine, perdure_server: str, tmp_path: Path
 ) -> None:
-    """By the check as a row of its table and exit code 1; by a worker as its error and a record in
-    the chosen format.
+    """The check shows it as a row of its table, with exit code 1; the worker as its error and a
+    record in the chosen format.
     """
     (tmp_path / "broken_app.py").write_text(
         "nothing = {}\napp = nothing['key']\n", encoding="utf-8"

@@ -1,6 +1,6 @@
 """Random trees of agents, made from a seed.
 
-What each agent does is known to the stub provider; a task is no more than its place in the plan.
+The stub provider has the plan of each agent; a task only names its place in the plan.
 """
 
 import os
@@ -24,8 +24,8 @@ PRICE = (100, 400)
 
 
 def make() -> AgentWorker:
-    """The worker of the trees: four agents that may all delegate to each other, and do not all stop
-    in the same way.
+    """The worker of the trees: four agents that can all delegate to each other, with different
+    policies for the end of the budget.
     """
     provider = OpenAIChat(base_url=os.environ["E2E_PROVIDER"], api_key_env=None, name="stub")
     agents = [
@@ -52,9 +52,7 @@ def make() -> AgentWorker:
 
 @dataclass
 class Plan:
-    """What one agent of a tree is to do: in each answer, the calls that it makes, and then the
-    text.
-    """
+    """The plan of one agent of a tree: the calls of each answer, and then the final text."""
 
     task: str
     agent: str
@@ -62,12 +60,12 @@ class Plan:
     below: list["Plan"] = field(default_factory=list)
 
     def all(self) -> list["Plan"]:
-        """This one and all below it."""
+        """This plan and all plans below it."""
         return [self, *(one for plan in self.below for one in plan.all())]
 
 
 def plan(seed: int, *, depth: int, fan_out: int, most: int) -> Plan:
-    """The tree of a seed: at most so deep, so wide, and of so many agents."""
+    """The tree of a seed, with limits on depth, width and the number of agents."""
     rest = random.Random(seed)
     left = [most - 1]
 
@@ -97,14 +95,14 @@ def plan(seed: int, *, depth: int, fan_out: int, most: int) -> Plan:
 
 
 class Planned(StubProvider):
-    """A provider whose model does what the plan of its task says. It keeps a bill for each tree."""
+    """A provider whose model follows the plan of its task, with a bill for each tree."""
 
     def __init__(self, plans: list[Plan], log_path: Path) -> None:
         super().__init__([], log_path, delay_s=0.05, price=per_million(*PRICE))
         self._plans = {one.task: one for plan in plans for one in plan.all()}
 
     def reply(self, body: Mapping[str, Any]) -> Reply | None:
-        """By the task, and by how often the model has answered."""
+        """The reply, by the task and the number of earlier answers."""
         answers = self._plans[task_of(body)].answers
         index = sum(message["role"] == "assistant" for message in body["messages"])
         if body.get("tools") and index < len(answers):

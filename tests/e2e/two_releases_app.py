@@ -1,10 +1,10 @@
-"""The agent that workers of two releases run side by side:
-`python -m perdure worker two_releases_app:make`, with this folder in PYTHONPATH.
+"""The agent that workers of two releases run side by side: `python -m perdure worker
+two_releases_app:make`, with this folder in PYTHONPATH.
 
-The previous release loads it too, so it takes nothing but what that one offers, and nothing of
-`tests`. Its worker keeps no workflow and takes no activity eagerly, so that each task of each turn
-goes to whichever worker asks next. Every result says only what follows from the call, so that it is
-the same whoever ran it.
+The previous release loads this file too, so it uses only what that release offers, and nothing of
+`tests`. Its worker caches no workflows and takes no activities eagerly, so that each task of each
+turn goes to whichever worker polls next. Every result depends only on the call, so that it is the
+same on every worker.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ HELD_S = 60.0
 
 
 def note(ctx: ToolContext[Any], what: str) -> None:
-    """Write the call down for good, before it takes effect."""
+    """Record the call durably before it takes effect."""
     line = {
         "what": f"{what} for {ctx.turn_id}",
         "attempt": ctx.attempt,
@@ -41,7 +41,7 @@ def note(ctx: ToolContext[Any], what: str) -> None:
 
 
 def duration_s(ctx: ToolContext[Any], what: str) -> float:
-    """How long a call takes: in a turn that is to be held there, until somebody cancels it."""
+    """The duration of a call; in a turn that is meant to block, until the cancel."""
     return HELD_S if ctx.labels.get("held") == what else 0.05
 
 
@@ -79,7 +79,7 @@ def fail(ctx: ToolContext[None], what: str) -> str:
 
 
 class Hopping(SimplePlugin):
-    """A worker whose name stands in history, and that keeps nothing it could go on with."""
+    """A worker with a name that appears in history, and without caches."""
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         config = super().configure_worker(config)
@@ -90,7 +90,7 @@ class Hopping(SimplePlugin):
 
 
 class HoppingWorker(AgentWorker):
-    """The worker that a release builds, with that."""
+    """The worker that the release builds, with these settings."""
 
     def build(self, client: Client, **options: Any) -> Worker:
         return super().build(

@@ -1,5 +1,5 @@
-"""What the table of bad inputs is made of: a row, the outcomes that there are, and the bench that
-tries a row.
+"""The parts of the table of bad inputs: a row, the possible outcomes, and the bench that tries a
+row.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Retried = Literal["", "a second attempt", "its retries"]
 
 @dataclass(frozen=True)
 class Fails:
-    """The turn ends with this error, which has its report, at once or after it has asked again."""
+    """The turn ends with this error, which has its report, at once or after a retry."""
 
     error: type[PerdureError]
     after: Retried = ""
@@ -85,7 +85,9 @@ def _retried(error: PerdureError) -> Retried:
 
 @dataclass(frozen=True)
 class Refused:
-    """The caller gets one of these errors at once, and no turn has begun, or the turn goes on."""
+    """The caller gets one of these errors at once, and no turn starts, or the existing turn
+    continues.
+    """
 
     error: type[PerdureError]
     other: type[PerdureError] | None = None
@@ -105,7 +107,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Told:
-    """The model reads an error result that has these words, and the turn goes on to its answer."""
+    """The model gets an error result with this text, and the turn continues to its answer."""
 
     words: str
 
@@ -123,7 +125,7 @@ class Told:
 class Answers:
     """The turn ends with its answer.
 
-    `words` say what became of the input, and `holds` is the same as a condition.
+    `words` describe the outcome, and `holds` is a condition for it.
     """
 
     words: str
@@ -138,7 +140,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Responds:
-    """The worker answers with this status of HTTP."""
+    """The worker answers with this HTTP status."""
 
     status: int
 
@@ -157,11 +159,11 @@ class BadInput:
     """One row of the table.
 
     Attributes:
-        number: Its place, which stays the same when rows change.
+        number: Its number, which stays the same when other rows change.
         source: Where the input comes from.
-        words: The input in words.
-        outcome: What becomes of it, every time it is tried.
-        tried: Tries it, in one or several ways, and gives the end of each.
+        words: A description of the input.
+        outcome: The outcome of every try.
+        tried: Tries it, in one or several ways, and returns the end of each.
     """
 
     number: int
@@ -172,7 +174,7 @@ class BadInput:
 
 
 async def end_of(asked: Awaitable[Any]) -> End:
-    """The report of what was asked for, or its error; of a turn, how that ends."""
+    """The report or the error of a request; for a turn, its end."""
     try:
         got = await asked
         report = await got.result() if isinstance(got, Turn) else got
@@ -185,17 +187,17 @@ async def end_of(asked: Awaitable[Any]) -> End:
 
 
 async def all_of(*asked: Coroutine[Any, Any, End]) -> list[End]:
-    """Several ends, at the same time."""
+    """Several ends, tried concurrently."""
     return list(await asyncio.gather(*asked))
 
 
 class Bench:
-    """A worker that tries bad inputs, and the outer edges around it.
+    """A worker that tries bad inputs, with a stub provider and fake servers.
 
     Attributes:
         client: Starts turns on the worker.
         folder: An empty folder for each row that wants one.
-        live: Whether providers are asked for streams.
+        live: Whether answers are streamed.
     """
 
     def __init__(self, client: RecordingClient, edges: Edges, folder: Path, *, live: bool) -> None:
@@ -206,13 +208,13 @@ class Bench:
         self._numbers = itertools.count()
 
     def folder(self) -> Path:
-        """A folder with nothing in it."""
+        """An empty folder."""
         made = self._folder / f"row-{next(self._numbers)}"
         made.mkdir()
         return made
 
     def agent(self, model: Provider, **fields: Any) -> str:
-        """The name of a new agent with a model of its own."""
+        """The name of a new agent with its own model."""
         name = f"agent-{next(self._numbers)}"
         self._edges.models[name] = model
         self._edges.registry.add(Agent(**{"name": name, "model": f"scripted:{name}", **fields}))
@@ -221,18 +223,18 @@ class Bench:
     async def turn(
         self, model: Provider, start: dict[str, Any] | None = None, **fields: Any
     ) -> End:
-        """The end of a turn of a new agent."""
+        """The end of a new agent's turn."""
         name = self.agent(model, **fields)
         return await end_of(
             self.client.start(**{"agent": name, "task": "go", "live": self.live, **(start or {})})
         )
 
     async def asked(self, *replies: Any, **fields: Any) -> End:
-        """The end of a turn whose model replies like this, and then is done."""
+        """The end of a turn whose model gives these replies, and then an answer."""
         return await self.turn(ScriptedModel(*replies, says("done")), **fields)
 
     async def served(self, vendor: Vendor, reply: Reply, *, live: bool = False) -> End:
-        """The end of a turn whose provider gives this reply to its first request, by this API."""
+        """The end of a turn whose provider gives this reply to its first request, in this API."""
         task = f"task-{next(self._numbers)}"
         self._edges.replies[task] = reply
         return await end_of(self.client.start(vendor.name, task, live=live or self.live))
@@ -245,13 +247,13 @@ class Bench:
             return await self.turn(vendor.make(address, None), **fields)
 
     async def started(self, *args: object) -> End:
-        """The end of a turn that Temporal's own client starts with these arguments."""
+        """The end of a turn started with these arguments by Temporal's own client."""
         return await end_of(started(self.client, args))
 
 
 @dataclass
 class Edges:
-    """What a worker's turns meet outside, for rows to add to."""
+    """The fakes around a worker, which rows add to."""
 
     registry: Registry = field(default_factory=Registry)
     models: dict[str, Provider] = field(default_factory=dict)
@@ -262,7 +264,7 @@ class Edges:
 async def bench(runtime: Runtime, folder: Path, *, live: bool = False) -> AsyncIterator[Bench]:
     """A bench whose worker runs while the block does.
 
-    At its end no workflow task may have failed.
+    No workflow task may have failed at its end.
     """
     edges = Edges()
     with pytest.MonkeyPatch.context() as environment, Bodies(edges.replies) as stub:
@@ -288,9 +290,9 @@ async def bench(runtime: Runtime, folder: Path, *, live: bool = False) -> AsyncI
 
 @contextlib.asynccontextmanager
 async def honest_turns(client: RecordingClient, edges: Edges) -> AsyncIterator[None]:
-    """Two turns that want nothing: one is in a model call and one in a tool while the block runs.
+    """Two ordinary turns: one is in a model call and one in a tool while the block runs.
 
-    Both notice nothing of it.
+    Neither is affected.
     """
     gate = threading.Event()
 

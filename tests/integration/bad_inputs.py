@@ -1,6 +1,6 @@
-"""The table of bad inputs: what comes in, from where, and what becomes of it.
+"""The table of bad inputs: the input, its source, and its outcome.
 
-`python -m tests.integration.bad_inputs` writes `docs/bad-input.md`, which shows it.
+`python -m tests.integration.bad_inputs` writes it to `docs/bad-input.md`.
 """
 
 from __future__ import annotations

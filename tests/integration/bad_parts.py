@@ -1,5 +1,5 @@
-"""Rows of the table of bad inputs: what models ask for, and what tools, MCP servers and skill
-folders give.
+"""Rows of the table of bad inputs: calls of models, and results of tools, MCP servers and skill
+folders.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DONE = "done"
 def of_model(
     number: int, words: str, outcome: Outcome, *replies: Sequence[Any], **fields: Any
 ) -> BadInput:
-    """A model that says one of these, reply by reply, and then is done."""
+    """A model that gives one of these replies, and then an answer."""
     return BadInput(
         number,
         "model",
@@ -39,7 +39,7 @@ def of_model(
 
 
 def of_tool(number: int, words: str, outcome: Outcome, made: Any, *asked: ToolCall) -> BadInput:
-    """A tool with an odd result when it is called like this, each time in a turn of its own."""
+    """A tool that returns something odd for this call, each time in a new turn."""
     return BadInput(
         number,
         "tool",
@@ -65,7 +65,7 @@ def of_server(
 async def one_server(bench: Bench, manner: str, asked: str, text: str) -> End:
     """The end of a turn with this server.
 
-    Its start is given long enough for a busy machine, and so little where it never comes.
+    The start timeout is long enough for a busy machine, and short for a server that never starts.
     """
     patience = timedelta(seconds=1.5) if manner in ("silent", "garbage") else timedelta(seconds=20)
     server = notes(bench.folder(), manner, env=["NOTES_KEY"], start_timeout=patience)
@@ -90,7 +90,7 @@ def of_folder(number: int, words: str, outcome: Outcome, *bodies: bytes) -> BadI
 
 
 async def many_calls(bench: Bench) -> list[End]:
-    """More calls in an answer than one may hold."""
+    """More calls in one answer than the limit."""
     return [
         await bench.asked(calls(*[call("weigh")] * count), tools=[weigh])
         for count in (65, 1000, 20_000)
@@ -98,14 +98,14 @@ async def many_calls(bench: Bench) -> list[End]:
 
 
 async def large_tree(bench: Bench) -> list[End]:
-    """One turn more than a tree may have, by a call that wants it with others."""
+    """One turn more than the limit of a tree, by one call that wants several."""
     leaf = bench.agent(ScriptedModel(), description="Works.")
     spawn = call("spawn_agents", tasks=[{"agent": leaf, "task": "go"}] * 4)
     return [await bench.asked(calls(spawn), delegates=[leaf], max_descendants=3)]
 
 
 async def odd_pattern(bench: Bench) -> list[End]:
-    """Brackets that open, and never close."""
+    """Brackets that are never closed."""
     return [
         await bench.asked(
             calls(call("list_files", pattern="[" * 20_000)), toolboxes=[files(bench.folder())]
@@ -114,7 +114,7 @@ async def odd_pattern(bench: Bench) -> list[End]:
 
 
 async def odd_description(bench: Bench) -> list[End]:
-    """What the model is offered has no escapes."""
+    """A description with escape sequences, which the model does not get."""
     folder = bench.folder()
     (folder / "description").write_text("Reads\x1b[2J notes.\u202e\U000e0041")
     model = ScriptedModel(calls(call("notes__echo", text="a")), says(DONE))
@@ -124,7 +124,7 @@ async def odd_description(bench: Bench) -> list[End]:
 
 
 async def path_out(bench: Bench) -> list[End]:
-    """A model asks for a file of a skill that is not in its folder."""
+    """A model asks for a file outside of the skill's folder."""
     folder = write_skill(
         bench.folder() / "letters", "Begin with a greeting.", description="Letters", form="Dear"
     )
@@ -134,7 +134,7 @@ async def path_out(bench: Bench) -> list[End]:
 
 
 async def odd_values(bench: Bench) -> list[End]:
-    """Values of Perdure's own types that cannot be."""
+    """Invalid values of Perdure's own types."""
     wrong: list[Callable[[], object]] = [
         lambda: Budget(usd="x"),
         lambda: RequestOptions(max_output_tokens=0),
@@ -144,7 +144,7 @@ async def odd_values(bench: Bench) -> list[End]:
 
 
 async def made(value: Callable[[], object]) -> object:
-    """A value, made where its error is caught."""
+    """Build a value where its error is caught."""
     return value()
 
 
@@ -157,7 +157,7 @@ def leave(how: str) -> str:
 
 
 def has_plain_ids(report: AgentReport) -> bool:
-    """Every call has an id that can be shown."""
+    """Every call has an id that can be printed."""
     asked = [call.id for step in report.steps for call in step.message.calls]
     return bool(asked) and all(
         one.isascii() and one.isprintable() and len(one) < 100 for one in asked
@@ -165,13 +165,13 @@ def has_plain_ids(report: AgentReport) -> bool:
 
 
 def was_run(report: AgentReport) -> bool:
-    """The result of the first call is no error, and says that the tool ran."""
+    """The result of the first call is not an error, and says that the tool ran."""
     result = report.steps[0].results[0]
     return not result.is_error and "[The tool ran." in result.content
 
 
 def is_done(report: AgentReport) -> bool:
-    """The turn went on to what the model says last."""
+    """The turn continued to the model's last answer."""
     return bool(report.output == DONE)
 
 

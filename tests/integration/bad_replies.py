@@ -1,4 +1,4 @@
-"""Rows of the table of bad inputs: replies of a provider, each by all three APIs."""
+"""Rows of the table of bad inputs: replies of a provider, each in all three APIs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ Tried = Callable[[Bench], Awaitable[Sequence[End]]]
 def by_apis(
     one: Callable[[Bench, Vendor, Any], Coroutine[Any, Any, End]], variants: Sequence[Any]
 ) -> Tried:
-    """Every API with one of the variants, and every variant; all pairs of them where tests are
-    thorough.
-    """
+    """Every API with one of the variants, and every variant; in thorough runs, all pairs."""
     pairs = list(product(APIS, variants))
     if SHARE < 1:
         pairs = [
@@ -43,17 +41,17 @@ def by_apis(
 
 
 def reply(*replies: Reply) -> Tried:
-    """A provider that gives one of these, whatever its API."""
+    """A provider that gives one of these replies, in any API."""
     return by_apis(lambda bench, api, given: bench.served(api, given), replies)
 
 
 def body(*bodies: bytes) -> Tried:
-    """A provider that answers 200 with one of these."""
+    """A provider that answers 200 with one of these bodies."""
     return reply(*(Reply(raw=one) for one in bodies))
 
 
 def says(*made: Callable[[Dialect], bytes]) -> Tried:
-    """A provider that answers with one of these in the form of its API."""
+    """A provider that answers with one of these texts, in the form of its API."""
     return by_apis(
         lambda bench, api, make: bench.served(api, {"raw": make(DIALECTS[api.name])}), made
     )
@@ -65,14 +63,14 @@ def asks(**fields: bytes) -> Tried:
 
 
 def sends(*payloads: bytes, then: bytes = b"", every_s: float = 0, **fields: Any) -> Tried:
-    """A server that sends these bytes, which need not be HTTP."""
+    """A server that sends these bytes, which may be invalid HTTP."""
     return by_apis(
         lambda bench, api, sent: bench.sent(api, sent, then, every_s, **fields), payloads
     )
 
 
 def streams(*replies: Reply) -> Tried:
-    """A provider that is asked for a stream, and gives one of these."""
+    """A provider that answers a request for a stream with one of these."""
     return by_apis(lambda bench, api, given: bench.served(api, given, live=True), replies)
 
 
@@ -81,12 +79,12 @@ def row(number: int, words: str, outcome: Outcome, tried: Tried) -> BadInput:
 
 
 def is_counted(report: AgentReport) -> bool:
-    """No number of tokens is below zero or beyond belief."""
+    """No number of tokens is negative or absurd."""
     return all(0 <= number <= MOST_TOKENS for number in report.usage.model_dump().values())
 
 
 def has_ids(report: AgentReport) -> bool:
-    """Every call has an id of its own."""
+    """Every call has a unique id."""
     asked = [call.id for step in report.steps for call in step.message.calls]
     return len(set(asked)) == len(asked) == 2 and "" not in asked
 

@@ -1,4 +1,4 @@
-"""Rows of the table of bad inputs: what callers, other languages, people and operators send, and
+"""Rows of the table of bad inputs: requests of callers, other languages, people and operators, and
 the environment.
 """
 
@@ -41,7 +41,7 @@ NAME = "clerk"
 
 
 def start(number: int, words: str, outcome: Refused, *given: Mapping[str, Any]) -> BadInput:
-    """Turns that a caller wants to start with these arguments, by Perdure's client."""
+    """Turns that a caller starts with these arguments, with Perdure's client."""
 
     async def tried(bench: Bench) -> list[End]:
         wanted = ({"agent": NAME, "task": "go", **one} for one in given)
@@ -53,7 +53,7 @@ def start(number: int, words: str, outcome: Refused, *given: Mapping[str, Any]) 
 def by_json(
     number: int, words: str, error: type[errors.PerdureError], *given: Sequence[object]
 ) -> BadInput:
-    """Turns that are started with these arguments, past Perdure's client."""
+    """Turns that are started with these arguments as JSON, without Perdure's client."""
     return BadInput(
         number,
         "start by JSON",
@@ -64,7 +64,7 @@ def by_json(
 
 
 def request(**fields: Any) -> list[object]:
-    """The arguments of a start that names an agent and a task, and these fields."""
+    """The arguments of a start with an agent, a task, and these fields."""
     return [plain({"agent": NAME, "task": "go", **fields})]
 
 
@@ -84,7 +84,7 @@ UNCHECKED = {
 
 
 def bomb(levels: int) -> dict[str, Any]:
-    """A schema of few bytes that has twice as many nodes with each level."""
+    """A small schema whose nodes double with each level."""
     grown = {
         f"L{level}": {
             "type": "object",
@@ -101,7 +101,7 @@ SCHEMAS = [ENDLESS, UNCHECKED, bomb(23)]
 
 
 async def odd_schemas(bench: Bench) -> list[End]:
-    """Schemas that other languages send, with a model that answers in JSON."""
+    """Odd schemas from other languages, with a model that answers in JSON."""
     names = [bench.agent(ScriptedModel(*[says('{"x": 1}')] * 3)) for _ in SCHEMAS]
     starts = (
         {"agent": name, "task": "go", "output_schema": schema}
@@ -209,7 +209,7 @@ STARTED = [
 
 
 async def waiting(bench: Bench) -> tuple[Turn[Any], PendingApproval]:
-    """A turn that waits for a person, and the call that it waits with."""
+    """A turn that waits for a person, and the waiting call."""
     name = bench.agent(ScriptedModel(calls(call("send", to="Ann")), says("done")), tools=[send])
     turn = await bench.client.start(name, "go")
     [asked] = await pending(turn)
@@ -217,7 +217,7 @@ async def waiting(bench: Bench) -> tuple[Turn[Any], PendingApproval]:
 
 
 async def odd_decisions(bench: Bench) -> list[End]:
-    """Decisions that another client sends; the turn then takes one of Perdure's."""
+    """Decisions of another client; the turn then accepts one of Perdure's client."""
     turn, asked = await waiting(bench)
     one = {"call_id": asked.call_id, "digest": asked.digest, "approve": True}
     odd: list[list[object]] = [
@@ -234,27 +234,29 @@ async def odd_decisions(bench: Bench) -> list[End]:
 
 
 async def update(client: Client, turn: Turn[Any], given: Sequence[object]) -> End:
-    """What another client is told of a decision that it sends."""
+    """The response to a decision of another client."""
     with pytest.raises(WorkflowUpdateFailedError) as caught:
         await client.get_workflow_handle(turn.id).execute_update("decide", args=given)
     return errors.from_info(failures.error_in(caught.value.cause))
 
 
 async def goes_on(turn: Turn[Any], asked: PendingApproval) -> bool:
-    """Whether the turn still takes an answer, and ends with its own."""
+    """Whether the turn still accepts a decision, and ends with its own answer."""
     await turn.approve(asked)
     return bool((await turn.result()).output == "done")
 
 
 async def wrong_arguments(bench: Bench) -> list[End]:
-    """A person approves a call with arguments that its tool does not take."""
+    """A person approves a call with arguments that the tool does not accept."""
     turn, asked = await waiting(bench)
     await turn.approve(asked, arguments={"whom": "Bob"})
     return [await turn.result()]
 
 
 async def late_decisions(bench: Bench) -> list[End]:
-    """A decision on other arguments than those that wait, and a second one on the same call."""
+    """A decision on other arguments than the waiting ones, and a second decision on the same
+    call.
+    """
     turn, asked = await waiting(bench)
     other = asked.model_copy(update={"digest": "0" * 64})
     ends = [await end_of(turn.approve(other))]
@@ -263,7 +265,7 @@ async def late_decisions(bench: Bench) -> list[End]:
 
 
 async def odd_cursors(bench: Bench) -> list[End]:
-    """Cursors that are none, and one of another turn."""
+    """Invalid cursors, and one of another turn."""
     name = bench.agent(ScriptedModel(says("one"), says("two")))
     turn, other = [await bench.client.start(name, "go") for _ in range(2)]
     cursors = ["no cursor", "ü", "YWJj", "!", "OjU="]
@@ -272,7 +274,7 @@ async def odd_cursors(bench: Bench) -> list[End]:
 
 
 async def first_event(turn: Turn[Any], cursor: str) -> object:
-    """The first event behind a cursor."""
+    """The first event after a cursor."""
     return await anext(turn.events(after=cursor))
 
 
@@ -309,7 +311,7 @@ PEOPLE = [
 
 
 async def paused(bench: Bench) -> list[End]:
-    """An operator pauses a tool that may not run twice, and lets it go on: the server hands it out
+    """An operator pauses and unpauses a tool that may not run twice: the server schedules it
     again.
     """
     began, stopped = list[str](), list[str]()
@@ -336,7 +338,7 @@ async def paused(bench: Bench) -> list[End]:
 
 
 async def failed(bench: Bench) -> list[End]:
-    """An operator fails a model call that is under way."""
+    """An operator fails a model call in flight."""
     model = Held(says("never"))
     turn = await bench.client.start(bench.agent(model), "go")
     await eventually(lambda: model.call_count == 1, "the model thinks")
@@ -354,13 +356,13 @@ async def failed(bench: Bench) -> list[End]:
 
 
 def activity_of(bench: Bench, turn: Turn[Any]) -> dict[str, Any]:
-    """Where an activity of a turn is, for Temporal."""
+    """The ids with which Temporal addresses an activity of a turn."""
     execution = WorkflowExecution(workflow_id=turn.id)
     return {"namespace": bench.client.temporal.namespace, "execution": execution}
 
 
 async def odd_keys(bench: Bench) -> list[End]:
-    """Keys in the worker's environment that no header can carry, and invalid addresses."""
+    """Keys in the worker's environment that are invalid in a header, and invalid addresses."""
     names = ("ODD_EMPTY", "ODD_LINE", "ODD_LETTER", "ODD_UNSET")
     keyed = [OpenAIChat(base_url="http://127.0.0.1:9/v1", api_key_env=name) for name in names]
     lost = [OpenAIChat(base_url=url) for url in ("ftp://localhost", "http://127.0.0.1:port")]
@@ -368,7 +370,7 @@ async def odd_keys(bench: Bench) -> list[End]:
 
 
 async def odd_probes(bench: Bench) -> list[End]:
-    """Requests to the port for probes that are none; the next one is answered as ever."""
+    """Invalid requests to the health port; the next valid probe is answered."""
     temporal, port = bench.client.temporal, free_port()
     worker = AgentWorker(Agent(name="clerk", model="offline:librarian")).build(temporal)
     async with health.served(port, health.Readiness(temporal, worker, asyncio.Event())):

@@ -1,5 +1,5 @@
-"""What the tests of delegation share: an editor that gives work to others, and models for many
-turns at once.
+"""Helpers for tests of delegation: an editor that delegates to others, and models for many
+concurrent turns.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def writer(**fields: Any) -> Agent:
 
 
 def app(*agents: Agent, **fields: Any) -> AgentWorker:
-    """A worker with an editor of these fields and the others."""
+    """A worker with an editor of these fields and the other agents."""
     return AgentWorker([editor(**fields), *(agents or (researcher(), writer()))], prices=FREE)
 
 
@@ -59,7 +59,7 @@ def delegate(agent: str, task: str, usage: Usage | None = None) -> Reply:
 
 
 def spawn(*tasks: tuple[str, str], usage: Usage | None = None) -> Reply:
-    """An answer that delegates several."""
+    """An answer that delegates several tasks."""
     return calls(
         call("spawn_agents", tasks=[{"agent": agent, "task": task} for agent, task in tasks]),
         usage=usage,
@@ -67,18 +67,18 @@ def spawn(*tasks: tuple[str, str], usage: Usage | None = None) -> Reply:
 
 
 def used(tokens: int) -> Usage:
-    """Usage of so many tokens."""
+    """Usage of this number of tokens."""
     return Usage(input_tokens=tokens - 10, output_tokens=10)
 
 
 def results(model: ScriptedModel) -> list[ToolResult]:
-    """The results that the model was told of last."""
+    """The latest results that the model received."""
     last = model.requests[-1].messages[-1]
     return list(getattr(last, "results", ()))
 
 
 def entries(model: ScriptedModel) -> list[dict[str, str]]:
-    """What `spawn_agents` said."""
+    """The entries of the result of `spawn_agents`."""
     [result] = results(model)
     given: list[dict[str, str]] = from_json(result.content)
     return given

@@ -1,8 +1,7 @@
-"""One turn for each way to end: every class of error that a turn can end with, raised by what
-raises it in life, and every outcome.
+"""One turn for each way to end: every class of error, each from its real cause, and every outcome.
 
-All of them are played once, side by side; then their worker is gone, and what is left of them is
-read by another client.
+All of them run concurrently, once; then their worker stops, and another client reads what is
+stored.
 """
 
 import asyncio
@@ -66,9 +65,9 @@ async def terminate(client: AgentClient, turn: Turn) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """How a turn is brought to its end, and how it ends.
+    """How a turn reaches its end, and the expected end.
 
-    The error is None where it ends well, `steps` where that depends on the machine.
+    `error` is None for a successful turn; `steps` is None if the number depends on the machine.
     """
 
     error: type[PerdureError] | None
@@ -87,7 +86,7 @@ class Resolver:
 
 
 def twice(error: PerdureError) -> tuple[Reply, Reply]:
-    """A transient error that does not pass."""
+    """A transient error that persists."""
     return fails(error), fails(error)
 
 
@@ -279,7 +278,7 @@ def two_tools(_: TurnInfo) -> Agent[Any]:
 
 
 class ByModel:
-    """The provider of all models: each name has its script."""
+    """The provider of all models; each name has its script."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         return await self._scripts[request.model].complete(request)
@@ -292,7 +291,7 @@ class ByModel:
 
 
 def everything() -> AgentWorker:
-    """An agent for each case; a model of the name of the case plays it."""
+    """An agent for each case; the model with the name of the case drives it."""
     made = {"nobody", "no_request", "broken_factory", "two_tools"}
     named = {
         name: {"model": f"scripted:{name}", "tools": [look, linger], **case.agent}
@@ -309,7 +308,7 @@ def everything() -> AgentWorker:
 
 
 async def begin(client: RecordingClient, name: str, case: Case) -> Turn:
-    """Start the turn of a case; two of them as only Temporal's own client can."""
+    """Start the turn of a case; two cases need Temporal's own client."""
     ways: dict[str, dict[str, Any]] = {
         "no_request": {"arg": "garbage"},
         "timed_out": {"execution_timeout": timedelta(seconds=20)},
@@ -329,8 +328,8 @@ async def begin(client: RecordingClient, name: str, case: Case) -> Turn:
 
 @dataclass(frozen=True)
 class End:
-    """How a turn of a case ended: as its caller was told, as it was read later, in Temporal, in the
-    list, in the log; what its last event weighs.
+    """The end of a case's turn, as its caller got it, as it was read later, in Temporal, in the
+    list and in the log; and the size of its last event.
     """
 
     told: AgentReport | PerdureError
@@ -343,14 +342,14 @@ class End:
 
     @property
     def report(self) -> AgentReport:
-        """The report, returned or in the error."""
+        """The report, returned or from the error."""
         found = self.read.report if isinstance(self.read, PerdureError) else self.read
         assert found is not None
         return found
 
 
 async def play(address: str, cases: Iterable[str]) -> dict[str, End]:
-    """The ends of these cases."""
+    """Run these cases, and return their ends."""
     async with queue(address) as work:
         async with work.worker(everything()), listening() as records:
             turns = await asyncio.gather(*(begin(work.client, name, CASES[name]) for name in cases))
@@ -368,7 +367,7 @@ async def play(address: str, cases: Iterable[str]) -> dict[str, End]:
 
 @contextlib.asynccontextmanager
 async def listening() -> AsyncIterator[list[dict[str, Any]]]:
-    """What the worker writes into its log of turns while the block runs."""
+    """The worker's log records about turns, until the end of the block."""
     heard: list[dict[str, Any]] = []
 
     class Ear(logging.Handler):
@@ -388,7 +387,7 @@ async def listening() -> AsyncIterator[list[dict[str, Any]]]:
 
 
 async def _entries(client: AgentClient, ids: set[str]) -> dict[str, TurnEntry]:
-    """What the list says of ended turns, which Temporal writes after the fact."""
+    """The list's entries of ended turns, which Temporal writes asynchronously."""
     async with asyncio.timeout(SOON_S):
         while True:
             found: dict[str, TurnEntry] = {}

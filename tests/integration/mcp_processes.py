@@ -1,4 +1,6 @@
-"""Which of the processes that a server has noted are alive; and whether one listens."""
+"""Helpers for MCP server processes: which of the recorded process ids are alive, and whether a
+server listens.
+"""
 
 import asyncio
 import contextlib
@@ -6,13 +8,13 @@ from pathlib import Path
 
 
 def pids(folder: Path) -> list[int]:
-    """All that it noted."""
+    """All recorded process ids."""
     file = folder / "pids"
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
 def alive(noted: list[int]) -> list[int]:
-    """Those that run; a zombie does not."""
+    """Those that are running; a zombie is not."""
     return [pid for pid in noted if _state(pid) not in ("", "Z", "X")]
 
 

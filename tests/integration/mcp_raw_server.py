@@ -1,8 +1,8 @@
-"""A server of the Model Context Protocol by hand, over standard input and output, that can behave
-badly: `mcp_raw_server.py FOLDER [MANNER]`.
+"""A hand-written MCP server on standard input and output that can misbehave: `mcp_raw_server.py
+FOLDER [MANNER]`.
 
-In FOLDER it notes the process ids of itself and of what it starts, and finds how to describe its
-tools. MANNER is how it starts.
+It records its process id and those of its children in FOLDER, and reads from there how to describe
+its tools. MANNER is the way it starts.
 """
 
 import json
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ARGUMENTS = [*sys.argv[1:], "", ""]  # none where a test imports this
+ARGUMENTS = [*sys.argv[1:], "", ""]  # absent when a test imports this module
 FOLDER, MANNER = Path(ARGUMENTS[0]), ARGUMENTS[1]
 ODD = "notes.read (v2) für alle"
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -58,7 +58,7 @@ def die(*_: Any) -> None:
 
 
 def vanish(*_: Any) -> None:
-    """It closes its mouth and stays."""
+    """Close the output and keep running."""
     os.close(1)
     time.sleep(1000)
 
@@ -74,7 +74,9 @@ def long_line(*_: Any) -> None:
 
 
 def spawn(text: str, _: object) -> None:
-    """A child, and a grandchild that has left the group and lost its parent; then no answer."""
+    """Start a child, and a grandchild that left the process group and lost its parent; then never
+    answer.
+    """
     child = subprocess.Popen(["sleep", "1000"])
     script = (
         "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True,"

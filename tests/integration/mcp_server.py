@@ -1,5 +1,5 @@
-"""A server of the Model Context Protocol, written with the package `mcp`: `mcp_server.py stdio`, or
-`mcp_server.py http PORT`.
+"""An MCP server, written with the package `mcp`: `mcp_server.py stdio`, or `mcp_server.py http
+PORT`.
 """
 
 import asyncio

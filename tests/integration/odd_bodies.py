@@ -1,6 +1,4 @@
-"""JSON that is hardly JSON, and the bodies of the answers of every API around it, as a provider on
-loopback serves them.
-"""
+"""Unusual JSON, and response bodies of every API that contain it, for a provider on loopback."""
 
 from __future__ import annotations
 
@@ -44,18 +42,18 @@ USAGE = [
 
 
 def usage(number: bytes) -> bytes:
-    """A usage in which every number is this one."""
+    """A usage whose numbers all have this value."""
     return b"{" + b", ".join(b'"' + name.encode() + b'": ' + number for name in USAGE) + b"}"
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a vendor's API says it. All arguments are JSON.
+    """How to write a response in a vendor's API. All arguments are JSON.
 
     Attributes:
         answer: Takes `text`, `calls`, `thinking`, `usage`, `stop` and `model`; the body of a 200.
         call: Takes `name`, `id` and `arguments`; a tool call in it.
-        heard: What a request says of tool calls: id, name, arguments and result of each.
+        heard: The tool calls in a request: id, name, arguments and result of each.
     """
 
     answer: Callable[..., bytes]
@@ -155,9 +153,7 @@ def _of_messages(messages: list[dict[str, Any]]) -> list[tuple[str, str, str, st
 
 
 def _as_text(arguments: Mapping[str, Any]) -> str:
-    """What the model wrote, if it is given that as the value of `invalid_arguments`, or the
-    arguments.
-    """
+    """The model's text if it is the value of `invalid_arguments`, otherwise the arguments."""
     return (
         arguments[INVALID_ARGUMENTS]
         if INVALID_ARGUMENTS in arguments
@@ -222,7 +218,7 @@ DIALECTS = {
 
 
 class Bodies(StubProvider):
-    """Answers the first request of a turn with the reply for its task, and the next with "done".
+    """Answers the first request of a turn with the reply for its task, and later ones with "done".
 
     Attributes:
         heard: The messages of every request, or the items of its input, by task.
@@ -236,12 +232,12 @@ class Bodies(StubProvider):
     def answer(
         self, body: dict[str, Any], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
-        """The stub's answer, noted under its task."""
+        """The stub's answer; the request is recorded under its task."""
         self.heard.setdefault(_task_of(body), []).append(said_in(body))
         return super().answer(body, headers)
 
     def reply(self, body: Mapping[str, Any]) -> Reply | None:
-        """The reply for the task, or "done" to the results of a call that it holds."""
+        """The reply for the task, or "done" if the request has the result of a call."""
         said = said_in(body)
         goes_on = any(
             one.get("role") == "assistant" or one.get("type") == "function_call" for one in said

@@ -1,4 +1,4 @@
-"""What an operator does to a turn with Temporal's own command line."""
+"""Operations on a turn with Temporal's own command line."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""What the tests of resets share: how an operator resets a turn, and to where."""
+"""Helpers that reset a turn as an operator does."""
 
 import secrets
 
@@ -13,14 +13,14 @@ from ..conftest import RecordingClient
 
 
 def task_ends(history: WorkflowHistory) -> list[int]:
-    """The ends of the workflow tasks of a run, to each of which it can be reset."""
+    """The ends of the workflow tasks of a run; the run can be reset to each of them."""
     completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
     return [event.event_id for event in history.events if event.event_type == completed]
 
 
 async def reset(client: RecordingClient, turn: Turn, event_id: int) -> Turn:
-    """Reset a turn to the end of a workflow task, as `temporal workflow reset` does, and get the
-    run that begins then.
+    """Reset a turn to the end of a workflow task, as `temporal workflow reset` does, and return the
+    new run.
     """
     request = ResetWorkflowExecutionRequest(
         namespace=client.temporal.namespace,

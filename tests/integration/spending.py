@@ -1,5 +1,5 @@
-"""What the tests of budgets share: an agent whose model costs a tenth of a cent for a token, and
-how to watch it spend.
+"""Helpers for tests of budgets: an agent whose model costs a tenth of a cent per token, and ways to
+follow its spending.
 """
 
 import asyncio
@@ -64,12 +64,12 @@ def app(*agents: Agent, **fields: Any) -> AgentWorker:
 
 
 def usage(tokens: int) -> Usage:
-    """Usage of so many tokens."""
+    """Usage of this number of tokens."""
     return Usage(input_tokens=tokens - 10, output_tokens=10)
 
 
 def at_most(request: ModelRequest) -> Decimal:
-    """What a request can cost at its limit, counted here: a token has at least a byte."""
+    """The most that a request can cost, computed here: a token has at least one byte."""
     messages = "".join(message.model_dump_json() for message in request.messages)
     tools = "".join(
         item.model_dump_json(include={"name", "description", "parameters"})
@@ -82,21 +82,21 @@ def at_most(request: ModelRequest) -> Decimal:
 
 
 def money_left(request: ModelRequest) -> Decimal:
-    """What a request says is left."""
+    """The remaining money according to a request."""
     assert request.budget is not None
     assert request.budget.usd is not None
     return request.budget.usd
 
 
 def time_left(request: ModelRequest) -> timedelta:
-    """What a request says is left."""
+    """The remaining time according to a request."""
     assert request.budget is not None
     assert request.budget.time is not None
     return request.budget.time
 
 
 class Improvised(ScriptedModel):
-    """A model whose replies are made when they are asked for: each is a function of its request."""
+    """A model whose replies are functions of the request."""
 
     def __init__(self, *replies: Callable[[ModelRequest], Reply]) -> None:
         super().__init__()
@@ -110,14 +110,14 @@ class Improvised(ScriptedModel):
 
 
 class Held(ScriptedModel):
-    """A model that answers when it is let go."""
+    """A model that answers when it is released."""
 
     def __init__(self, *replies: Reply | str) -> None:
         super().__init__(*replies)
         self.let_go = asyncio.Event()
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        is_free = self.let_go.is_set()  # by now: it may be cleared as soon as the call is counted
+        is_free = self.let_go.is_set()  # read now: it may be cleared as soon as the call is counted
         answer = await super().complete(request)
         if not is_free:
             await self.let_go.wait()
@@ -125,7 +125,7 @@ class Held(ScriptedModel):
 
 
 async def until(turn: Turn, fact: type[Fact], times: int = 1) -> Event:
-    """The event of a turn that has such a fact, for the so-manieth time."""
+    """The nth event of a turn with a fact like this."""
     async with asyncio.timeout(SOON_S):
         async for event in turn.events():
             times -= isinstance(event.fact, fact)
@@ -135,7 +135,7 @@ async def until(turn: Turn, fact: type[Fact], times: int = 1) -> Event:
 
 
 async def ended(turn: Turn) -> AgentReport | PerdureError:
-    """How a turn ended: its report, or its error with the report in it."""
+    """The end of a turn: its report, or its error with the report in it."""
     async with asyncio.timeout(SOON_S):
         try:
             return await turn.result()
@@ -152,7 +152,7 @@ async def report_of(turn: Turn) -> AgentReport:
 
 
 class Queue:
-    """A task queue with workers that come and go."""
+    """A task queue whose workers can be started and stopped."""
 
     def __init__(self, temporal: Client) -> None:
         self.client = RecordingClient(temporal, f"test-{secrets.token_hex(6)}")
@@ -160,7 +160,7 @@ class Queue:
     def worker(
         self, given: AgentWorker, model: Provider | None = None
     ) -> AbstractAsyncContextManager[Worker]:
-        """A worker while the block runs. At its end what is in flight gets a tenth of a second."""
+        """A worker during the block. At its end, running activities get a tenth of a second."""
         made = replace(
             impatient(given),
             task_queue=self.client.task_queue,
@@ -173,7 +173,9 @@ class Queue:
 
 @contextlib.asynccontextmanager
 async def queue(address: str) -> AsyncIterator[Queue]:
-    """A queue without a worker; its turns are checked at the end, when nobody works any more."""
+    """A queue without a worker; its turns are checked at the end, after all workers have
+    stopped.
+    """
     made = Queue(await Client.connect(address))
     yield made
     for turn_id, run_id in made.client.turns:
@@ -182,7 +184,7 @@ async def queue(address: str) -> AsyncIterator[Queue]:
 
 @contextlib.asynccontextmanager
 async def skipping(*, by_hand: bool = True) -> AsyncIterator[WorkflowEnvironment]:
-    """A server on which a turn can sleep through days in no time, by itself or `by_hand`."""
+    """A time-skipping server on which a turn can sleep for days, automatically or `by_hand`."""
     switch = ["--dynamic-config-value", "frontend.WorkflowTimeSkippingEnabled=true"]
     binary = str(Path(sys.executable).parent / "temporal")
     config = TimeSkippingConfig(enabled=not by_hand)
@@ -196,7 +198,7 @@ async def skipping(*, by_hand: bool = True) -> AsyncIterator[WorkflowEnvironment
 
 
 async def sleep_through(environment: WorkflowEnvironment, turn: Turn, time: timedelta) -> None:
-    """Let so much time go by for a turn, once it does nothing but wait."""
+    """Skip this much time for a turn, once it does nothing but wait."""
     handle = environment.client.get_workflow_handle(turn.id)
     async with asyncio.timeout(SOON_S):
         while True:

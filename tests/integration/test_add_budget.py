@@ -1,5 +1,5 @@
-"""Adding to a turn's budget: what is refused leaves no trace in its history, and nothing comes too
-early.
+"""Adding to the budget of a turn: a refused addition leaves no trace in history, and an early one
+is kept.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ LEAVES_A_TRACE = (
 
 
 def updates_in(events: Iterable[HistoryEvent]) -> int:
-    """How many events of a history are of updates."""
+    """The number of update events in a history."""
     return sum(event.HasField(kind) for event in events for kind in LEAVES_A_TRACE)  # type: ignore[arg-type]
 
 
 async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
-    """Of every limit; also by the id alone."""
+    """For every limit; also with the id alone."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
     async with runtime(app(on_exhausted="pause"), model=model) as client:
         turn = await client.start(
@@ -61,7 +61,7 @@ async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
     ids=["another limit", "a limit too many", "too much"],
 )
 async def test_what_cannot_be_added_is_refused(runtime: Runtime, more: Budget, reason: str) -> None:
-    """Whole, and without a trace; the turn waits on for what can."""
+    """As a whole, and without a trace; the turn keeps waiting for an addition that is valid."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
     async with runtime(app(on_exhausted="pause"), model=model) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="2.5", tool_calls=5))
@@ -84,8 +84,8 @@ GARBAGE: list[list[Any]] = [*([given] for given in ONE_EACH), [], [{"usd": "1"},
 
 
 async def test_garbage_from_another_client_is_refused_typed(runtime: Runtime) -> None:
-    """Temporal's own client sends what it likes: nothing of it enters history, and the turn is none
-    the worse.
+    """Temporal's own client can send anything: nothing of it enters history, and the turn
+    continues.
     """
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
     refused: list[str | None] = []
@@ -110,7 +110,7 @@ async def test_garbage_from_another_client_is_refused_typed(runtime: Runtime) ->
 
 
 async def test_turn_without_a_budget_cannot_be_given_one(runtime: Runtime) -> None:
-    """Nothing limits it."""
+    """It has no limits."""
     model = Held("done")
     async with runtime(app(), model=model) as client:
         turn = await client.start("spender", "go")
@@ -124,7 +124,7 @@ async def test_turn_without_a_budget_cannot_be_given_one(runtime: Runtime) -> No
 
 
 async def test_turn_that_is_over_takes_nothing(runtime: Runtime) -> None:
-    """Neither one that ended well, nor one that spent everything, nor one that never was."""
+    """Neither a completed turn, nor one that is over budget, nor an unknown one."""
     models = {
         "well": ScriptedModel("done"),
         "poor": ScriptedModel(calls(call("look"), usage=usage(900))),
@@ -139,11 +139,11 @@ async def test_turn_that_is_over_takes_nothing(runtime: Runtime) -> None:
             await client.add_budget("never-started", Budget(usd="1"))
 
 
-# --- early
+# --- before a worker has the turn
 
 
 async def test_budget_of_the_agent_can_be_added_to(runtime: Runtime) -> None:
-    """The turn was started without one."""
+    """The turn was started without a budget."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
     async with runtime(app(on_exhausted="pause", budget=Budget(usd="2.5")), model=model) as client:
         turn = await client.start("spender", "go")
@@ -162,8 +162,8 @@ async def test_budget_of_the_agent_can_be_added_to(runtime: Runtime) -> None:
 async def test_budget_can_be_added_to_before_a_worker_has_the_turn(
     perdure_server: str, agent: Agent, started_with: Budget | None
 ) -> None:
-    """Right after the start, be the budget the turn's own or the agent's: it waits until somebody
-    can say whether there is such a limit.
+    """Right after the start, whether the turn or the agent has the budget: the update waits until
+    it is known whether there is such a limit.
     """
     model = ScriptedModel("done")
     async with queue(perdure_server) as work:
@@ -185,8 +185,8 @@ async def test_budget_can_be_added_to_before_a_worker_has_the_turn(
 async def test_early_addition_that_fits_nothing_is_refused(
     perdure_server: str, agent: str, reason: str
 ) -> None:
-    """As soon as the limits are known, or the turn has ended without them; the turn itself is none
-    the worse.
+    """As soon as the limits are known, or the turn has ended without them; the turn itself is not
+    affected.
     """
     model = ScriptedModel("done")
     async with queue(perdure_server) as work:

@@ -1,4 +1,4 @@
-"""An approval is for what was looked at: this run, this call, these arguments."""
+"""An approval is bound to what was shown: this run, this call, these arguments."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from .test_approvals import agent, pending, sent
 
 
 def letters(*names: str) -> ByTask:
-    """A model that sends a letter to whom the task names."""
+    """A model that sends a letter to the person in the task."""
     return ByTask(
         {
             name: ScriptedModel(calls(call("send", call_id="c", to=name)), says("done"))
@@ -23,7 +23,7 @@ def letters(*names: str) -> ByTask:
 async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_alone(
     runtime: Runtime,
 ) -> None:
-    """Its id alone named another call before; a denial needs no token."""
+    """With its id alone, an earlier run's call could be meant; a denial needs no token."""
     sent.clear()
     async with runtime(agent(), model=letters("Ann", "Bob", "Cid")) as client:
         [ann] = await pending(await client.start("clerk", "Ann", id="letter"))
@@ -51,7 +51,7 @@ async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_al
 
 @pytest.mark.accepts("A9")
 async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: Runtime) -> None:
-    """The same call of the next run is another call."""
+    """The same call of the next run is a different call."""
     sent.clear()
     async with runtime(
         agent(),
@@ -72,7 +72,7 @@ async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: R
 
 @pytest.mark.accepts("A9")
 async def test_id_of_a_call_does_where_the_turn_had_one_run(runtime: Runtime) -> None:
-    """There it has the same arguments for ever; the token does, too."""
+    """There an id always has the same arguments; the token is accepted, too."""
     sent.clear()
     async with runtime(agent(), model=letters("Ann", "Bob")) as client:
         one = await client.start("clerk", "Ann", id="it's \\ one")

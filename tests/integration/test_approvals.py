@@ -1,4 +1,6 @@
-"""Calls that wait for a person: what waits, who may say what, and what becomes of the call."""
+"""Calls that wait for a person: which calls wait, which decisions are valid, and what happens to
+the call.
+"""
 
 import asyncio
 import secrets
@@ -53,7 +55,7 @@ def note(text: str) -> str:
 
 
 class Answering(ScriptedModel):
-    """A model for many turns: it sends a letter to whom the task names, and is done."""
+    """A model for many turns: it sends a letter to the person in the task, and then answers."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         asked: Any = request.messages[0]
@@ -66,9 +68,9 @@ class Answering(ScriptedModel):
 
 
 async def pending(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
-    """What waits, once it does."""
+    """The calls that wait, as soon as there are any."""
     async with asyncio.timeout(20):
-        # history is read by polling
+        # history is polled
         while len(found := await turn.pending_approvals()) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return found
@@ -85,7 +87,7 @@ def agent(**fields: object) -> Agent:
 async def test_approved_call_runs_and_a_denied_one_is_a_result_with_the_reason(
     runtime: Runtime,
 ) -> None:
-    """Two calls wait at once; each is resolved on its own."""
+    """Two calls wait at once; each is decided separately."""
     sent.clear()
     model = ScriptedModel(
         calls(call("send", to="Ann"), call("send", to="Bob"), call("look")), says("done")
@@ -109,7 +111,7 @@ async def test_approved_call_runs_and_a_denied_one_is_a_result_with_the_reason(
 
 @pytest.mark.accepts("A2")
 async def test_approval_is_bound_to_arguments_and_used_once(runtime: Runtime) -> None:
-    """A wrong digest is refused, the first answer wins, and a second is refused."""
+    """A wrong digest is refused, the first decision counts, and a second one is refused."""
     model = ScriptedModel(calls(call("send", to="Ann"), call("send", to="Bob")), says("done"))
     async with runtime(agent(), model=model) as client:
         turn = await client.start("clerk", "go")
@@ -127,7 +129,7 @@ async def test_approval_is_bound_to_arguments_and_used_once(runtime: Runtime) ->
 
 @pytest.mark.accepts("A3")
 async def test_silence_is_a_no(runtime: Runtime) -> None:
-    """Nobody answers in time: the call is not run, and the model is told."""
+    """Without a decision in time the call does not run, and the model gets an error result."""
 
     def policy(proposed: ProposedCall) -> Allow | RequireApproval:
         return RequireApproval(expires=timedelta(seconds=1)) if proposed.tool == "note" else Allow()
@@ -142,8 +144,8 @@ async def test_silence_is_a_no(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("A3")
 async def test_silence_while_no_worker_lives_is_a_no(perdure_server: str) -> None:
-    """The time is over when the next worker comes, which knows of the turn by its history alone;
-    what was said in time counts.
+    """The wait is over when the next worker starts, which has only the history; decisions made in
+    time count.
     """
     sent.clear()
 
@@ -171,8 +173,8 @@ async def test_silence_while_no_worker_lives_is_a_no(perdure_server: str) -> Non
 
 @pytest.mark.accepts("A3", "A6")
 async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
-    """A turn of a minute waits for 23 hours, is answered by another worker, and has its minute; the
-    next call waits for a day, and that is a no.
+    """A turn with a time budget of a minute waits for 23 hours, is approved on another worker, and
+    still has its minute; the next call waits for a day and expires.
     """
     sent.clear()
     app, model = (
@@ -188,7 +190,7 @@ async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
         async with work.worker(app, model):
             await turn.approve(ann)
             async with asyncio.timeout(20):
-                # history is read by polling
+                # history is polled
                 while await turn.pending_approvals() in ((), (ann,)):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             await sleep_through(environment, turn, timedelta(hours=25))
@@ -209,8 +211,8 @@ async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
 
 @pytest.mark.accepts("A5")
 async def test_what_waits_of_all_turns_can_be_listed_and_decided(runtime: Runtime) -> None:
-    """The list has the turn and the whole arguments of each call, by agent or by label, until it is
-    decided.
+    """The list has the turn and the complete arguments of each call, filtered by agent or label,
+    until it is decided.
     """
     name, other = (f"clerk-{secrets.token_hex(4)}" for _ in range(2))
     sent.clear()
@@ -252,7 +254,7 @@ async def test_what_waits_of_all_turns_can_be_listed_and_decided(runtime: Runtim
 
 @pytest.mark.accepts("A4")
 async def test_edited_arguments_run_and_invalid_ones_do_not(runtime: Runtime) -> None:
-    """What a person changed is what runs, after the same check as the model's own."""
+    """The edited arguments are what runs, after the same validation as the model's own."""
     sent.clear()
     model = ScriptedModel(calls(call("send", to="Ann"), call("send", to="Bob")), says("done"))
     async with runtime(agent(), model=model) as client:
@@ -267,7 +269,9 @@ async def test_edited_arguments_run_and_invalid_ones_do_not(runtime: Runtime) ->
 
 
 async def test_policy_allows_denies_and_fails(runtime: Runtime) -> None:
-    """What it denies does not run; one that raises denies; it cannot lift what a tool wants."""
+    """A denied call does not run; a policy that raises denies; a policy cannot lift the tool's own
+    requirement.
+    """
 
     async def policy(proposed: ProposedCall) -> Allow | Deny:
         if proposed.arguments == '{"number": 2}':
@@ -300,7 +304,7 @@ async def test_task_that_requires_approval_lets_read_only_calls_through(runtime:
 
 @pytest.mark.accepts("L14")
 async def test_parallel_tools_overlap_and_keep_their_order(runtime: Runtime) -> None:
-    """Three that need each other to end; one fails, and the others are there."""
+    """Three calls that need each other to finish; one fails, and the other results are kept."""
     barrier = asyncio.Barrier(3)
 
     @tool
@@ -324,7 +328,7 @@ async def test_parallel_tools_overlap_and_keep_their_order(runtime: Runtime) -> 
 
 @pytest.mark.accepts("A1", "A3")
 async def test_call_that_has_expired_does_not_keep_one_that_was_approved(runtime: Runtime) -> None:
-    """Two expiries: the second call is approved after the first has run out, and the turn goes on
+    """Two expiries: the second call is approved after the first has expired, and the turn continues
     at once.
     """
     sent.clear()
@@ -338,7 +342,7 @@ async def test_call_that_has_expired_does_not_keep_one_that_was_approved(runtime
     async with runtime(agent(policy=policy), model=model) as client:
         turn = await client.start("clerk", "go")
         async with asyncio.timeout(60):
-            # history is read by polling
+            # history is polled
             while [one.tool for one in await turn.pending_approvals()] != ["send"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         [asked] = await turn.pending_approvals()
@@ -355,7 +359,9 @@ async def test_call_that_has_expired_does_not_keep_one_that_was_approved(runtime
 
 @pytest.mark.accepts("A4")
 async def test_model_is_told_of_arguments_that_a_person_changed(runtime: Runtime) -> None:
-    """Or it would tell the customer what it had meant to do; the report says it too."""
+    """Otherwise it would describe its original arguments to the customer; the report has the edit,
+    too.
+    """
     sent.clear()
     model = ScriptedModel(calls(call("send", to="Ann"), call("send", to="Cid")), says("done"))
     async with runtime(agent(), model=model) as client:
@@ -374,7 +380,7 @@ async def test_model_is_told_of_arguments_that_a_person_changed(runtime: Runtime
 
 
 async def test_denials_are_no_loop(runtime: Runtime) -> None:
-    """No tool has failed: the model may go on to an answer, however often a person said no."""
+    """No tool has failed: the model may still answer, however often a person denied a call."""
     model = ScriptedModel(
         *(calls(call("send", to=name)) for name in ("Ann", "Bob", "Cid")), says("I stop.")
     )

@@ -1,4 +1,4 @@
-"""A turn as the child of a workflow of somebody else's: `perdure.workflows.run_turn`."""
+"""A turn as the child of a user's workflow: `perdure.workflows.run_turn`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .delegating import FREE
 
 @pytest.fixture
 def workflows(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Their module, under a name by which the sandbox finds it too."""
+    """The workflows' module, under a name by which the sandbox finds it, too."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     return importlib.import_module("their_workflows")
 
@@ -35,7 +35,7 @@ def workflows(monkeypatch: pytest.MonkeyPatch) -> Any:
 async def theirs(
     server: str, workflows: Any, model: ScriptedModel
 ) -> AsyncIterator[tuple[Client, str]]:
-    """A worker of theirs with Perdure in it, and its task queue."""
+    """A user's worker with the plugin, and its task queue."""
     client, queue = await Client.connect(server), f"test-{secrets.token_hex(6)}"
     plugin = PerdurePlugin(AgentWorker(workflows.CLERK, providers={"scripted": model}, prices=FREE))
     async with Worker(
@@ -48,7 +48,7 @@ async def theirs(
 async def test_turn_is_the_child_of_their_workflow_and_its_answer_is_typed(
     perdure_server: str, workflows: Any
 ) -> None:
-    """The report has what was asked for; the turn can be read like any other."""
+    """The report has the requested type; the turn can be read like any other."""
     model = ScriptedModel(calls(call("look")), says('{"days": 30}'))
     async with theirs(perdure_server, workflows, model) as (client, queue):
         handle = await client.start_workflow(
@@ -83,7 +83,7 @@ async def test_error_of_the_turn_is_the_same_class_in_their_workflow(
 async def test_error_that_they_do_not_catch_fails_their_workflow(
     perdure_server: str, workflows: Any
 ) -> None:
-    """It does not fail workflow tasks again and again."""
+    """It does not fail workflow tasks over and over."""
     async with theirs(
         perdure_server, workflows, ScriptedModel(fails(errors.LLMAuthError("no key")))
     ) as (client, queue):
@@ -99,7 +99,7 @@ async def test_error_that_they_do_not_catch_fails_their_workflow(
 async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
     perdure_server: str, workflows: Any
 ) -> None:
-    """Their workflow ends cancelled, after the turn has."""
+    """The workflow ends as cancelled, after the turn has ended."""
     model = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     async with theirs(perdure_server, workflows, model) as (client, queue):
         handle = await client.start_workflow(
@@ -123,7 +123,7 @@ async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
 async def test_turn_that_is_cancelled_alone_is_an_error_in_their_workflow(
     perdure_server: str, workflows: Any
 ) -> None:
-    """Somebody stops the turn, and nobody stopped the workflow."""
+    """The turn is cancelled and the workflow is not."""
     model = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     async with theirs(perdure_server, workflows, model) as (client, queue):
         handle = await client.start_workflow(
@@ -140,7 +140,7 @@ async def test_turn_that_is_cancelled_alone_is_an_error_in_their_workflow(
 
 
 async def _child_of(client: Client, workflow_id: str) -> str:
-    """The child that a workflow started, by its history: Temporal's list may lag behind."""
+    """The child that a workflow started, from its history, because Temporal's list may lag."""
     events = (await client.get_workflow_handle(workflow_id).fetch_history()).events
     begun = [
         event.start_child_workflow_execution_initiated_event_attributes.workflow_id

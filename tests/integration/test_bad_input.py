@@ -1,6 +1,7 @@
-"""Whatever comes in: a turn goes on or fails typed, promptly, and no workflow task fails.
+"""For any input, a turn continues or fails with a typed error, promptly, and no workflow task
+fails.
 
-The fixture `runtime` checks that last part for every turn that the client has seen.
+The fixture `runtime` checks the last part for every turn that the client has seen.
 """
 
 import asyncio
@@ -53,12 +54,12 @@ def raw(data: bytes, encoding: bytes | None = b"json/plain") -> RawValue:
 
 
 def plain(request: dict[str, Any]) -> RawValue:
-    """JSON as other languages write it: Python's would escape every letter that is not ASCII."""
+    """JSON as other languages write it; Python would escape all non-ASCII characters."""
     return raw(json.dumps(request, ensure_ascii=False).encode())
 
 
 async def started(client: RecordingClient, args: Sequence[object]) -> Turn:
-    """A turn that somebody starts with Temporal's own client, past ours."""
+    """A turn that is started with Temporal's own client."""
     turn_id = f"raw/{secrets.token_hex(6)}"
     await client.temporal.start_workflow(
         "AgentTurn", args=args, id=turn_id, task_queue=client.task_queue
@@ -90,7 +91,7 @@ async def events(client: RecordingClient, turn: Turn) -> list[str]:
     ]
 
 
-# Starts past our client: the Temporal UI, the CLI, other languages.
+# Starts without our client: the Temporal UI, the CLI, other languages.
 
 
 @pytest.mark.accepts("U10")
@@ -169,7 +170,7 @@ async def events(client: RecordingClient, turn: Turn) -> list[str]:
 async def test_start_that_is_not_valid_fails_typed_in_the_first_workflow_task(
     runtime: Runtime, args: list[object], reason: str
 ) -> None:
-    """The message says what is wrong; nothing is asked of anybody, and nothing is tried again."""
+    """The message says what is wrong; no activity is scheduled, and nothing is retried."""
     model = ScriptedModel()
 
     async with runtime(CLERK, model=model) as client:
@@ -191,7 +192,7 @@ async def test_start_that_is_not_valid_fails_typed_in_the_first_workflow_task(
 async def test_start_in_an_encoding_that_no_converter_has_fails_and_cannot_be_read(
     runtime: Runtime,
 ) -> None:
-    """It may be encrypted: a reader without the codec says so, and does not guess."""
+    """It may be encrypted: a reader without the codec says so instead of guessing."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         turn = await started(client, [raw(b"{}", b"\xff\xfe")])
         error = await failure(turn)
@@ -206,7 +207,7 @@ async def test_start_in_an_encoding_that_no_converter_has_fails_and_cannot_be_re
 
 @pytest.mark.accepts("U10", "U6")
 async def test_other_clients_see_the_code_as_the_type_of_the_failure(runtime: Runtime) -> None:
-    """A caller in another language has the code and the summary, and Temporal does not retry."""
+    """A caller in another language gets the code and the summary, and Temporal does not retry."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         turn = await started(client, [{"agent": "clerk"}])
         with pytest.raises(WorkflowFailureError) as caught:
@@ -221,7 +222,7 @@ async def test_other_clients_see_the_code_as_the_type_of_the_failure(runtime: Ru
 
 @pytest.mark.accepts("U10")
 async def test_field_that_a_newer_client_sends_is_ignored(runtime: Runtime) -> None:
-    """At the top and inside: old workers run what new callers start."""
+    """At the top level and inside: old workers run what new callers start."""
     request = {
         "agent": "clerk",
         "task": {"content": "go", "mood": "good"},
@@ -248,7 +249,7 @@ async def test_field_that_a_newer_client_sends_is_ignored(runtime: Runtime) -> N
 async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
     runtime: Runtime, name: str
 ) -> None:
-    """The name is quoted in error, summary and memo, which have limits of their own."""
+    """The name is quoted in the error, the summary and the memo, which have their own limits."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         error = await failure(await started(client, [plain({"agent": name, "task": "go"})]))
 
@@ -272,7 +273,7 @@ async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
 async def test_start_that_the_server_takes_is_never_too_large_for_the_turn_to_end(
     runtime: Runtime, more: dict[str, Any]
 ) -> None:
-    """Close to the server's 2 MB: the turn answers, or fails typed."""
+    """Near the server's limit of 2 MB, the turn answers or fails with a typed error."""
 
     @tool
     def look() -> str:
@@ -285,13 +286,13 @@ async def test_start_that_the_server_takes_is_never_too_large_for_the_turn_to_en
     assert isinstance(ended, AgentReport | errors.TooLargeError)
 
 
-# Starts through our client.
+# Starts with our client.
 
 
 @pytest.mark.accepts("Y9")
 @pytest.mark.parametrize("letter", ["x", "ü", "\n"], ids=["ascii", "two bytes", "escaped"])
 async def test_task_over_a_mebibyte_is_refused_at_the_client(runtime: Runtime, letter: str) -> None:
-    """The limit is bytes of UTF-8; nothing is started."""
+    """The limit counts bytes of UTF-8; nothing is started."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         with pytest.raises(
             errors.TooLargeError, match="give the agent a tool that reads the rest"
@@ -321,7 +322,7 @@ async def test_task_over_a_mebibyte_is_refused_at_the_client(runtime: Runtime, l
 async def test_task_over_a_mebibyte_fails_a_turn_that_was_started_past_the_client(
     runtime: Runtime, request_: dict[str, Any]
 ) -> None:
-    """The same error, from inside the workflow."""
+    """The same error, raised inside the workflow."""
     model = ScriptedModel(says("never"))
 
     async with runtime(CLERK, model=model) as client:
@@ -339,7 +340,7 @@ async def test_task_over_a_mebibyte_fails_a_turn_that_was_started_past_the_clien
 async def test_agent_name_that_cannot_be_is_refused_at_the_client(
     runtime: Runtime, name: str
 ) -> None:
-    """It would be part of the turn's id; the server is not to blame."""
+    """It would be part of the turn's id; the server is not the cause."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         with pytest.raises((errors.InvalidRequestError, errors.UnknownAgentError)):
             await client.run(name, "go")
@@ -378,7 +379,7 @@ async def test_instructions_of_three_megabytes_fail_the_turn_before_the_model_is
     ids=["text", "thinking", "arguments", "name"],
 )
 async def test_answer_of_three_megabytes_fails_the_turn_typed(run: Run, reply: Any) -> None:
-    """The answer does not fit into history: asked once, and the error says how large it was."""
+    """The answer does not fit into history: there is one request, and the error has the size."""
     model = ScriptedModel(reply, says("never"))
 
     with pytest.raises(errors.TooLargeError) as caught:
@@ -439,7 +440,7 @@ async def test_answer_that_just_fits_is_the_output_in_full(run: Run) -> None:
 
 @pytest.mark.accepts("Y9")
 async def test_arguments_that_just_fit_into_the_answer_run_or_fail_typed(runtime: Runtime) -> None:
-    """The input of the tool's activity holds them again, beside other things."""
+    """The input of the tool's activity contains them again, with other data."""
 
     @tool
     def measure(word: str) -> int:
@@ -474,7 +475,7 @@ async def test_arguments_that_just_fit_into_the_answer_run_or_fail_typed(runtime
 async def test_error_of_a_model_reaches_the_caller_as_its_class_whatever_it_quotes(
     run: Run, error: PerdureError
 ) -> None:
-    """A provider quotes what it was sent."""
+    """A provider quotes the request."""
     with pytest.raises(PerdureError) as caught:
         await run(ScriptedModel(fails(error)))
 
@@ -487,8 +488,8 @@ async def test_error_of_a_model_reaches_the_caller_as_its_class_whatever_it_quot
 
 @pytest.mark.accepts("Y9", "G3")
 async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
-    """Lone surrogates are replaced, NUL and non-finite numbers written, huge numbers written or
-    refused; the turn goes on.
+    """Lone surrogates are replaced, NUL and non-finite numbers are written, and huge numbers are
+    written or refused; the turn continues.
     """
     values: dict[str, object] = {
         "surrogate": "a\ud800b",
@@ -530,7 +531,7 @@ async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
 
 @pytest.mark.accepts("G3")
 async def test_odd_calls_of_a_model_are_error_results(run: Run) -> None:
-    """NUL, line breaks and nothing in names; NUL, NaN and depth in arguments."""
+    """NUL, line breaks and empty names; NUL, NaN and deep nesting in arguments."""
 
     @tool
     def weigh(grams: float, note: str = "") -> str:
@@ -614,7 +615,7 @@ def _odd_answer(**fields: Any) -> ModelAnswer:
 async def test_answer_that_cannot_be_stored_ends_the_turn_typed_or_is_cleaned(
     runtime: Runtime, answer: ModelAnswer
 ) -> None:
-    """Never a turn that hangs, never an error of a library."""
+    """A turn never hangs, and no library's error is raised."""
     provider = _Broken(answer)
 
     async with runtime(CLERK, model=provider) as client:
@@ -625,7 +626,7 @@ async def test_answer_that_cannot_be_stored_ends_the_turn_typed_or_is_cleaned(
     assert report.outcome in (Outcome.COMPLETED, Outcome.FAILED)
 
 
-# Whatever fails, the caller gets an error of ours.
+# Whatever fails, the caller gets one of our errors.
 
 
 class _Broken:
@@ -648,7 +649,7 @@ _NO_FIELDS: dict[str, Any] = {}
 
 
 class _Stop(BaseException):
-    """Neither Exception nor SystemExit."""
+    """Neither an Exception nor a SystemExit."""
 
 
 @pytest.mark.accepts("U6")
@@ -673,7 +674,9 @@ class _Stop(BaseException):
 async def test_provider_that_breaks_its_contract_fails_the_turn_typed(
     runtime: Runtime, value: object
 ) -> None:
-    """Whatever it raises or returns: an error of ours with the report of the turn."""
+    """Whatever it raises or returns, the caller gets one of our errors, with the report of the
+    turn.
+    """
     async with runtime(CLERK, model=_Broken(value)) as client:
         error = await failure(await client.start(CLERK, "go"))
 
@@ -687,8 +690,8 @@ async def test_provider_that_breaks_its_contract_fails_the_turn_typed(
 @pytest.mark.accepts("U6", "U7")
 @pytest.mark.slow
 async def test_every_class_of_error_reaches_the_caller_as_itself(runtime: Runtime) -> None:
-    """Raised by a model, across two activities' worth of Temporal, with message, severity and
-    context; the budget's is translated (U8).
+    """Raised by a model, after two conversions by Temporal, with message, severity and context; the
+    budget's is translated (U8).
     """
     raised = (cls for cls in errors.tree() if cls is not errors.LLMBudgetExceededError)
     given = {
@@ -757,7 +760,7 @@ def _bad_limit(info: TurnInfo) -> Agent:
 async def test_agent_that_cannot_be_made_fails_the_turn_as_a_configuration_error(
     runtime: Runtime, factory: Any
 ) -> None:
-    """The factory fails, or what it makes cannot work: the model is not asked."""
+    """The factory fails, or its agent is invalid: the model is not called."""
     model = ScriptedModel(says("never"))
 
     async with runtime(AgentWorker([factory], providers={"scripted": model})) as client:
@@ -772,7 +775,7 @@ async def test_agent_that_cannot_be_made_fails_the_turn_as_a_configuration_error
 async def test_turn_that_is_terminated_is_an_error_of_ours_with_what_was_done(
     runtime: Runtime,
 ) -> None:
-    """No code of it ran at the end; the report is read from history."""
+    """No workflow code ran at the end; the report is read from history."""
     model = ScriptedModel(calls(call("nothing")), says("never", delay=limits.TOOL_CALL))
 
     async with runtime(CLERK, model=model) as client:

@@ -1,5 +1,5 @@
-"""Every row of the table of bad inputs, tried on a real server, by a real worker that has other
-turns to run.
+"""Every row of the table of bad inputs, on a real server, with a real worker that runs other turns
+as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROWS = [CATALOGUE[first::BATCHES] for first in range(BATCHES)]
 async def test_bad_inputs_have_their_outcomes_and_no_other_turn_notices(
     runtime: Runtime, tmp_path: Path, rows: list[BadInput]
 ) -> None:
-    """Some rows at once, beside two honest turns, which the bench looks at."""
+    """Several rows at once, beside two ordinary turns, which the bench checks."""
     async with bench(runtime, tmp_path) as made:
         found = await asyncio.gather(*(unlike(row, made) for row in rows))
 
@@ -39,7 +39,7 @@ async def test_bad_inputs_have_their_outcomes_and_no_other_turn_notices(
 
 
 async def unlike(row: BadInput, made: Bench) -> list[str]:
-    """What is not as the row has it."""
+    """The difference from the expected outcome."""
     try:
         async with asyncio.timeout(PROMPTLY_S):
             ends = await row.tried(made)
@@ -53,7 +53,7 @@ async def unlike(row: BadInput, made: Bench) -> list[str]:
 
 
 def told(end: End) -> str:
-    """An end in words."""
+    """The description of an end."""
     if isinstance(end, int):
         return f"the status is {end}"
     if not isinstance(end, AgentReport):
@@ -66,10 +66,10 @@ def told(end: End) -> str:
 
 @pytest.mark.accepts("U19")
 def test_page_has_the_table() -> None:
-    """`make bad-input` writes it anew."""
+    """`make bad-input` writes the page."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
 def test_table_has_72_rows() -> None:
-    """Each has its number."""
+    """Each row has its number."""
     assert [row.number for row in CATALOGUE] == list(range(1, 73))

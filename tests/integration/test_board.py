@@ -1,5 +1,5 @@
-"""A call that is given up in the workflow task in which it was to be handed out: history has no
-word of it.
+"""A call that is given up in the same workflow task that would schedule it leaves nothing in
+history.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MORE = BudgetAdded(Budget(tokens=5))
 
 @workflow.defn(sandboxed=False)
 class GivesUp:
-    """Notes a call, and more, and gives the call up."""
+    """Records a call and other facts, and gives the call up."""
 
     @workflow.run
     async def run(self, is_last: bool) -> list[bool]:
@@ -57,7 +57,7 @@ class GivesUp:
 
 
 async def test_call_that_was_never_handed_out_leaves_no_trace(perdure_server: str) -> None:
-    """What else happened meanwhile stays; what is in history already is not new."""
+    """Other facts of that task stay; what is already in history is not repeated."""
     client, queue = await Client.connect(perdure_server), f"test-{secrets.token_hex(6)}"
     async with Worker(client, task_queue=queue, workflows=[GivesUp]):
         for is_last in (False, True):

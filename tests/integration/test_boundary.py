@@ -1,5 +1,5 @@
-"""What a turn may call at all: what is not allowed is not offered, and calling it ends the turn
-before anything runs.
+"""The allowed tools of a turn: other tools are not offered, and a call of one ends the turn before
+anything runs.
 """
 
 import logging
@@ -29,7 +29,7 @@ def b() -> str:
 
 
 class Shelf:
-    """Finds a and b, and fails for what is broken."""
+    """Finds a and b, and raises for the name that is broken."""
 
     def resolve(self, name: str) -> Tool | None:
         """By name."""
@@ -40,7 +40,7 @@ class Shelf:
 
 @pytest.mark.accepts("U1")
 async def test_only_what_is_allowed_is_offered(runtime: Runtime) -> None:
-    """The resolver knows both, the turn allows one."""
+    """The resolver has both, the turn allows one."""
     ran.clear()
     model = ScriptedModel(calls(call("a")), says("done"))
     async with runtime(
@@ -56,7 +56,9 @@ async def test_only_what_is_allowed_is_offered(runtime: Runtime) -> None:
 async def test_call_outside_the_boundary_ends_the_turn_before_anything_runs(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A batch of an allowed call and another: neither runs, and the log has a line for it."""
+    """An answer with an allowed call and another one: neither runs, and the log has a line about
+    it.
+    """
     ran.clear()
     caplog.set_level(logging.INFO, "perdure")
     async with runtime(
@@ -83,7 +85,7 @@ async def test_call_outside_the_boundary_ends_the_turn_before_anything_runs(
 
 
 async def test_empty_list_allows_nothing(runtime: Runtime) -> None:
-    """`[]` is no tool, `None` is every tool."""
+    """`[]` allows no tool, `None` every tool."""
     model = ScriptedModel(says("done"))
     async with runtime(
         Agent(name="worker", model="scripted:x", tools=[a, b]), model=model
@@ -97,7 +99,9 @@ async def test_empty_list_allows_nothing(runtime: Runtime) -> None:
 async def test_resolver_that_finds_nothing_is_soft_and_one_that_raises_is_not(
     runtime: Runtime,
 ) -> None:
-    """The model is told that there is no such tool; the turn fails before the first model call."""
+    """With no result, the model is told that there is no such tool; an exception fails the turn
+    before the first model call.
+    """
     model = ScriptedModel(calls(call("missing")), says("done"))
     async with runtime(
         Agent(name="worker", model="scripted:x", resolver=Shelf()), model=model
@@ -115,8 +119,8 @@ async def test_resolver_that_finds_nothing_is_soft_and_one_that_raises_is_not(
 async def test_resolver_that_raises_when_its_tool_is_called_ends_the_turn(
     runtime: Runtime, parallel: bool
 ) -> None:
-    """It is no matter of the model's; the calls of the answer that ran have their results, and the
-    other a result that says why.
+    """The model did not cause it; the calls that ran have their results, and the other one has a
+    result with the reason.
     """
     asked = []
 

@@ -1,4 +1,4 @@
-"""A turn knows what it may spend: money, tokens and calls, before each call."""
+"""The budget of a turn is checked before each call: money, tokens and calls."""
 
 import asyncio
 from decimal import Decimal
@@ -46,9 +46,7 @@ async def test_second_request_carries_what_the_first_left(runtime: Runtime) -> N
 
 @pytest.mark.accepts("B1")
 async def test_every_limit_is_in_each_request_with_what_is_left_of_it(runtime: Runtime) -> None:
-    """This includes tokens and calls; each limit given at the start of a turn overrides the
-    agent's.
-    """
+    """Including tokens and calls; each limit given at the start of a turn overrides the agent's."""
     model = ScriptedModel(
         calls(call("look"), call("look", number=2), usage=usage(300)), says("done")
     )
@@ -68,7 +66,7 @@ async def test_every_limit_is_in_each_request_with_what_is_left_of_it(runtime: R
 
 @pytest.mark.accepts("B5")
 async def test_turn_without_a_budget_spends_what_it_likes(runtime: Runtime) -> None:
-    """Nine calls of a million tokens: requests carry no budget and no limit, and all of it is
+    """Nine calls of a million tokens: requests have no budget and no limit, and everything is
     counted.
     """
     replies = [calls(call("look", number=number), usage=usage(1_000_000)) for number in range(9)]
@@ -86,12 +84,12 @@ async def test_turn_without_a_budget_spends_what_it_likes(runtime: Runtime) -> N
     )
 
 
-# --- the end of the money
+# --- when the money is spent
 
 
 @pytest.mark.accepts("B3", "L10")
 async def test_spent_budget_ends_the_turn_before_the_model_is_asked(runtime: Runtime) -> None:
-    """What is left does not pay for another call: the error holds what was done."""
+    """The rest does not pay for another call; the error has the work so far."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)))
     async with runtime(app(), model=model) as client:
         with pytest.raises(errors.TurnBudgetExceededError) as caught:
@@ -114,7 +112,7 @@ async def test_spent_budget_ends_the_turn_before_the_model_is_asked(runtime: Run
 
 
 def all_of_it(text: str = "") -> Any:
-    """A reply that uses all that is left: an answer, or a call of a tool."""
+    """A reply that uses all that is left: an answer, or a tool call."""
 
     def reply(request: ModelRequest) -> Reply:
         used = usage(int(money_left(request) * 1000))
@@ -125,8 +123,8 @@ def all_of_it(text: str = "") -> Any:
 
 @pytest.mark.accepts("B3")
 async def test_call_that_spends_the_last_cent_is_the_last(runtime: Runtime) -> None:
-    """The final answer is returned; after a tool call there is no other request, and its result is
-    in the report.
+    """The final answer is returned; after a tool call there is no further request, and the result
+    is in the report.
     """
     models = {"answer": Improvised(all_of_it("done")), "act": Improvised(all_of_it())}
     async with runtime(app(), model=ByTask(models)) as client:
@@ -150,7 +148,7 @@ async def test_call_that_spends_the_last_cent_is_the_last(runtime: Runtime) -> N
 
 @pytest.mark.accepts("B14")
 async def test_ten_calls_of_ten_cents_spend_a_dollar(runtime: Runtime) -> None:
-    """Exactly, and what is left after each is exact."""
+    """Exactly, and the rest after each call is exact."""
     model = ScriptedModel(
         *[calls(call("look", number=number), usage=usage(100)) for number in range(9)],
         says("done", usage=usage(100)),
@@ -166,7 +164,7 @@ async def test_ten_calls_of_ten_cents_spend_a_dollar(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("B14", "U10")
 async def test_float_from_another_client_ends_the_turn_typed(runtime: Runtime) -> None:
-    """Temporal's own client sends what it likes; money is text."""
+    """Temporal's own client can send anything; money is a string."""
     async with runtime(app(), model=ScriptedModel()) as client:
         given = {"agent": "spender", "task": "go", "budget": {"usd": 0.5}}
         handle = await client.temporal.start_workflow(
@@ -184,8 +182,8 @@ async def test_float_from_another_client_ends_the_turn_typed(runtime: Runtime) -
 @pytest.mark.accepts("B7")
 @pytest.mark.parametrize("asked", [None, 100_000])
 async def test_no_call_can_cost_more_than_is_left(runtime: Runtime, asked: int | None) -> None:
-    """Whatever the agent asks for: each request is limited so that its input and the longest answer
-    are paid for.
+    """Whatever limit the agent has: each request is limited so that its input and the longest
+    answer are paid for.
     """
     replies = [calls(call("look", number=number), usage=usage(1500)) for number in range(6)]
     model = ScriptedModel(*replies)
@@ -201,7 +199,7 @@ async def test_no_call_can_cost_more_than_is_left(runtime: Runtime, asked: int |
 
 @pytest.mark.accepts("B7")
 async def test_limit_that_is_paid_for_stays(runtime: Runtime) -> None:
-    """The agent's own or the default; tokens limit like money."""
+    """The agent's own limit or the default; tokens limit like money."""
     models = {
         "own": ScriptedModel("done"),
         "default": ScriptedModel("done"),
@@ -229,7 +227,7 @@ async def test_limit_that_is_paid_for_stays(runtime: Runtime) -> None:
 
 
 def priced(model: ScriptedModel, **prices: Price) -> AgentWorker:
-    """A worker whose model nobody knows, but for what is named here."""
+    """A worker that knows no prices, except for these."""
     agent = Agent(name="spender", model="vllm:qwen3", tools=[look])
     return AgentWorker(
         agent,
@@ -240,7 +238,7 @@ def priced(model: ScriptedModel, **prices: Price) -> AgentWorker:
 
 @pytest.mark.accepts("B6")
 async def test_unknown_price_is_refused_before_the_call(runtime: Runtime) -> None:
-    """The message is a line to copy, and that line helps."""
+    """The message is a line of code to copy, and that line works."""
     model = ScriptedModel("never")
     async with runtime(priced(model)) as client:
         error = await ended(await client.start("spender", "go", budget=Budget(usd="5")))
@@ -265,7 +263,7 @@ async def test_unknown_price_is_refused_before_the_call(runtime: Runtime) -> Non
 async def test_named_price_lets_the_call_through(
     runtime: Runtime, price: Price, cost: Decimal
 ) -> None:
-    """It is what the call costs; free is a price too."""
+    """The named price is charged; a price of zero is a price, too."""
     async with runtime(
         priced(ScriptedModel(says("done", usage=usage(300))), qwen3=price)
     ) as client:
@@ -275,7 +273,7 @@ async def test_named_price_lets_the_call_through(
 
 
 async def test_price_of_a_model_matters_only_to_money(runtime: Runtime) -> None:
-    """Tokens can be limited without one; what it cost is not known then, which is not zero."""
+    """Tokens can be limited without a price; the cost is then unknown, which is not zero."""
     async with runtime(priced(ScriptedModel(says("done", usage=usage(300))))) as client:
         report = await client.run("spender", "go", budget=Budget(tokens=5_000))
 
@@ -321,8 +319,8 @@ async def test_price_of_a_model_matters_only_to_money(runtime: Runtime) -> None:
 async def test_limit_ends_the_turn_with_what_was_done(
     runtime: Runtime, budget: Budget, replies: list[Reply], spent: dict[str, int]
 ) -> None:
-    """The next call is not made, be it the model's or the third of a batch of tools; the results so
-    far are in the report.
+    """The next call is not made, whether it is a model call or the third of several tool calls; the
+    results so far are in the report.
     """
     model = ScriptedModel(*replies)
     async with runtime(app(), model=model) as client:
@@ -352,7 +350,7 @@ async def test_answer_in_the_last_call_that_is_allowed_succeeds(runtime: Runtime
 
 @pytest.mark.accepts("B11")
 async def test_cache_reads_are_counted_apart_and_cost_their_own_rate(runtime: Runtime) -> None:
-    """They are part of the input, of the tokens that are limited, and cheaper."""
+    """They are part of the input and of the limited tokens, at a lower price."""
     used = Usage(input_tokens=890, output_tokens=10, cache_read_tokens=500, cache_write_tokens=40)
     cheaper = PRICE.model_copy(update={"cached": Decimal(100)})
     worker = AgentWorker(spender(), prices={"scripted:*": cheaper})
@@ -366,7 +364,7 @@ async def test_cache_reads_are_counted_apart_and_cost_their_own_rate(runtime: Ru
 
 
 async def test_turns_with_budgets_run_side_by_side(runtime: Runtime) -> None:
-    """What one spends is not taken from the other."""
+    """The spending of one does not reduce another's budget."""
     models = {
         f"go {number}": ScriptedModel(
             calls(call("look"), usage=usage(900)), says("done", usage=usage(100 * number))

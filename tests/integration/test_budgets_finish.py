@@ -1,5 +1,5 @@
-"""An agent that finishes gives a last answer when its budget is spent, paid from what was kept for
-it.
+"""An agent with the policy `finish` gives a last answer when its budget is spent, paid from a
+reserve.
 """
 
 from datetime import timedelta
@@ -50,7 +50,7 @@ FINISHES = app(spender(on_exhausted="finish", tools=[look, read]))
 
 @pytest.mark.accepts("B9")
 async def test_agent_that_finishes_gives_a_last_answer(runtime: Runtime) -> None:
-    """It comes from one more call, without tools and with the reason; the report is returned."""
+    """It comes from one more request, without tools and with the reason; the report is returned."""
     model = ScriptedModel(
         calls(call("look"), usage=usage(900)), says("what I have", usage=usage(300))
     )
@@ -70,8 +70,8 @@ async def test_agent_that_finishes_gives_a_last_answer(runtime: Runtime) -> None
 
 @pytest.mark.accepts("B9")
 async def test_last_answer_is_kept_from_the_beginning(runtime: Runtime) -> None:
-    """Of two model calls one is for it; of one, all; and where not even it is paid for, nothing is
-    called.
+    """Of two model calls one is kept for it; of one, all; and if the budget does not pay for it, no
+    call is made.
     """
     models = {
         "two": ScriptedModel(calls(call("look")), says("last")),
@@ -103,7 +103,7 @@ async def test_last_answer_is_kept_from_the_beginning(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("B9", "B11")
 async def test_calls_that_were_not_run_are_said_to_be_so(runtime: Runtime) -> None:
-    """One of three is paid for: the last request has a result for each."""
+    """One of three calls is paid for: the last request has a result for each."""
     model = ScriptedModel(
         calls(*[call("look", number=number) for number in (1, 2, 3)]), says("one of three")
     )
@@ -120,11 +120,11 @@ async def test_calls_that_were_not_run_are_said_to_be_so(runtime: Runtime) -> No
     assert (report.output, report.spent.tool_calls) == ("one of three", 1)
 
 
-# --- what the last request holds
+# --- the content of the last request
 
 
 def kinds(messages: tuple[Message, ...]) -> str:
-    """u, a and t for what was asked, answered and returned; T for results that were left out."""
+    """u, a and t for user, assistant and tool messages; T for results that were left out."""
     out = ""
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -150,8 +150,8 @@ def kinds(messages: tuple[Message, ...]) -> str:
 async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(
     runtime: Runtime, text: str, left: int, view: str
 ) -> None:
-    """Results first, then steps, the oldest first; calls and results stay paired, the task stays,
-    and the report has all of it.
+    """First results, then steps, the oldest first; calls and results stay paired, the task stays,
+    and the report has everything.
     """
     first = calls(call("read", page=1), text=text, usage=usage(900))
     second = calls(*[call("read", page=page) for page in (2, 3, 4)], text=text, usage=usage(12_000))
@@ -176,12 +176,12 @@ async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(
     assert kinds(report.messages) == "uatatua"
 
 
-# --- a last answer that goes wrong
+# --- a last answer that fails
 
 
 @pytest.mark.accepts("B9", "L19")
 async def test_last_answer_that_asks_for_tools_gets_none(runtime: Runtime) -> None:
-    """What it says is the output; its messages can be continued."""
+    """Its text is the output; its messages can be continued."""
     model = ScriptedModel(
         calls(call("look")),
         calls(call("look", number=2), text="I would look again"),
@@ -206,8 +206,8 @@ async def test_last_answer_that_asks_for_tools_gets_none(runtime: Runtime) -> No
 async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(
     perdure_server: str,
 ) -> None:
-    """The first attempt is charged; the second has a reservation of its own, and is the last as
-    well.
+    """The first attempt is charged; the second one has its own reservation, and is still the last
+    answer.
     """
     stuck = Held(calls(call("look"), call("look", number=2), usage=usage(900)), says("lost"))
     model = ScriptedModel(says("what I have", usage=usage(300)))
@@ -236,8 +236,8 @@ async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(
 
 @pytest.mark.accepts("B9")
 async def test_time_is_kept_for_the_last_answer() -> None:
-    """A provider wants a pause longer than the turn may take: the pause ends when a tenth of the
-    time is left, and the answer is given in it.
+    """A provider asks for a pause longer than the turn's time: the pause ends when a tenth of the
+    time is left, and the answer is given in that time.
     """
     slow_down = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 300})
     model = ScriptedModel(fails(slow_down), says("what I have"))

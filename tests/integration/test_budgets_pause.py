@@ -1,4 +1,6 @@
-"""A turn whose agent pauses waits for more budget, for days if need be, and then goes on."""
+"""A turn with the policy `pause` waits for more budget, for days if necessary, and then
+continues.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -46,7 +48,7 @@ def two_steps() -> ScriptedModel:
 
 @pytest.mark.accepts("B10")
 async def test_turn_without_money_waits_and_goes_on_when_some_is_added(runtime: Runtime) -> None:
-    """What was done is not done again."""
+    """Completed work is not repeated."""
     model = two_steps()
     async with runtime(PAUSES, model=model) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
@@ -69,7 +71,7 @@ async def test_turn_without_money_waits_and_goes_on_when_some_is_added(runtime: 
 
 @pytest.mark.accepts("B10")
 async def test_wait_is_shown_while_it_lasts(runtime: Runtime) -> None:
-    """In the list of turns and in the memo that Temporal keeps; afterwards it is gone from both."""
+    """In the list of turns and in Temporal's memo; afterwards both are cleared."""
     async with runtime(PAUSES, model=two_steps()) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
         await until(turn, WaitBegan)
@@ -85,7 +87,7 @@ async def test_wait_is_shown_while_it_lasts(runtime: Runtime) -> None:
 
 
 async def listed(client: AgentClient, turn: Turn, wanted: State, **filters: Any) -> None:
-    """Wait until a turn is in the list, in this state; Temporal's list lags behind."""
+    """Wait until a turn is listed in this state; Temporal's list lags."""
     async with asyncio.timeout(SOON_S):
         while True:
             async for entry in client.list(**filters):
@@ -100,7 +102,7 @@ async def memo_of(client: AgentClient, turn: Turn) -> dict[str, Any]:
 
 @pytest.mark.accepts("B10")
 async def test_too_little_pauses_again(runtime: Runtime) -> None:
-    """Until it is enough; twice at once counts twice."""
+    """Until it is enough; two additions at once count twice."""
     async with runtime(PAUSES, model=two_steps()) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
         await until(turn, WaitBegan)
@@ -116,7 +118,7 @@ async def test_too_little_pauses_again(runtime: Runtime) -> None:
 
 
 async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) -> None:
-    """More money while a tool runs, and the turn never waits."""
+    """More money arrives while a tool runs, and the turn never waits."""
     turn: Turn
     loop = asyncio.get_running_loop()
 
@@ -153,7 +155,7 @@ async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) ->
 async def test_every_limit_can_be_waited_for(
     runtime: Runtime, budget: Budget, more: Budget
 ) -> None:
-    """Also in the middle of a batch of tools: the calls that are left are then made, each once."""
+    """Even in the middle of several tool calls: the remaining calls are then made, each once."""
     model = ScriptedModel(
         calls(*[call("look", number=number) for number in (1, 2, 3)], usage=usage(900)),
         says("done", usage=usage(100)),
@@ -174,9 +176,7 @@ async def test_every_limit_can_be_waited_for(
 
 @pytest.mark.accepts("B10")
 async def test_turn_that_waits_needs_no_worker(perdure_server: str) -> None:
-    """The one it had is stopped; the budget is added to while there is none, and another worker
-    goes on.
-    """
+    """Its worker is stopped; the budget is increased without one, and another worker continues."""
     model = two_steps()
     async with queue(perdure_server) as work:
         async with work.worker(PAUSES, model):
@@ -193,7 +193,7 @@ async def test_turn_that_waits_needs_no_worker(perdure_server: str) -> None:
 
 
 async def test_turn_that_waits_can_be_cancelled(runtime: Runtime) -> None:
-    """It costs what it has spent, and waits for nothing any more."""
+    """Its cost is what it has spent, and it no longer waits."""
     async with runtime(PAUSES, model=two_steps()) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
         await until(turn, WaitBegan)
@@ -215,7 +215,7 @@ async def test_turn_that_waits_can_be_cancelled(runtime: Runtime) -> None:
 
 
 async def test_turn_whose_time_is_up_waits_for_more_of_it(runtime: Runtime) -> None:
-    """The tool in flight was stopped, which the model is told."""
+    """The running tool was stopped, and the model is told so."""
 
     @tool
     async def slow() -> str:
@@ -255,7 +255,7 @@ async def test_model_call_that_was_stopped_is_charged_and_made_again_after_the_w
 
 
 async def test_time_that_is_added_moves_the_deadline(runtime: Runtime) -> None:
-    """Of a tool that runs already, whatever the policy is."""
+    """Of a tool that is already running, for every policy."""
     turn: Turn
     loop = asyncio.get_running_loop()
 
@@ -280,8 +280,8 @@ async def test_time_that_is_added_moves_the_deadline(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("B10", "O12")
 async def test_days_of_waiting_do_not_count() -> None:
-    """After three days of waiting for money and five for time the turn has the time it had before
-    plus what was added; the list shows that it waits, even without search attributes.
+    """After three days of waiting for money and five for time, the turn has its earlier time plus
+    what was added; the list shows the wait even without search attributes.
     """
     slow_down = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 300})
     model = ScriptedModel(

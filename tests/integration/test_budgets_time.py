@@ -1,4 +1,4 @@
-"""A turn keeps to its time: what is in flight at the deadline is stopped, and nothing is begun
+"""The time budget of a turn: calls in flight at the deadline are stopped, and none starts
 after it.
 """
 
@@ -34,7 +34,7 @@ async def wait(seconds: float) -> str:
 
 @pytest.mark.accepts("B2")
 async def test_next_request_carries_the_time_that_is_left(runtime: Runtime) -> None:
-    """The time of the tool is gone as well."""
+    """The duration of the tool is subtracted, too."""
     model = ScriptedModel(calls(call("wait", seconds=1)), says("done"))
     async with runtime(app(tools=[wait]), model=model) as client:
         await client.run("spender", "go", budget=Budget(time=timedelta(minutes=5)))
@@ -46,7 +46,7 @@ async def test_next_request_carries_the_time_that_is_left(runtime: Runtime) -> N
 
 @pytest.mark.accepts("B4")
 async def test_tool_slower_than_the_time_left_is_stopped(runtime: Runtime) -> None:
-    """The turn ends at its deadline, not with the tool."""
+    """The turn ends at its deadline, not when the tool ends."""
     stopped = threading.Event()
 
     @tool
@@ -73,7 +73,7 @@ async def test_tool_slower_than_the_time_left_is_stopped(runtime: Runtime) -> No
 async def test_tool_that_cannot_be_stopped_is_named_and_the_turn_ends_anyway(
     runtime: Runtime,
 ) -> None:
-    """It hangs in a call that no exception interrupts."""
+    """It hangs in a call that cannot be interrupted."""
     let_go = threading.Event()
 
     @tool
@@ -103,7 +103,7 @@ async def test_tool_that_cannot_be_stopped_is_named_and_the_turn_ends_anyway(
 
 
 class Deaf(ScriptedModel):
-    """A model whose client does not hear of a cancel, as a library with threads of its own."""
+    """A model whose client ignores a cancel, like a library with its own threads."""
 
     def __init__(self) -> None:
         super().__init__("late")
@@ -121,7 +121,7 @@ class Deaf(ScriptedModel):
 
 @pytest.mark.accepts("B8")
 async def test_model_call_in_flight_at_the_deadline_is_charged(runtime: Runtime) -> None:
-    """It is cancelled, and may be billed."""
+    """It is cancelled, but may be billed."""
     model = ScriptedModel(says("late", delay=timedelta(seconds=LONG_S)))
     async with runtime(app(), model=model) as client:
         error = await ended(await client.start("spender", "go", budget=Budget(usd="5", time=SHORT)))
@@ -135,7 +135,7 @@ async def test_model_call_in_flight_at_the_deadline_is_charged(runtime: Runtime)
 
 @pytest.mark.accepts("B8")
 async def test_model_call_that_cannot_be_stopped_is_named_and_charged(runtime: Runtime) -> None:
-    """What is still open when a turn ends costs its reservation."""
+    """A call that is still open when a turn ends costs its reservation."""
     model = Deaf()
     async with runtime(app(), model=model) as client:
         try:
@@ -153,7 +153,9 @@ async def test_model_call_that_cannot_be_stopped_is_named_and_charged(runtime: R
 
 @pytest.mark.accepts("B4")
 async def test_pause_that_is_longer_than_the_time_left_is_not_begun(runtime: Runtime) -> None:
-    """A provider that asks for more time than there is: the turn ends at once, and says so."""
+    """A provider asks for a longer pause than the time left: the turn ends at once, with the
+    reason.
+    """
     model = ScriptedModel(
         fails(
             errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": LONG_S})
@@ -172,9 +174,7 @@ async def test_pause_that_is_longer_than_the_time_left_is_not_begun(runtime: Run
 
 
 async def test_time_in_the_queue_counts(perdure_server: str) -> None:
-    """Nobody worked when the turn was started, and when somebody does its time is over: the model
-    is not asked.
-    """
+    """The turn waited for a worker until its time was over: the model is not called."""
     model = ScriptedModel("never")
     async with queue(perdure_server) as work:
         turn = await work.client.start("spender", "go", budget=Budget(time=timedelta(seconds=0.5)))
@@ -190,8 +190,8 @@ async def test_time_in_the_queue_counts(perdure_server: str) -> None:
 async def test_worker_that_was_away_while_the_time_ran_out_calls_nothing(
     perdure_server: str,
 ) -> None:
-    """It was stopped in a tool that may be repeated: the turn is over budget when another worker
-    comes, with what was done before.
+    """It was stopped in a repeatable tool: the turn is over budget when another worker starts, with
+    its earlier work.
     """
     began = asyncio.Event()
     loop = asyncio.get_running_loop()

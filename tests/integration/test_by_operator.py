@@ -1,5 +1,5 @@
-"""Activities that an operator ends with Temporal's own command line: the turn ends typed, and says
-who ended them.
+"""Activities that an operator ends with Temporal's own command line: the turn ends with a typed
+error that says so.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ async def pay(to: str) -> str:
 
 
 class Silent(ScriptedModel):
-    """A model that does not answer."""
+    """A model that never answers."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         begun.append("ask")
@@ -42,7 +42,7 @@ class Silent(ScriptedModel):
 async def test_model_is_told_that_an_operator_ended_its_call_and_that_the_outcome_is_unknown(
     runtime: Runtime, words: tuple[str, ...]
 ) -> None:
-    """The tool had begun, so it is not said that it could not be run."""
+    """The tool had started, so the result does not say that it could not be run."""
     begun.clear()
     agent = Agent(name="payer", model="scripted:payer", tools=[pay])
     async with runtime(
@@ -72,7 +72,7 @@ async def test_model_is_told_that_an_operator_ended_its_call_and_that_the_outcom
 async def test_turn_whose_model_call_an_operator_ends_fails_with_words_that_say_so(
     runtime: Runtime, words: tuple[str, ...]
 ) -> None:
-    """What the provider may bill for it is booked."""
+    """The amount that the provider may bill for it is booked."""
     begun.clear()
     async with runtime(app(budget=Budget(usd="100")), model=Silent()) as client:
         turn = await client.start("spender", "go")

@@ -1,9 +1,9 @@
-"""Planted secrets, and everywhere that they could come out: nothing that is recorded, shown or
-logged has them, as they are or encoded.
+"""Planted secrets, and every place where they could leak: nothing that is recorded, shown or logged
+contains them, in plain or encoded form.
 
-What a tool itself returns, or raises in its own words, is its author's data and stands in history
-like any other (docs/tools.md); these tests are about what Perdure does with what it was trusted
-with.
+Results of a tool, and the messages of its own exceptions, belong to the tool's author and are
+stored in history like any others (docs/tools.md); these tests are about the secrets that Perdure
+handles itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ reads, and one that is refused.
 
 
 def encodings(secret: str) -> Iterator[bytes]:
-    """A secret in the forms that it could be written in."""
+    """A secret in all the forms in which it could be written."""
     spelled = "".join(f"\\u{ord(letter):04x}" for letter in secret)
     escaped = (json.dumps(secret)[1:-1], secret.replace("/", "\\/"), spelled)
     for text in (
@@ -57,7 +57,7 @@ def encodings(secret: str) -> Iterator[bytes]:
         secret.encode().hex(),
     ):
         yield text.encode()
-    for offset in range(3):  # how base64 reads depends on what stands before
+    for offset in range(3):  # base64 depends on the position in the text
         coded = base64.b64encode(b"x" * offset + secret.encode())[(0, 2, 3)[offset] :].rstrip(b"=")[
             :-1
         ]
@@ -65,7 +65,7 @@ def encodings(secret: str) -> Iterator[bytes]:
 
 
 def found_in(places: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    """Which variable's secret is where."""
+    """The variables whose secret was found, with the place."""
     return [
         (place, variable)
         for place, data in places.items()
@@ -166,9 +166,9 @@ ECHOES: dict[str, list[Reply]] = {
 
 
 class Witness:
-    """Everything that somebody could read afterwards.
+    """Everything that can be read afterwards.
 
-    Logs are those of every level, but for httpcore's, whose DEBUG is what came over the wire.
+    Logs of every level, except httpcore's, whose DEBUG records are the traffic itself.
     """
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -185,7 +185,7 @@ class Witness:
         self.places: dict[str, bytes] = {}
 
     async def see(self, client: RecordingClient, turn: Turn) -> AgentReport | PerdureError:
-        """Let a turn come to its end, and keep what is left of it."""
+        """Wait for the end of a turn, and collect what it leaves."""
         try:
             end: AgentReport | PerdureError = await turn.result()
         except PerdureError as error:
@@ -203,7 +203,7 @@ class Witness:
         return end
 
     def close(self) -> None:
-        """What was gathered on the way."""
+        """The data that was collected on the way."""
         for record in (one for one in self._caplog.records if not one.name.startswith("httpcore")):
             line = self._caplog.handler.format(record) + repr(vars(record))
             self.places["log"] = self.places.get("log", b"") + line.encode()
@@ -224,7 +224,7 @@ def witness(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -
 def app(
     vendor: Vendor, stub: StubProvider, witness: Witness, key: str = "CANARY_KEY"
 ) -> AgentWorker:
-    """A worker that asks a model on loopback."""
+    """A worker with a model on loopback."""
     return AgentWorker(
         AGENT,
         providers={"vendor": vendor.make(stub.anthropic_url, key)},
@@ -237,8 +237,8 @@ def app(
 async def test_secret_that_was_used_is_nowhere(
     runtime: Runtime, witness: Witness, vendor: Vendor
 ) -> None:
-    """The key went with two requests, a tool used its token, another met one that it may not use,
-    and a third showed its context.
+    """The key was sent with two requests, a tool used its token, another one was refused a token,
+    and a third one printed its context.
     """
     with StubProvider(WORKS) as stub:
         async with runtime(app(vendor, stub, witness)) as client:
@@ -265,7 +265,7 @@ async def test_secret_that_was_used_is_nowhere(
 async def test_key_that_a_vendor_sends_back_is_nowhere(
     runtime: Runtime, witness: Witness, vendor: Vendor, echo: str
 ) -> None:
-    """In the words of an error, beside them, in a page, a header, or a body that is cut."""
+    """In the message of an error, next to it, in an HTML page, a header, or a truncated body."""
     with StubProvider(ECHOES[echo]) as stub:
         async with runtime(app(vendor, stub, witness)) as client:
             end = await witness.see(client, await client.start("canary", "go"))
@@ -293,7 +293,7 @@ async def test_key_that_cannot_be_one_is_nowhere(
 
 @pytest.mark.parametrize("form", [*encodings("idle-canary/1c+5E=xx5555555555")])
 def test_search_finds_every_form(form: bytes) -> None:
-    """A search that finds nothing proves nothing."""
+    """A search that never finds anything proves nothing."""
     assert found_in({"here": b"before " + form + b" after"}) == [("here", "CANARY_IDLE")]
     assert found_in(
         {"here": base64.b64encode(b"12345" + PLANTED["CANARY_IDLE"].encode() + b"6")}

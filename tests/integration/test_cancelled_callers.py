@@ -1,4 +1,4 @@
-"""Every method raises the cancellation of a caller that is cancelled or has its own timeout."""
+"""Every client method raises the cancellation of its caller, or of the caller's own timeout."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ MORE = Budget(time=timedelta(minutes=1))
 
 
 class Freezing:
-    """A server between a client and Temporal that passes nothing on any more once it is frozen."""
+    """A proxy between a client and Temporal that forwards nothing once it is frozen."""
 
     def __init__(self, address: str) -> None:
         self._host, _, self._port = address.rpartition(":")
@@ -51,7 +51,7 @@ class Freezing:
 
 @contextlib.asynccontextmanager
 async def freezing(address: str) -> AsyncIterator[tuple[Freezing, str]]:
-    """Such a server and its address."""
+    """Such a proxy and its address."""
     between = Freezing(address)
     server = await asyncio.start_server(between.accept, "127.0.0.1", 0)
     try:
@@ -86,7 +86,7 @@ UPDATES = ("approve", "deny", "add_budget")
 
 @pytest.mark.accepts("U16")
 async def test_cancel_ends_every_method_while_the_server_says_nothing(perdure_server: str) -> None:
-    """None of them turns it into an error of its own."""
+    """No method turns it into another error."""
     ended: dict[str, str] = {}
     async with (
         queue(perdure_server) as work,
@@ -115,7 +115,7 @@ async def test_cancel_ends_every_method_while_the_server_says_nothing(perdure_se
 async def test_cancel_and_timeout_end_an_update_that_no_worker_takes_in(
     perdure_server: str, name: str
 ) -> None:
-    """They are the caller's, and no word about the workers."""
+    """The cancellation is raised, and no message about the workers."""
     method = METHODS[name]
     async with queue(perdure_server) as work:
         async with work.worker(AgentWorker(agent()), ScriptedModel(calls(call("send", to="Ann")))):

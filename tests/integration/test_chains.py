@@ -1,5 +1,5 @@
-"""Turns whose agent has a chain of models: who is asked, in which order, and what the turn says of
-it.
+"""Turns with a chain of models: which model is called, in which order, and what the turn
+reports.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def look(number: int = 1) -> str:
 
 
 def app(models: str = "ab", *, providers: dict[str, Provider], **fields: Any) -> AgentWorker:
-    """An agent whose models are `a:m`, `b:m` and so on, each its own provider."""
+    """An agent with the models `a:m`, `b:m` and so on, each with its own provider."""
     agent = Agent(
         **{"name": "asker", "model": [f"{name}:m" for name in models], "tools": [look], **fields}
     )
@@ -65,7 +65,7 @@ def app(models: str = "ab", *, providers: dict[str, Provider], **fields: Any) ->
 
 
 async def attempts(client: RecordingClient, turn_id: str) -> list[str]:
-    """The ids of the model calls of a turn, as its history has them."""
+    """The ids of a turn's model calls in its history."""
     events = (await client.temporal.get_workflow_handle(turn_id).fetch_history()).events
     scheduled = (
         event.activity_task_scheduled_event_attributes
@@ -77,7 +77,7 @@ async def attempts(client: RecordingClient, turn_id: str) -> list[str]:
 
 @pytest.mark.accepts("M1")
 async def test_model_that_fails_twice_is_benched_and_the_next_one_serves(runtime: Runtime) -> None:
-    """It is asked once more, not a third time, and not in the next step either; each attempt is an
+    """It is called once more, not a third time, and not in the next step either; each attempt is an
     activity.
     """
     first, second = ScriptedModel(BUSY, BUSY), ScriptedModel(calls(call("look")), says("done"))
@@ -98,7 +98,7 @@ async def test_model_that_fails_twice_is_benched_and_the_next_one_serves(runtime
 
 @pytest.mark.accepts("M1")
 async def test_model_that_failed_once_is_asked_once_more(runtime: Runtime) -> None:
-    """And serves."""
+    """And it answers."""
     first, second = ScriptedModel(BUSY, "done"), ScriptedModel()
     async with runtime(app(providers={"a": first, "b": second})) as client:
         report = await client.run("asker", "go")
@@ -108,8 +108,8 @@ async def test_model_that_failed_once_is_asked_once_more(runtime: Runtime) -> No
 
 @pytest.mark.accepts("M1")
 async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Runtime) -> None:
-    """A second turn hears from the worker that the first model is benched, sends nothing, and asks
-    the next.
+    """In a second turn the worker reports that the first model is benched, sends it nothing, and
+    the next one is called.
     """
     first, second = ScriptedModel(COME_BACK_LATER), ScriptedModel("one", "two")
     async with runtime(app(providers={"a": first, "b": second})) as client:
@@ -128,7 +128,7 @@ async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Ru
 
 @pytest.mark.accepts("M1")
 async def test_turn_remembers_who_failed_when_its_worker_is_another(perdure_server: str) -> None:
-    """The new worker knows nothing; the turn does not ask the benched model again."""
+    """The new worker has no health data; the turn does not call the benched model again."""
     let_go = threading.Event()
     first = ScriptedModel(COME_BACK_LATER, "never")
     second = ScriptedModel(calls(call("hold")), "done")
@@ -154,7 +154,7 @@ async def test_turn_remembers_who_failed_when_its_worker_is_another(perdure_serv
 
 @pytest.mark.accepts("M2", "U7")
 async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
-    """Nobody pays for another model because a key is wrong."""
+    """An invalid key is no reason to pay for another model."""
     second = ScriptedModel()
     async with runtime(app(providers={"a": ScriptedModel(BAD_KEY), "b": second})) as client:
         with pytest.raises(errors.LLMAuthError, match="bad key"):
@@ -165,8 +165,8 @@ async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("M2")
 async def test_unknown_model_moves_on_without_penalty(runtime: Runtime) -> None:
-    """The next is asked at once; each step and each turn begins with the first again, for nothing
-    is wrong with its health.
+    """The next model is called at once; each step and each turn starts with the first one again,
+    because its health is not affected.
     """
     first, second = (
         ScriptedModel(*[UNKNOWN] * 5),
@@ -197,7 +197,7 @@ async def test_empty_answer_moves_on(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("M2", "U11")
 async def test_chain_that_failed_names_each_model_and_its_reason(runtime: Runtime) -> None:
-    """As one error with a typed error for each, and the report of what was done before."""
+    """One error with a typed error for each model, and the report of the earlier work."""
     providers: dict[str, Provider] = {
         "a": ScriptedModel(calls(call("look")), COME_BACK_LATER),
         "b": ScriptedModel(UNKNOWN),
@@ -219,7 +219,7 @@ async def test_chain_that_failed_names_each_model_and_its_reason(runtime: Runtim
 
 @pytest.mark.accepts("M3")
 async def test_picture_goes_to_a_model_that_takes_pictures(runtime: Runtime) -> None:
-    """The first is not asked, and asked again when there is none."""
+    """The first model is passed over, and called again when there is no picture."""
     first, second = ScriptedModel("words"), ScriptedModel("a cat")
     task = Task(content=(Text(text="What is it?"), Media(media_type="image/png", data="aGk=")))
     worker = app(providers={"a": first, "b": second})
@@ -239,7 +239,7 @@ async def test_picture_goes_to_a_model_that_takes_pictures(runtime: Runtime) -> 
 
 
 async def test_alias_stands_for_a_chain(runtime: Runtime) -> None:
-    """Agents name a tier, and the worker says which models serve it."""
+    """Agents name a tier, and the worker defines the models that serve it."""
     agent = Agent(name="asker", model="main")
     providers: dict[str, Provider] = {"a": ScriptedModel(UNKNOWN), "b": ScriptedModel("done")}
     async with runtime(
@@ -271,7 +271,7 @@ def _named(text: str, model: str) -> Any:
 
 
 async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
-    """The turn pays what the second one costs, and what is left says so."""
+    """The turn pays the price of the second one, also in the remaining budget."""
     used = Usage(input_tokens=100, output_tokens=100)
     providers: dict[str, Provider] = {
         "a": ScriptedModel(UNKNOWN),
@@ -287,7 +287,7 @@ async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("M7")
 async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -> None:
-    """Whose signature they carry, only that model takes back."""
+    """Only the model that signed them accepts them."""
     thought = AssistantMessage(
         parts=(Thinking(text="hm", signature="s"), call("look", call_id="c"))
     )
@@ -309,7 +309,7 @@ async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -
 async def test_second_model_is_paid_also_where_the_first_costs_nothing(
     runtime: Runtime, first: Price | None
 ) -> None:
-    """What it used at its price, not all that was reserved."""
+    """Its price is charged for its usage, not for the whole reservation."""
     used = Usage(input_tokens=100, output_tokens=100)
     providers: dict[str, Provider] = {
         "a": ScriptedModel(UNKNOWN),

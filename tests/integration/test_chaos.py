@@ -1,7 +1,7 @@
-"""Many turns at once on providers that do everything a provider can do wrong: each turn ends in
-time, and no bill is larger than what was booked.
+"""Many concurrent turns on providers with every kind of failure: each turn ends in time, and no
+bill exceeds what was booked.
 
-`PERDURE_CHAOS_TURNS` says how many turns there are, `PERDURE_CHAOS_SEED` what luck they have.
+`PERDURE_CHAOS_TURNS` is the number of turns, `PERDURE_CHAOS_SEED` the seed.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ KNOWN = {"answer", "drip", *SAID}
 
 
 class Chaotic(StubProvider):
-    """A provider with luck of its own for each request, by its turn and how often that has asked.
+    """A provider whose behaviour is random for each request, by its turn and the number of earlier
+    requests.
 
-    It bills who gets an answer, or a part of one.
+    It bills complete and partial answers.
     """
 
     def __init__(self, name: str) -> None:
@@ -92,7 +93,7 @@ class Chaotic(StubProvider):
     def served(
         self, body: dict[str, Any], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, str], Iterable[bytes]]:
-        """Answer, or not."""
+        """Send an answer, or fail."""
         task = task_of(body)
         with self._lock:
             self._asked[task] += 1
@@ -113,7 +114,9 @@ class Chaotic(StubProvider):
         return status, {**own, "content-length": str(len(content))}, self._unlucky(luck, content)
 
     def _unlucky(self, luck: str, content: bytes) -> Iterator[bytes]:
-        """The pieces of an answer; the connection closes after the last, even in mid-answer."""
+        """The pieces of an answer; the connection closes after the last one, possibly in
+        mid-answer.
+        """
         half = len(content) // 2
         match luck:
             case "drip":
@@ -155,8 +158,8 @@ def look(number: int) -> str:
 async def test_turns_on_chaotic_providers_end_in_time_and_book_every_bill(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer or a typed error; the bills of its two providers are no more than a turn booked,
-    and that no more than its budget.
+    """An answer or a typed error; the bills of its two providers are at most what the turn booked,
+    which is at most its budget.
     """
     monkeypatch.setenv("CHAOS_KEY", "sk-chaos-0123456789")
     with Chaotic("one") as one, Chaotic("two") as two:
@@ -217,7 +220,7 @@ TYPED = (errors.ModelChainExhaustedError, errors.TurnBudgetExceededError)
 
 
 async def ended(turn: Turn) -> tuple[AgentReport, PerdureError | None, float]:
-    """How a turn ended, and how many seconds that took."""
+    """The end of a turn, and its duration in seconds."""
     began = time.monotonic()
     end = (await asyncio.gather(turn.result(), return_exceptions=True))[0]
     took_s = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""What a model call is charged with when it went wrong, or when its bill cannot be true."""
+"""The charge of a model call that failed, or whose bill cannot be true."""
 
 import asyncio
 from datetime import timedelta
@@ -36,7 +36,7 @@ SHORT = RequestOptions(max_output_tokens=1_000)
 
 
 def over(error: type[PerdureError], **context: Any) -> PerdureError:
-    """An error after which the model is asked again at once."""
+    """An error after which the call is repeated at once."""
     return error("no answer", context={**AT_ONCE, **context})
 
 
@@ -107,7 +107,7 @@ async def test_attempt_without_an_answer_is_charged_by_what_is_known_of_it(
 
 @pytest.mark.accepts("B8")
 async def test_attempt_that_leaves_nothing_for_another_is_the_last(runtime: Runtime) -> None:
-    """The first one timed out, and may have cost all there was."""
+    """The first one timed out, and may have cost the whole budget."""
     model = ScriptedModel(fails(CHARGED["too slow"]), says("never"))
     async with runtime(app(), model=model) as client:
         error = await ended(await client.start("spender", "go", budget=Budget(usd="2.5")))
@@ -124,7 +124,7 @@ def breaks(_: ModelRequest) -> NoReturn:
 
 @pytest.mark.accepts("B8")
 async def test_provider_that_breaks_is_charged_for(runtime: Runtime) -> None:
-    """It may have sent the request before it broke."""
+    """It may have sent the request before it failed."""
     model = Improvised(breaks)
     async with runtime(app(), model=model) as client:
         error = await ended(await client.start("spender", "go", budget=Budget(usd="5")))
@@ -137,7 +137,7 @@ async def test_provider_that_breaks_is_charged_for(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("B8")
 async def test_call_that_is_cancelled_is_charged(runtime: Runtime) -> None:
-    """It was sent, and its answer will be billed though nobody waits for it."""
+    """It was sent, and its answer will be billed although it is not used."""
     model = ScriptedModel(says("late", delay=timedelta(seconds=30)))
     async with runtime(app(), model=model) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="5"))
@@ -151,8 +151,8 @@ async def test_call_that_is_cancelled_is_charged(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("B8")
 async def test_every_attempt_that_is_lost_with_its_worker_is_charged(perdure_server: str) -> None:
-    """Two workers are stopped while the model thinks; after that nothing is left for a third
-    attempt, and it is not made.
+    """Two workers are stopped during the model call; nothing is left for a third attempt, so it is
+    not made.
     """
     models = [Held("lost"), Held("lost"), ScriptedModel("never")]
     async with queue(perdure_server) as work:
@@ -224,7 +224,7 @@ UNBELIEVABLE = {
 
 @pytest.mark.accepts("B8")
 async def test_usage_that_cannot_be_true_never_counts_as_nothing(runtime: Runtime) -> None:
-    """The step costs its whole reservation, and the next request knows."""
+    """The step costs its whole reservation, and the next request has the lower budget."""
     models = {
         task: ScriptedModel(
             calls(call("look"), text="hm", usage=used), says("done", usage=usage(100))
@@ -250,7 +250,7 @@ async def test_usage_that_cannot_be_true_never_counts_as_nothing(runtime: Runtim
 async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(
     runtime: Runtime,
 ) -> None:
-    """A thousand billion tokens: nobody can say what the next request would cost."""
+    """A thousand billion tokens: the cost of the next request cannot be bounded."""
     model = ScriptedModel(calls(call("look"), usage=Usage(input_tokens=10**12, output_tokens=10)))
     async with runtime(app(options=SHORT), model=model) as client:
         error = await ended(await client.start("spender", "go", budget=Budget(usd="9")))
@@ -271,7 +271,7 @@ async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(
 async def test_bill_above_its_reservation_is_booked_whole_and_ends_the_turn(
     runtime: Runtime, policy: str, budget: Budget
 ) -> None:
-    """No tool, no last answer, no pause: what a call may cost is not known any more."""
+    """No tool, no last answer, no pause: the cost of further calls has no reliable bound."""
     ran: list[str] = []
 
     @tool
@@ -294,7 +294,7 @@ async def test_bill_above_its_reservation_is_booked_whole_and_ends_the_turn(
 
 @pytest.mark.accepts("B15")
 async def test_step_says_that_its_bill_was_too_high(runtime: Runtime) -> None:
-    """The answer that it paid for is returned all the same."""
+    """The answer of that call is still returned."""
     async with runtime(app(), model=ScriptedModel(says("done", usage=usage(100_000)))) as client:
         report = await client.run("spender", "go", budget=Budget(usd="5"))
 
@@ -303,7 +303,7 @@ async def test_step_says_that_its_bill_was_too_high(runtime: Runtime) -> None:
 
 
 async def test_bill_without_a_budget_is_never_too_high(runtime: Runtime) -> None:
-    """There is nothing that it could break."""
+    """There is no limit that it could exceed."""
     model = ScriptedModel(calls(call("look"), usage=usage(100_000)), says("done", usage=usage(100)))
     async with runtime(app(spender()), model=model) as client:
         report = await client.run("spender", "go")

@@ -1,6 +1,4 @@
-"""What callers do with turns: start, attach, find, wait, cancel; and what they are told when that
-cannot be.
-"""
+"""What callers do with turns: start, attach, find, wait and cancel, and the errors of each."""
 
 from __future__ import annotations
 
@@ -62,12 +60,12 @@ ADDER = Agent(name="adder", model="scripted:adder", instructions="Add.", tools=[
 
 @pytest.fixture
 def new_id() -> str:
-    """An id that no other test has."""
+    """An id that no other test uses."""
     return f"turn/{secrets.token_hex(6)}"
 
 
 class Gate:
-    """A tool that has begun and waits until it is let go."""
+    """A tool that waits after its start until it is released."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -87,7 +85,7 @@ class Gate:
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """A gate that opens at the end in any case."""
+    """A gate that opens at the end of the test in any case."""
     made = Gate()
     yield made
     made.opened.set()
@@ -100,7 +98,7 @@ def gate() -> Iterator[Gate]:
 async def test_same_id_attaches_to_the_finished_turn_and_pays_nothing(
     runtime: Runtime, new_id: str
 ) -> None:
-    """The second run has the same report without a model call, also from another client."""
+    """The second run returns the same report without a model call, also with another client."""
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
 
     async with runtime(ADDER, model=model) as client:
@@ -119,7 +117,7 @@ async def test_same_id_attaches_to_the_finished_turn_and_pays_nothing(
 async def test_same_id_attaches_to_the_failed_turn_and_raises_its_error(
     runtime: Runtime, new_id: str
 ) -> None:
-    """A retried job gets the same class and the same report again."""
+    """A retried job gets an error of the same class with the same report."""
     model = ScriptedModel(fails(errors.LLMInvalidRequestError("no such parameter")))
 
     async with runtime(ADDER, model=model) as client:
@@ -137,8 +135,8 @@ async def test_same_id_attaches_to_the_failed_turn_and_raises_its_error(
 
 @pytest.mark.accepts("E26")
 async def test_misspelt_agent_does_not_take_the_id(runtime: Runtime, new_id: str) -> None:
-    """The right name starts a turn of the same id, once, however many ask; then the id is taken as
-    ever.
+    """With the right name a turn starts under the same id, once, even for concurrent callers; then
+    the id is taken as usual.
     """
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
 
@@ -162,7 +160,7 @@ async def test_misspelt_agent_does_not_take_the_id(runtime: Runtime, new_id: str
 
 @pytest.mark.accepts("E26")
 async def test_agent_that_is_gone_after_a_step_leaves_the_id_taken(perdure_server: str) -> None:
-    """A model was asked, so the same id is the same turn."""
+    """A model was called, so the same id is the same turn."""
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
     checked = replace(ADDER, approval="all", middleware=[OutputGuardrail(lambda _: True)])
     async with queue(perdure_server) as work:
@@ -184,7 +182,7 @@ async def test_agent_that_is_gone_after_a_step_leaves_the_id_taken(perdure_serve
 async def test_same_id_attaches_to_the_running_turn(
     runtime: Runtime, gate: Gate, new_id: str
 ) -> None:
-    """Both callers wait for one turn; labels say nothing about the work, so they may differ."""
+    """Both callers wait for one turn; labels may differ, because they are not part of the work."""
     model = ScriptedModel(calls(call("wait")), says("done"))
 
     async with runtime(gate.agent, model=model) as client:
@@ -216,7 +214,7 @@ async def test_same_id_attaches_to_the_running_turn(
 async def test_same_id_for_other_work_is_a_conflict(
     runtime: Runtime, new_id: str, other: dict[str, Any]
 ) -> None:
-    """The error names the id, and nothing runs."""
+    """The error has the id, and nothing runs."""
     model = ScriptedModel(says("five"))
     asked: dict[str, Any] = {
         "agent": ADDER,
@@ -238,7 +236,7 @@ async def test_same_id_for_other_work_is_a_conflict(
 
 @pytest.mark.accepts("E3")
 async def test_restart_runs_a_finished_turn_anew(runtime: Runtime, new_id: str) -> None:
-    """Another run, other work allowed; the id leads to the new one, and the old one can still be
+    """A new run, whose work may differ; the id refers to the new run, and the old one can still be
     read.
     """
     model = ScriptedModel(says("five"), says("six"))
@@ -257,7 +255,7 @@ async def test_restart_runs_a_finished_turn_anew(runtime: Runtime, new_id: str) 
 
 @pytest.mark.accepts("E3")
 async def test_restart_ends_a_running_turn(runtime: Runtime, gate: Gate, new_id: str) -> None:
-    """Who waits for the old one is told, with what it had done."""
+    """A caller that waits for the old run gets an error with its work so far."""
     model = ScriptedModel(calls(call("wait")), says("fresh"))
 
     async with runtime(gate.agent, model=model) as client:
@@ -281,7 +279,7 @@ async def test_restart_ends_a_running_turn(runtime: Runtime, gate: Gate, new_id:
 async def test_same_id_is_an_error_where_that_was_asked_for(
     runtime: Runtime, gate: Gate, new_id: str, is_over: bool
 ) -> None:
-    """Even for the same work."""
+    """With `if_exists="error"`, even for the same work."""
     model = ScriptedModel(calls(call("wait")), says("done"))
 
     async with runtime(gate.agent, model=model) as client:
@@ -301,7 +299,7 @@ async def test_same_id_is_an_error_where_that_was_asked_for(
 async def test_new_id_starts_a_turn_whatever_is_to_happen_to_an_old_one(
     runtime: Runtime, new_id: str, if_exists: IfExists
 ) -> None:
-    """There is nothing to attach to."""
+    """There is no turn to attach to."""
     async with runtime(ADDER, model=ScriptedModel(says("five"))) as client:
         report = await client.run(ADDER, "2 + 3?", id=new_id, if_exists=if_exists)
 
@@ -309,7 +307,7 @@ async def test_new_id_starts_a_turn_whatever_is_to_happen_to_an_old_one(
 
 
 async def test_turn_without_an_id_is_named_after_its_agent(runtime: Runtime) -> None:
-    """`<agent>/<12 random characters>`, another one each time."""
+    """`<agent>/<12 random characters>`, different each time."""
     async with runtime(ADDER, model=ScriptedModel(says("five"), says("five"))) as client:
         ids = [(await client.run(ADDER, "2 + 3?")).turn_id for _ in range(2)]
 
@@ -335,7 +333,7 @@ async def test_id_is_taken_as_it_is(runtime: Runtime, turn_id: str) -> None:
 
 @pytest.mark.parametrize("turn_id", ["", "x" * 101], ids=["empty", "101 characters"])
 async def test_id_that_is_empty_or_too_long_is_refused(runtime: Runtime, turn_id: str) -> None:
-    """Before anything is sent, with the number of characters."""
+    """Before any request, with the number of characters."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         with pytest.raises(errors.InvalidRequestError, match=f"not {len(turn_id)}"):
             await client.start(ADDER, "2 + 3?", id=turn_id)
@@ -355,7 +353,7 @@ async def test_id_that_is_empty_or_too_long_is_refused(runtime: Runtime, turn_id
 async def test_input_that_is_too_large_is_refused_before_it_is_sent(
     runtime: Runtime, new_id: str, large: dict[str, Any]
 ) -> None:
-    """Typed, and no turn exists afterwards."""
+    """With a typed error, and no turn exists afterwards."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         with pytest.raises(errors.TooLargeError):
             await client.start(**{"agent": ADDER, "task": "go", **large}, id=new_id)
@@ -367,7 +365,7 @@ async def test_input_that_is_too_large_is_refused_before_it_is_sent(
 
 
 async def test_unknown_id_is_not_found(runtime: Runtime, new_id: str) -> None:
-    """The error names the id and holds it in its context."""
+    """The error message and its context have the id."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         with pytest.raises(errors.TurnNotFoundError, match=new_id) as caught:
             await client.get(new_id)
@@ -376,7 +374,7 @@ async def test_unknown_id_is_not_found(runtime: Runtime, new_id: str) -> None:
 
 
 async def test_workflow_of_another_type_is_no_turn(runtime: Runtime, new_id: str) -> None:
-    """It is not found as a turn, and a turn of its id cannot be started either; it runs on."""
+    """It is not found as a turn, and no turn can be started under its id; it keeps running."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         other = await client.temporal.start_workflow("Payroll", id=new_id, task_queue="nobody")
         with pytest.raises(errors.TurnNotFoundError, match="Payroll"):
@@ -389,7 +387,7 @@ async def test_workflow_of_another_type_is_no_turn(runtime: Runtime, new_id: str
 
 
 async def test_closed_port_is_an_unreachable_server() -> None:
-    """With the address and what to do about it."""
+    """With the address and a suggestion."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
 
@@ -401,7 +399,7 @@ async def test_closed_port_is_an_unreachable_server() -> None:
 
 
 async def test_port_that_does_not_speak_is_an_unreachable_server() -> None:
-    """A server that accepts the connection and does not answer is given up."""
+    """The client gives up on a server that accepts the connection and does not answer."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(errors.ServerUnreachableError, match=address):
@@ -414,7 +412,7 @@ async def test_port_that_does_not_speak_is_an_unreachable_server() -> None:
 async def test_result_needs_no_worker_once_the_turn_is_over(
     runtime: Runtime, perdure_server: str, new_id: str
 ) -> None:
-    """A client that knows only the id reads the whole report after every worker is gone."""
+    """A client that has only the id reads the whole report after every worker has stopped."""
     async with runtime(
         ADDER, model=ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
     ) as client:
@@ -428,7 +426,7 @@ async def test_result_needs_no_worker_once_the_turn_is_over(
 
 @pytest.mark.accepts("O6")
 async def test_on_step_is_called_with_every_step_in_order(runtime: Runtime) -> None:
-    """The last one included, each with its results; sync and async functions alike."""
+    """Including the last step, each with its results; with sync and async functions."""
     script = (calls(call("add", a=1, b=1)), calls(call("add", a=2, b=2)), says("done"))
     seen: list[Step] = []
     awaited: list[Step] = []
@@ -450,7 +448,7 @@ async def test_on_step_is_called_with_every_step_in_order(runtime: Runtime) -> N
 async def test_on_step_that_raises_changes_nothing(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is called again with the next step, the error is logged, and the report is whole."""
+    """It is called again for the next step, the error is logged, and the report is complete."""
     seen: list[int] = []
 
     def broken(step: Step) -> None:
@@ -472,8 +470,8 @@ async def test_on_step_that_raises_changes_nothing(
 async def test_cancelled_turn_says_why_and_keeps_what_it_did(
     runtime: Runtime, gate: Gate, new_id: str
 ) -> None:
-    """The reason is in the error and in what a list shows; both calls have a result, and that of
-    the second says that it was stopped.
+    """The reason is in the error and in lists; both calls have a result, and that of the second
+    says that it was stopped.
     """
     model = ScriptedModel(calls(call("add", a=2, b=3)), calls(call("wait")), says("never"))
     agent = replace(gate.agent, tools=[*gate.agent.tools, add])
@@ -504,7 +502,7 @@ async def test_cancelled_turn_says_why_and_keeps_what_it_did(
 
 @pytest.mark.accepts("E4")
 async def test_cancel_without_a_reason_is_a_cancel(runtime: Runtime, gate: Gate) -> None:
-    """The error stands on its own words."""
+    """The error has its default message."""
     async with runtime(gate.agent, model=ScriptedModel(calls(call("wait")))) as client:
         turn = await client.start(gate.agent, "go")
         await gate.until_entered()
@@ -515,7 +513,7 @@ async def test_cancel_without_a_reason_is_a_cancel(runtime: Runtime, gate: Gate)
 
 
 async def test_cancel_of_a_finished_turn_does_nothing(runtime: Runtime) -> None:
-    """The report stays as it was."""
+    """The report does not change."""
     async with runtime(ADDER, model=ScriptedModel(says("five"))) as client:
         turn = await client.start(ADDER, "2 + 3?")
         before = await turn.result()
@@ -529,7 +527,9 @@ async def test_cancel_of_a_finished_turn_does_nothing(runtime: Runtime) -> None:
 async def test_report_of_a_terminated_turn_is_folded_from_history(
     runtime: Runtime, gate: Gate, new_id: str
 ) -> None:
-    """No code of it ran, and still the steps, the messages and what was in flight are there."""
+    """No workflow code ran at the end, and the report still has the steps, the messages and what
+    was in flight.
+    """
     model = ScriptedModel(calls(call("add", call_id="c1", a=2, b=3)), calls(call("wait")))
     agent = replace(gate.agent, tools=[*gate.agent.tools, add])
 
@@ -558,7 +558,7 @@ async def test_report_of_a_terminated_turn_is_folded_from_history(
 async def test_turn_whose_workflow_times_out_is_a_timeout_with_its_report(
     runtime: Runtime, gate: Gate, new_id: str
 ) -> None:
-    """The server's own timeout, given by whoever started it, runs no code of the turn either."""
+    """The server's own timeout, set by the starter, runs no workflow code either."""
     async with runtime(
         gate.agent, model=ScriptedModel(calls(call("wait"), text="one moment"))
     ) as client:
@@ -590,7 +590,7 @@ async def test_turn_whose_workflow_times_out_is_a_timeout_with_its_report(
 async def test_turn_started_with_temporals_own_command_line_runs(
     runtime: Runtime, perdure_server: str, new_id: str
 ) -> None:
-    """Plain JSON, nothing of Perdure; the client reads it like any other turn."""
+    """Plain JSON, without any Perdure code; the client reads it like any other turn."""
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
 
     async with runtime(ADDER, model=model) as client:
@@ -627,7 +627,7 @@ async def test_turn_started_with_temporals_own_command_line_runs(
 async def test_turn_started_with_the_wrong_json_fails_with_the_reason(
     runtime: Runtime, perdure_server: str, new_id: str
 ) -> None:
-    """A person at a keyboard gets it wrong, and is told what is missing."""
+    """The error of a manual start names what is missing."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         await temporal_cli(
             *(
@@ -658,7 +658,7 @@ async def temporal_cli(*arguments: str) -> None:
 
 
 class Squeezed(PayloadCodec):
-    """Makes everything unreadable, as encryption would."""
+    """A codec that makes everything unreadable, as encryption does."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [
@@ -689,8 +689,8 @@ SQUEEZED = DataConverter(
 async def test_turn_runs_with_the_data_converter_of_ones_own_client(
     perdure_server: str, new_id: str, converter: DataConverter
 ) -> None:
-    """A whole turn with tools, an attach, and a failed one: worker and caller share the converter
-    and nothing else.
+    """A turn with tools, an attach, and a failed turn; worker and caller share only the
+    converter.
     """
     model = ScriptedModel(
         calls(call("add", a=2, b=3)),
@@ -737,8 +737,8 @@ def history_bytes(events: Sequence[Any]) -> bytes:
 async def test_queue_that_nobody_polls_is_said_within_ten_seconds(
     perdure_server: str, new_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning with the queue's name and the command that helps; the turn waits on and runs when
-    a worker comes.
+    """One warning with the queue's name and the command to run; the turn waits, and runs when a
+    worker starts.
     """
     queue = f"test-{secrets.token_hex(6)}"
     client = await AgentClient.connect(perdure_server, task_queue=queue)
@@ -775,7 +775,7 @@ Start = Callable[[AgentClient], Awaitable[object]]
 async def test_namespace_that_does_not_exist_is_said_in_the_error(
     perdure_server: str, act: Start
 ) -> None:
-    """Whatever is tried, the caller gets an error of ours that names the namespace."""
+    """Every method raises one of our errors with the namespace."""
     client = await AgentClient.connect(perdure_server, namespace="nowhere")
 
     with pytest.raises(errors.PerdureError, match="nowhere"):
@@ -783,7 +783,7 @@ async def test_namespace_that_does_not_exist_is_said_in_the_error(
 
 
 async def test_report_holds_the_answer_as_parts_and_as_text(runtime: Runtime) -> None:
-    """Thinking is in the message and not in the output."""
+    """Thinking is in the message, but not in the output."""
     async with runtime(ADDER, model=ScriptedModel(says("five", thinking="2 and 3"))) as client:
         report = await client.run(ADDER, "2 + 3?")
 
@@ -796,7 +796,7 @@ async def test_report_holds_the_answer_as_parts_and_as_text(runtime: Runtime) ->
 @pytest.mark.accepts("U6")
 @pytest.mark.parametrize("address", ["foo bar", "http://x:y:z"])
 async def test_address_that_is_none_is_a_configuration_error(address: str) -> None:
-    """It quotes the address and shows what one looks like."""
+    """It quotes the address and gives an example."""
     with pytest.raises(
         errors.ConfigurationError,
         match=r"is not an address of a Temporal server, such as localhost:7233",

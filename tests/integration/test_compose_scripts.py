@@ -1,5 +1,5 @@
-"""The command of deploy/compose.yaml that prepares the namespace, run on the session's server, as
-its container would.
+"""The command of deploy/compose.yaml that prepares the namespace, run on the session's server as in
+its container.
 """
 
 import asyncio
@@ -20,14 +20,12 @@ COMPOSE = Path(__file__).parents[2] / "deploy/compose.yaml"
 
 
 def run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a container's command here."""
+    """Run a container's command."""
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 async def test_namespace_is_created_once_and_then_left_as_it_is(perdure_server: str) -> None:
-    """The service runs at every `up`, so the second time it must do nothing, and say that all is
-    well.
-    """
+    """The service runs at every `up`, so the second time it must change nothing and succeed."""
     service = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]["temporal-namespace"]
     command = [*service["entrypoint"], *service["command"]]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

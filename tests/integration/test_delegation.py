@@ -1,4 +1,4 @@
-"""Delegation: agents that give work to others, as child workflows."""
+"""Delegation: agents that give tasks to other agents, as child workflows."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -52,7 +52,7 @@ def look(number: int = 1) -> str:
 async def test_agent_with_delegates_gets_three_tools_and_one_without_gets_none(
     runtime: Runtime,
 ) -> None:
-    """After its own, over its delegates alone, however many the registry holds."""
+    """After its own tools, for its delegates only, whatever else is in the registry."""
     models = {"editor": ScriptedModel("done"), "loner": ScriptedModel("done")}
     loner = Agent(name="loner", model="scripted:loner", tools=[look])
     worker = AgentWorker([editor(tools=[look]), researcher(), writer(), loner], prices=FREE)
@@ -84,7 +84,7 @@ async def test_agent_with_delegates_gets_three_tools_and_one_without_gets_none(
 async def test_list_of_agents_is_sorted_and_without_oneself(
     runtime: Runtime, agents: list[Agent], listed: list[dict[str, str]]
 ) -> None:
-    """With all of the registry as delegates; alone, the list is empty."""
+    """With the whole registry as delegates; an agent on its own gets an empty list."""
     model = ScriptedModel(calls(call("list_agents")), says("done"))
     async with runtime(
         AgentWorker([editor(delegates="all"), *agents], prices=FREE), model={"editor": model}
@@ -97,7 +97,7 @@ async def test_list_of_agents_is_sorted_and_without_oneself(
 
 @pytest.mark.accepts("D2", "T23")
 async def test_agent_of_a_factory_is_listed_with_its_docstring(runtime: Runtime) -> None:
-    """Before anybody has made the agent."""
+    """Before the factory is called."""
 
     def maker(info: TurnInfo) -> Agent:
         """Makes things."""
@@ -116,7 +116,7 @@ async def test_agent_of_a_factory_is_listed_with_its_docstring(runtime: Runtime)
 
 @pytest.mark.accepts("D3")
 async def test_delegate_is_a_child_workflow_that_sees_only_its_task(runtime: Runtime) -> None:
-    """Its id is readable, its answer is the result of the call, and the report of the parent has
+    """Its id is readable, its answer is the result of the call, and the parent's report contains
     it.
     """
     models = {
@@ -182,8 +182,8 @@ ODD = [
 async def test_what_a_guard_refuses_is_an_error_result_and_starts_nothing(
     runtime: Runtime, asked: ToolCall, reason: str
 ) -> None:
-    """Itself, an unknown agent, arguments that are none, too many at once; one such task in a batch
-    refuses all of it.
+    """Itself, an unknown agent, invalid arguments, too many at once; one such task refuses the
+    whole batch.
     """
     model = ScriptedModel(calls(asked), says("done"))
     async with runtime(app(), model={"editor": model}) as client:
@@ -197,7 +197,7 @@ async def test_what_a_guard_refuses_is_an_error_result_and_starts_nothing(
 
 @pytest.mark.accepts("D4")
 async def test_depth_of_nothing_refuses(runtime: Runtime) -> None:
-    """An agent with max_depth=0 may delegate to nobody."""
+    """An agent with max_depth=0 may not delegate."""
     model = ScriptedModel(delegate("researcher", "x"), says("done"))
     async with runtime(app(max_depth=0), model={"editor": model}) as client:
         report = await client.run("editor", "go")
@@ -223,7 +223,7 @@ async def test_depth_is_the_least_of_all_above(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("D14")
 async def test_cycle_ends_at_the_depth_limit(runtime: Runtime) -> None:
-    """A delegates to B, B to A, and so on: three levels below the root."""
+    """A delegates to B, B to A, and so on, down to three levels below the root."""
     other = {"editor": "researcher", "researcher": "editor"}
     models = {
         name: ScriptedModel(
@@ -252,7 +252,7 @@ async def test_cycle_ends_at_the_depth_limit(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("D14")
 async def test_number_of_children_of_a_turn_is_limited(runtime: Runtime) -> None:
-    """The third is refused where two may be started, and said so."""
+    """The third one is refused if two may be started, with the reason."""
     model = ScriptedModel(
         *[delegate("writer", f"text {number}") for number in range(3)], says("done")
     )
@@ -269,7 +269,7 @@ async def test_number_of_children_of_a_turn_is_limited(runtime: Runtime) -> None
 
 @pytest.mark.accepts("D18", "D19")
 async def test_number_of_turns_of_a_tree_is_limited(runtime: Runtime) -> None:
-    """A delegate is refused more than its part; its parent uses what is left, and no more."""
+    """A delegate cannot start more than its share; its parent uses the rest, and no more."""
     researching = ScriptedModel(
         delegate("writer", "below"), delegate("writer", "too many"), says("found")
     )
@@ -300,7 +300,7 @@ async def test_number_of_turns_of_a_tree_is_limited(runtime: Runtime) -> None:
 async def test_spawned_agents_overlap_and_their_results_are_in_input_order(
     runtime: Runtime,
 ) -> None:
-    """The slowest comes first in the input, and first in the result."""
+    """The slowest is first in the input and first in the result."""
     model = ScriptedModel(
         spawn(("writer", "slow"), ("researcher", "quick"), ("writer", "middle")), says("done")
     )
@@ -330,7 +330,7 @@ async def _times(client: AgentClient, child: str) -> tuple[datetime, datetime]:
 
 
 async def test_empty_batch_is_an_empty_list(runtime: Runtime) -> None:
-    """Nothing was asked, nothing is started."""
+    """There is no task, so nothing is started."""
     model = ScriptedModel(spawn(), says("done"))
     async with runtime(app(), model={"editor": model}) as client:
         report = await client.run("editor", "go")
@@ -344,7 +344,7 @@ async def test_empty_batch_is_an_empty_list(runtime: Runtime) -> None:
 async def test_first_error_cancels_the_others_or_all_are_collected(
     runtime: Runtime, mode: str
 ) -> None:
-    """What a cancelled one did is kept in its entry."""
+    """The work of a cancelled one is kept in its entry."""
     held = ScriptedModel(
         calls(call("look"), text="half"),
         says("whole", delay=timedelta(seconds=2 if mode == "collect" else 60)),
@@ -376,8 +376,8 @@ async def test_first_error_cancels_the_others_or_all_are_collected(
 
 @pytest.mark.accepts("D9", "D10")
 async def test_child_has_its_own_tools_then_those_of_its_parent(runtime: Runtime) -> None:
-    """A name that both have is the child's own; each tool runs the code of its owner; what is not
-    allowed is not offered.
+    """For a duplicate name the child's own tool counts; each tool runs its owner's code; a tool
+    that is not allowed is not offered.
     """
 
     @tool(name="common")
@@ -412,7 +412,7 @@ async def test_child_has_its_own_tools_then_those_of_its_parent(runtime: Runtime
 async def test_inherited_tool_that_the_parent_may_not_use_is_not_offered_and_its_call_is_unknown(
     runtime: Runtime,
 ) -> None:
-    """The parent's turn may only delegate, so its child inherits nothing."""
+    """The parent's turn may only delegate, so its child inherits no tools."""
     models = {
         "editor": ScriptedModel(delegate("writer", "write"), says("done")),
         "writer": ScriptedModel(calls(call("look")), says("text")),
@@ -425,7 +425,7 @@ async def test_inherited_tool_that_the_parent_may_not_use_is_not_offered_and_its
 
 
 async def test_tools_are_inherited_over_two_levels_or_not_at_all(runtime: Runtime) -> None:
-    """With `inherit=False`, a delegate has only its own."""
+    """With `inherit=False`, a delegate has only its own tools."""
     models = {
         "editor": ScriptedModel(
             delegate("researcher", "find"), delegate("writer", "alone"), says("done")
@@ -454,7 +454,7 @@ async def test_tools_are_inherited_over_two_levels_or_not_at_all(runtime: Runtim
 
 @pytest.mark.accepts("D15")
 async def test_delegation_without_delegates_is_an_unknown_tool(runtime: Runtime) -> None:
-    """Even beside agents that could be delegated to."""
+    """Even if the registry has other agents."""
     model = ScriptedModel(delegate("writer", "x"), says("done"))
     async with runtime(app(delegates=[]), model={"editor": model}) as client:
         report = await client.run("editor", "go")
@@ -468,7 +468,7 @@ async def test_delegation_without_delegates_is_an_unknown_tool(runtime: Runtime)
 
 @pytest.mark.accepts("D11")
 async def test_cancel_reaches_every_descendant_with_its_reason(runtime: Runtime) -> None:
-    """Three levels; each ends cancelled, with the work it did, and nothing keeps running."""
+    """Three levels; each ends as cancelled, with its work so far, and nothing keeps running."""
     held = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     scripts = {
         "go": ScriptedModel(delegate("researcher", "find")),
@@ -501,8 +501,8 @@ async def test_cancel_reaches_every_descendant_with_its_reason(runtime: Runtime)
 
 
 async def test_terminated_parent_leaves_no_child_running(runtime: Runtime) -> None:
-    """No code of the parent runs then; the server asks its children to stop, and they end with what
-    they did.
+    """No code of the parent runs then; the server requests the cancellation of its children, and
+    they end with their work so far.
     """
     held = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     scripts = {"go": ScriptedModel(delegate("writer", "write")), "write": held}
@@ -523,8 +523,8 @@ async def test_terminated_parent_leaves_no_child_running(runtime: Runtime) -> No
 async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_reserved(
     runtime: Runtime,
 ) -> None:
-    """Its history says what it asked for: one call whose answer never came, at its upper bound, and
-    not all it was given.
+    """The charge is read from its history: one call without an answer, at its upper bound, and not
+    the whole lease.
     """
     held = ScriptedModel(says("never", delay=timedelta(seconds=60)))
     model = ScriptedModel(
@@ -547,8 +547,8 @@ async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_r
 async def test_delegation_can_want_an_approval_and_its_child_keeps_what_the_task_wants(
     runtime: Runtime,
 ) -> None:
-    """`requires_human_approval` goes down the tree: a delegate cannot do unasked what its parent
-    may not.
+    """`requires_human_approval` is passed down the tree: a delegate needs approval for what its
+    parent needs it for.
     """
 
     @tool
@@ -598,7 +598,9 @@ async def _existing(client: AgentClient, turn_id: str) -> Turn[Any]:
 
 
 async def test_child_whose_id_is_taken_gets_another(runtime: Runtime) -> None:
-    """Somebody has a running turn of that id, such as a child of a run before: it is left alone."""
+    """Another turn with that id is running, such as a child of an earlier run: it is not
+    touched.
+    """
     held = ScriptedModel(says("late", delay=timedelta(seconds=5)))
     scripts = {
         "go": ScriptedModel(delegate("writer", "write"), says("done")),

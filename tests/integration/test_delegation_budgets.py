@@ -1,4 +1,4 @@
-"""One budget for a tree of agents: leases, what comes back, and what is added."""
+"""One budget for a tree of agents: leases, returned amounts, and additions."""
 
 import asyncio
 from datetime import timedelta
@@ -18,7 +18,7 @@ from .spending import SHORT
 
 
 def tree(*agents: Any, **fields: Any) -> AgentWorker:
-    """A worker whose models cost a tenth of a cent for a token."""
+    """A worker whose models cost a tenth of a cent per token."""
     return AgentWorker([editor(**fields), *(agents or (researcher(), writer()))], prices=PRICED)
 
 
@@ -29,7 +29,7 @@ def look(number: int = 1) -> str:
 
 
 def looks(times: int) -> list[Any]:
-    """So many answers that look somewhere, for 9 dollars each; each call but the first then
+    """This number of answers that call a tool, for 9 dollars each; each call after the first then
     reserves more than 10.
     """
     return [
@@ -39,14 +39,14 @@ def looks(times: int) -> list[Any]:
 
 
 def left(model: ScriptedModel, request: int = 0) -> Any:
-    """What a request says is left of the budget."""
+    """The remaining budget according to a request."""
     return model.requests[request].budget
 
 
 @pytest.mark.accepts("B13")
 async def test_child_gets_a_fair_share_and_what_it_leaves_comes_back(runtime: Runtime) -> None:
-    """One child and the turn itself share what is left; the rest of the child's half is the
-    parent's again.
+    """One child and the turn itself share what is left; the unspent part of the child's half
+    returns to the parent.
     """
     parent = ScriptedModel(
         delegate("writer", "write", usage=used(1_000)), says("done", usage=used(1_000))
@@ -82,7 +82,7 @@ async def test_child_gets_a_fair_share_and_what_it_leaves_comes_back(runtime: Ru
 
 @pytest.mark.accepts("B12")
 async def test_siblings_share_and_never_spend_the_same_money(runtime: Runtime) -> None:
-    """Three at once and the turn itself: a quarter each."""
+    """Three at once and the turn itself get a quarter each."""
     parent = ScriptedModel(
         spawn(("writer", "a"), ("writer", "b"), ("researcher", "c"), usage=used(1_000)),
         says("done", usage=used(500)),
@@ -100,8 +100,8 @@ async def test_siblings_share_and_never_spend_the_same_money(runtime: Runtime) -
 async def test_named_budget_of_a_delegate_goes_before_the_share_and_its_own_within_it(
     runtime: Runtime,
 ) -> None:
-    """`Delegate(budget=…)` is the lease, as far as it is there; an agent's own budget still limits
-    it.
+    """`Delegate(budget=…)` is the lease, limited by what is left; the agent's own budget still
+    limits it.
     """
     parent = ScriptedModel(
         delegate("writer", "a", usage=used(1_000)),
@@ -124,7 +124,7 @@ async def test_named_budget_of_a_delegate_goes_before_the_share_and_its_own_with
 @pytest.mark.accepts("B13")
 @pytest.mark.parametrize("how", ["fails", "exhausted"])
 async def test_spending_of_a_child_that_failed_is_counted(runtime: Runtime, how: str) -> None:
-    """The model is told why it failed and what it said last; the bill is in the report."""
+    """The model gets the error and the last text of the child; the report has the cost."""
     parent = ScriptedModel(
         delegate("writer", "write", usage=used(1_000)), says("done", usage=used(1_000))
     )
@@ -158,7 +158,7 @@ async def test_spending_of_a_child_that_failed_is_counted(runtime: Runtime, how:
 
 
 async def test_child_that_finishes_tells_that_it_is_its_last_answer(runtime: Runtime) -> None:
-    """Its budget is spent, and its answer is no error."""
+    """Its budget is spent, and its answer is not an error."""
     parent = ScriptedModel(
         delegate("writer", "write", usage=used(1_000)), says("done", usage=used(1_000))
     )
@@ -195,8 +195,8 @@ async def test_nothing_left_to_share_ends_the_turn_as_its_policy_says(runtime: R
 async def test_child_that_waits_for_budget_shows_in_its_parent_and_goes_on_when_it_gets_some(
     runtime: Runtime,
 ) -> None:
-    """What is added to a child is new to the whole tree: three levels, the limits of all of them
-    grow, and the money is spent once.
+    """An addition to a child is new budget for the whole tree: on three levels, all limits grow,
+    and the money is spent once.
     """
     scripts = {
         "go": ScriptedModel(
@@ -219,8 +219,8 @@ async def test_child_that_waits_for_budget_shows_in_its_parent_and_goes_on_when_
         after = await child.add_budget(Budget(usd="30"))
         report = await turn.result()
 
-    # the root has 100 left and gives 50; of 49 left there, the writer gets 24.5, spends 18, and is
-    # given 30 more
+    # the root has 100 left and leases 50; of the 49 left there, the writer gets 24.5, spends 18,
+    # and gets 30 more
     assert after.usd == Decimal("36.5")
     assert left(scripts["find"], 1).usd == 50 + 30 - 1 - 27
     assert left(scripts["go"], 1).usd == 101 + 30 - 1 - 29
@@ -240,7 +240,7 @@ async def _told(turn: Any) -> Any:
 async def test_time_of_the_parent_stands_still_while_its_child_waits_for_a_person(
     runtime: Runtime,
 ) -> None:
-    """The wait is longer than the parent's whole time."""
+    """The wait is longer than the parent's whole time budget."""
 
     @tool(requires_approval=True)
     def send() -> str:
@@ -268,7 +268,7 @@ async def test_time_of_the_parent_stands_still_while_its_child_waits_for_a_perso
 
 
 async def test_deadline_of_the_parent_is_that_of_its_children(runtime: Runtime) -> None:
-    """A child gets the time that is left, and both end with what they did."""
+    """A child gets the remaining time, and both end with their work so far."""
     held = ScriptedModel(
         calls(call("look"), text="half"), says("never", delay=timedelta(seconds=60))
     )

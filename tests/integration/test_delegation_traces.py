@@ -1,5 +1,5 @@
-"""What is told of a whole tree of agents: one trace, metrics that count nothing twice, and labels
-wherever somebody looks for them.
+"""Telemetry of a tree of agents: one trace, metrics that count nothing twice, and labels
+everywhere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def look() -> str:
 
 
 def three_levels(traces: Traces, **fields: Any) -> AgentWorker:
-    """An editor that delegates to a researcher, which delegates to a writer, which has a tool."""
+    """An editor delegates to a researcher, which delegates to a writer, which has a tool."""
     agents = [
         editor(delegates=["researcher"], **fields),
         researcher(delegates=["writer"]),
@@ -44,7 +44,7 @@ def three_levels(traces: Traces, **fields: Any) -> AgentWorker:
 
 
 def play(times: int = 1) -> ByTask:
-    """What they say, each answer for some tokens."""
+    """The answers of each, with their usage."""
     go = [delegate("researcher", "find", usage=used(100)), says("done", usage=used(100))]
     find = [delegate("writer", "write", usage=used(200)), says("found", usage=used(200))]
     write = [calls(call("look"), usage=used(300)), says("text", usage=used(300))]
@@ -58,7 +58,7 @@ def play(times: int = 1) -> ByTask:
 
 @pytest.fixture
 def traces() -> Traces:
-    """What a test exports."""
+    """Exported spans and metrics."""
     return Traces()
 
 
@@ -69,8 +69,8 @@ def traces() -> Traces:
 async def test_tree_is_one_trace_in_which_each_turn_is_below_the_one_that_delegated(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """Three levels: the calls of each stand under its own turn, and a turn under that of its
-    parent; the replay adds none.
+    """Three levels: the spans of calls are below their own turn, and a turn is below its parent;
+    the replay adds none.
     """
     async with runtime(three_levels(traces), model=play()) as client:
         await client.run("editor", "go", id="traced-tree")
@@ -103,7 +103,7 @@ async def test_tree_is_one_trace_in_which_each_turn_is_below_the_one_that_delega
 
 @pytest.mark.accepts("O8")
 async def test_tree_goes_on_in_the_trace_of_the_caller(runtime: Runtime, traces: Traces) -> None:
-    """All of it, at every depth."""
+    """At every depth."""
     tracer = trace.get_tracer("caller", tracer_provider=traces.provider)
     async with runtime(three_levels(traces), model=play()) as client:
         with tracer.start_as_current_span("POST /ask"):
@@ -121,7 +121,7 @@ async def test_tree_goes_on_in_the_trace_of_the_caller(runtime: Runtime, traces:
 
 @pytest.mark.accepts("O8")
 async def test_tree_of_a_caller_that_is_not_sampled_has_no_span(runtime: Runtime) -> None:
-    """The decision is taken once, for all of it; the other tree is sampled."""
+    """There is one decision for the whole tree; the other tree is sampled."""
     traces = Traces(ParentBased(ALWAYS_OFF))
     parent = trace.SpanContext(
         1, 2, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED)
@@ -141,8 +141,8 @@ async def test_tree_of_a_caller_that_is_not_sampled_has_no_span(runtime: Runtime
 async def test_spawned_agents_are_side_by_side_and_each_says_how_it_ended(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """Two of the same agent, of which one fails and the other is cancelled for that, below the turn
-    that spawned them.
+    """Two of the same agent, of which one fails and the other one is therefore cancelled, below the
+    turn that spawned them.
     """
     script = {
         "go": ScriptedModel(spawn(("writer", "slow"), ("writer", "broken")), says("done")),
@@ -169,7 +169,7 @@ async def test_spawned_agents_are_side_by_side_and_each_says_how_it_ended(
 async def test_inherited_tool_has_its_span_in_the_turn_that_called_it(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """It is counted for its owner, whose code it is."""
+    """It is counted for its owner, whose code runs."""
     script = {
         "go": ScriptedModel(delegate("writer", "write"), says("done")),
         "write": ScriptedModel(calls(call("look")), says("text")),
@@ -195,9 +195,7 @@ async def test_inherited_tool_has_its_span_in_the_turn_that_called_it(
 async def test_metrics_of_a_tree_count_each_agent_by_itself(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """Turns, steps and tokens of each, and its own money: added up, they are what the whole tree
-    cost, once.
-    """
+    """Turns, steps, tokens and money of each; their sum is the cost of the whole tree."""
     async with runtime(three_levels(traces), model=play()) as client:
         report = await client.run("editor", "go")
 
@@ -230,8 +228,8 @@ async def test_metrics_of_a_tree_count_each_agent_by_itself(
 async def test_labels_are_on_all_of_a_tree(
     runtime: Runtime, traces: Traces, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On the records of each turn, its span, the context of its tools and in the list, at every
-    depth.
+    """On the records and the span of each turn, in the context of its tools and in the list, at
+    every depth.
     """
     caplog.set_level(logging.INFO, "perdure")
     seen: list[dict[str, str]] = []
@@ -278,7 +276,7 @@ def _agents(app: AgentWorker) -> list[Agent]:
 async def test_list_finds_the_turns_that_a_turn_delegated_to(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """Its own children, not those further below."""
+    """Its own children, not those further down."""
     root = f"parent-{secrets.token_hex(4)}"
     async with runtime(three_levels(traces), model=play()) as client:
         await client.run("editor", "go", id=root)
@@ -292,7 +290,7 @@ async def test_list_finds_the_turns_that_a_turn_delegated_to(
 
 
 async def test_tree_runs_in_a_namespace_without_search_attributes(traces: Traces) -> None:
-    """No child is started with what the server would refuse."""
+    """No child is started with attributes that the server would refuse."""
     async with (
         DevServer(folder=None, port=0, ui=False, search_attributes={}) as server,
         local_runtime(three_levels(traces), model=play(), address=server.address.address) as client,

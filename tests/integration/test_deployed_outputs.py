@@ -1,5 +1,5 @@
-"""The output type of an agent: what its middleware, its observers and its callers get, however a
-turn was started, and after a deploy.
+"""The output type of an agent in its middleware, observers and callers, for every kind of start,
+and after a deploy.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ class Other(BaseModel):
 
 @dataclass
 class Seen(Observer):
-    """What code of the agent's gets as the output."""
+    """The outputs that the agent's own code received."""
 
     outputs: list[Any] = field(default_factory=list)
 
     def check(self, report: AgentReport[Any]) -> bool:
-        """As a guardrail."""
+        """A guardrail."""
         self.outputs.append(report.output)
         return True
 
     async def on_end(self, turn: TurnInfo, report: AgentReport[Any]) -> None:
-        """As an observer."""
+        """An observer."""
         self.outputs.append(report.output)
 
 
 def agent(seen: Seen, output: Any, **fields: Any) -> Agent[Any]:
-    """An agent whose own code looks at its output."""
+    """An agent whose own code reads its output."""
     return Agent(
         name="support",
         model="scripted:x",
@@ -100,7 +100,7 @@ STARTS: dict[str, tuple[Any, dict[str, Any], Any]] = {
 async def test_code_of_an_agent_gets_its_declared_type_however_the_turn_was_started(
     runtime: Runtime,
 ) -> None:
-    """A guardrail before the answer counts, and an observer at the end."""
+    """A guardrail before the answer is accepted, and an observer at the end."""
     answers = {
         how: ANSWER if "version" not in how else '{"refund": 40, "note": "paid", "tone": "dry"}'
         for how in STARTS
@@ -121,8 +121,8 @@ async def test_code_of_an_agent_gets_its_declared_type_however_the_turn_was_star
 async def test_answer_of_another_type_than_the_agents_is_refused_before_its_guardrail(
     runtime: Runtime,
 ) -> None:
-    """A type of which every field has a default would be read from any answer, and a guardrail
-    would look at nothing but defaults.
+    """A type whose fields all have defaults accepts any answer, and a guardrail would see only
+    defaults.
     """
     defaults = create_model("Defaults", refund=(int, 0))
     seen = Seen()
@@ -145,7 +145,7 @@ async def test_answer_of_another_type_than_the_agents_is_refused_before_its_guar
 async def test_validator_of_an_agents_type_is_asked_where_the_caller_names_the_type(
     runtime: Runtime,
 ) -> None:
-    """Its words reach the model, which answers again."""
+    """Its message reaches the model, which answers again."""
     model = ScriptedModel('{"refund": 400, "note": ""}', ANSWER)
     async with runtime(agent(Seen(), Resolution), model=model) as client:
         report = await client.run("support", "go", output=Resolution)
@@ -198,8 +198,8 @@ MISFIT = (
 async def test_answer_of_a_turn_that_began_with_an_earlier_version_of_the_type(
     runtime: Runtime,
 ) -> None:
-    """Between two answers the deploy comes: the answer is read as the new type; where it does not
-    fit, the error says why.
+    """The deploy happens between two answers: the answer is read as the new type, and a mismatch is
+    an error with the reason.
     """
     registry, got = Registry(), {}
     deployed = {how: Seen() for how in DEPLOYS}
@@ -234,8 +234,8 @@ async def test_answer_of_a_turn_that_began_with_an_earlier_version_of_the_type(
 
 @pytest.mark.accepts("X8")
 async def test_caller_with_a_newer_type_reads_an_earlier_answer(runtime: Runtime) -> None:
-    """What the type does not know is left out, and what is missing has its default; where that is
-    not enough, the error says so.
+    """Unknown fields are left out, and missing ones get their default; otherwise the error says
+    what is missing.
     """
     fewer = create_model("Resolution", __base__=Strict, refund=int, tone=(str, "dry"))
     async with runtime(agent(Seen(), Resolution), model=ScriptedModel(ANSWER)) as client:
@@ -256,8 +256,8 @@ async def test_caller_with_a_newer_type_reads_an_earlier_answer(runtime: Runtime
 
 @pytest.mark.accepts("X6")
 async def test_guardrail_is_found_where_a_deploy_has_moved_it(runtime: Runtime) -> None:
-    """A turn is pinned to places, and a middleware in front of the guardrail must not be asked
-    instead of it; one that is gone is an error.
+    """A turn is pinned to positions, and a middleware in front of the guardrail must not be called
+    instead of it; a missing one is an error.
     """
     registry, seen = Registry(), Seen()
     guarded = Agent(name="support", model="scripted:x", middleware=[OutputGuardrail(seen.check)])

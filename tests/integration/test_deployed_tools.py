@@ -1,8 +1,8 @@
-"""A deploy changes a tool while turns wait for a person, and while others run: which calls run,
-which are asked about, and what is said.
+"""A deploy changes a tool while turns wait for approval and while others run: which calls run,
+which need approval, and what is reported.
 
-All turns go through one deploy: a worker of the old code starts them, and one of the new code, on
-the same queue, ends them. The rows of `CHANGES` are those of the table in docs/tools.md.
+All turns go through one deploy: a worker with the old code starts them, and one with the new code,
+on the same queue, completes them. The rows of `CHANGES` are those of the table in docs/tools.md.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def of_minutes(euros: timedelta, to: str = "Ann") -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """What a deploy changes, and what becomes of a call that a person approved before it, and of
-    any other one.
+    """A change by a deploy, and its effect on a call that was approved before it, and on any other
+    call.
     """
 
     approved: Fate
@@ -230,7 +230,7 @@ ROWS = {what: f"a{place}" for place, what in enumerate(CHANGES)}
 
 
 def old(what: str) -> Agent[Any]:
-    """The agent before the deploy: a person approves `pay`, and nobody is asked about `note`."""
+    """The agent before the deploy: `pay` needs approval, and `note` does not."""
     change = CHANGES[what]
     tools: list[Any] = [
         Tool(pay, requires_approval=True, **change.before_options),
@@ -240,7 +240,7 @@ def old(what: str) -> Agent[Any]:
 
 
 def new(what: str) -> Agent[Any]:
-    """The agent after it."""
+    """The agent after the deploy."""
     change = CHANGES[what]
     assert change.after is not None
     names = [f"{name}{change.after_name}" for name in ("pay", "note")]
@@ -252,9 +252,9 @@ def new(what: str) -> Agent[Any]:
 
 
 class Model:
-    """Calls what the task names, and is done.
+    """Calls the tool in the task, and then answers.
 
-    Where it holds, the model of a running turn never answers.
+    If it holds, the model of a running turn never answers.
     """
 
     def __init__(self, *, holds: bool) -> None:
@@ -288,16 +288,16 @@ class Went:
     report: AgentReport[Any]
 
     def fate(self, name: str) -> Fate:
-        """Of the call of a tool."""
+        """The outcome of a call of this tool."""
         return "asked" if name in self.asked else "told" if self.result(name).is_error else "runs"
 
     def result(self, name: str) -> ToolResult:
-        """What the model was told of it."""
+        """The result that the model received for it."""
         return next(result for result in self.report.steps[0].results if result.name == name)
 
 
 async def deployed(address: str) -> dict[tuple[str, str], Went]:
-    """Every change at once: how each turn went, by what changed and the tools that it called."""
+    """Every change at once: how each turn went, by the change and the tools called."""
     temporal, queue = await Client.connect(address), f"tools-{secrets.token_hex(6)}"
     client, model = RecordingClient(temporal, queue), Model(holds=True)
     async with AgentWorker(
@@ -329,16 +329,16 @@ async def deployed(address: str) -> dict[tuple[str, str], Went]:
 
 
 async def pending(turn: Turn[Any]) -> PendingApproval:
-    """What waits, once it does."""
+    """The calls that wait, as soon as there are any."""
     async with asyncio.timeout(60):
-        # history is read by polling
+        # history is polled
         while not (found := await turn.pending_approvals()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return found[0]
 
 
 async def follow(turn: Turn[Any], change: Change) -> Went:
-    """See the turn to its end; a person who is asked because of the deploy approves the call."""
+    """Follow the turn to its end; calls that wait because of the deploy are approved."""
     asked, facts = {}, []
     async for event in turn.events():
         if isinstance(event.fact, ApprovalNeeded):
@@ -353,8 +353,8 @@ async def follow(turn: Turn[Any], change: Change) -> Went:
 async def test_call_that_fits_runs_and_any_other_goes_back_to_whom_it_concerns(
     perdure_server: str,
 ) -> None:
-    """Back to the person who approved it, or to the model; and one that has too little consent to a
-    person.
+    """Back to the person who approved it, or to the model; a call with less consent than needed
+    goes to a person.
     """
     turns = await deployed(perdure_server)
 
@@ -369,7 +369,7 @@ async def test_call_that_fits_runs_and_any_other_goes_back_to_whom_it_concerns(
 
 
 def check(what: str, change: Change, name: str, went: Went) -> None:
-    """What was said of a call is what the change is about."""
+    """The messages about a call match the change."""
     result = went.result(name)
     if name in went.asked:
         reason = went.asked[name].reason
@@ -383,7 +383,7 @@ def check(what: str, change: Change, name: str, went: Went) -> None:
 
 
 def clerk(function: Callable[..., str]) -> Agent[Any]:
-    """An agent whose calls of `pay` a person approves."""
+    """An agent whose calls of `pay` need approval."""
     return Agent(
         name="clerk", model="scripted:x", tools=[Tool(function, name="pay", requires_approval=True)]
     )
@@ -392,8 +392,8 @@ def clerk(function: Callable[..., str]) -> Agent[Any]:
 async def approve_and_deploy(
     client: RecordingClient, registry: Registry, function: Callable[..., str]
 ) -> tuple[Turn[Any], PendingApproval]:
-    """A turn whose call a person approved with arguments of their own, just before the tool was
-    changed, and what was approved.
+    """A turn whose call was approved with edited arguments just before the tool changed, and what
+    was approved.
     """
     registry.add(clerk(pay), replace=True)
     turn = await client.start("clerk", "go")
@@ -411,8 +411,8 @@ async def approve_and_deploy(
 async def test_approval_that_was_given_before_does_not_count_for_the_deployed_tool(
     runtime: Runtime, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor does the id of the call; what is asked about are the arguments that a person gave it, and
-    they run if nothing else is said.
+    """Neither does the id of the call; the edited arguments are what is shown, and they run unless
+    others are given.
     """
     caplog.set_level(logging.INFO, "perdure.turns")
     registry = Registry()
@@ -451,7 +451,7 @@ async def test_approval_that_was_given_before_does_not_count_for_the_deployed_to
 
 @pytest.mark.accepts("T30")
 def test_table_of_the_documentation_is_that_of_the_test() -> None:
-    """Each row says what was seen here."""
+    """Each row says what was observed here."""
     rows = re.findall(
         r"^\| (.+?) \| (.+?) \| (.+?) \|$",
         PAGE.read_text(encoding="utf-8").partition("| what a deploy changes |")[2],

@@ -1,4 +1,4 @@
-"""What a deploy does to the turns that run: nothing that a rollback would not heal."""
+"""Deploys and running turns: everything that goes wrong can be fixed by a rollback."""
 
 import asyncio
 import secrets
@@ -24,16 +24,16 @@ SETTINGS = WorkerSettings(grace=timedelta(seconds=1))
 
 @workflow.defn(name="AgentTurn", sandboxed=False)
 class OtherTurn:
-    """A release that does something else first."""
+    """A release whose first command differs."""
 
     @workflow.run
     async def run(self, start: RawValue) -> None:
-        """Wait, where the history of a running turn has an activity."""
+        """Wait with a timer, where the history of a running turn has an activity."""
         await workflow.sleep(60)
 
 
 class Slow:
-    """A model that is asked and does not answer while its worker lives."""
+    """A model whose request is not answered while its worker lives."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -51,8 +51,8 @@ class Slow:
 async def test_nondeterministic_deploy_leaves_a_turn_waiting_and_a_rollback_lets_it_end(
     perdure_server: str,
 ) -> None:
-    """Its workflow task fails and is tried again, the turn stays Running, and the old code
-    completes it.
+    """Its workflow task fails and is retried, the turn stays Running, and the old code completes
+    it.
     """
     temporal = await Client.connect(perdure_server)
     queue = f"deploys-{secrets.token_hex(6)}"

@@ -1,4 +1,4 @@
-"""The development server as a real process: started, moved, killed and started again."""
+"""The development server as a real process: start, ports, kill and restart."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ asyncio.run(main())
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and waits for its parent does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -82,13 +82,13 @@ def script(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """A port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as somebody:
         yield somebody.getsockname()[1]
 
 
 async def test_started_server_is_noted_with_everything_a_client_needs(tmp_path: Path) -> None:
-    """The note holds the address, another process finds the server by it, and a workflow can be
+    """The state file has the address, another process finds the server by it, and a workflow can be
     started there.
     """
     async with DevServer(folder=tmp_path / "state", port=0) as server:
@@ -108,7 +108,7 @@ async def test_started_server_is_noted_with_everything_a_client_needs(tmp_path: 
 
 
 async def test_web_ui_is_served() -> None:
-    """The web UI answers at the address that is told."""
+    """At the printed address."""
     async with DevServer(folder=None, port=0) as server:
         assert server.address.ui is not None
 
@@ -116,8 +116,8 @@ async def test_web_ui_is_served() -> None:
 
 
 async def test_taken_port_moves_to_the_next_free_one_and_says_so(taken_port: int) -> None:
-    """A server whose port is taken serves on one of the next ports and names the one it was asked
-    for.
+    """A server whose port is taken uses one of the next ports and names the one that was
+    requested.
     """
     async with DevServer(folder=None, port=taken_port, ui=False) as server:
         assert server.address.moved_from == taken_port
@@ -125,7 +125,7 @@ async def test_taken_port_moves_to_the_next_free_one_and_says_so(taken_port: int
 
 
 async def test_taken_ui_port_moves_to_the_next_free_one(taken_port: int) -> None:
-    """The web UI moves as the server does."""
+    """Like the port of the server."""
     async with DevServer(folder=None, port=0, ui_port=taken_port) as server:
         assert server.address.ui is not None
         assert taken_port < int(server.address.ui.rpartition(":")[2]) <= taken_port + 50
@@ -134,8 +134,8 @@ async def test_taken_ui_port_moves_to_the_next_free_one(taken_port: int) -> None
 async def test_two_servers_that_want_one_port_at_the_same_moment_both_come_up(
     taken_port: int,
 ) -> None:
-    """The one that loses the race for the port tries another, and does not take the winner's answer
-    for its own.
+    """The one that loses the race for the port tries another one, and does not mistake the winner's
+    answer for its own.
     """
     one, other = (DevServer(folder=None, port=taken_port, ui=False) for _ in range(2))
     try:
@@ -149,7 +149,7 @@ async def test_two_servers_that_want_one_port_at_the_same_moment_both_come_up(
 
 
 async def test_stopped_server_leaves_no_process_and_no_note(tmp_path: Path) -> None:
-    """After `stop` the process is gone and nobody finds a server."""
+    """After `stop` the process is gone and no server is found."""
     server = DevServer(folder=tmp_path, port=0, ui=False)
     address = await server.start()
 
@@ -170,7 +170,7 @@ async def test_stop_does_nothing_to_a_server_that_never_started(tmp_path: Path) 
 async def test_workflow_survives_a_killed_server_on_the_same_database_and_port(
     tmp_path: Path,
 ) -> None:
-    """SIGKILL, then another server on the same file and port: the workflow is still there."""
+    """SIGKILL, then a new server on the same file and port: the workflow is still there."""
     first = DevServer(folder=tmp_path, port=0, ui=False)
     address = await first.start()
     await start_workflow(address, "survivor")
@@ -199,7 +199,7 @@ async def test_killed_server_starts_again_as_the_same_object() -> None:
 async def test_search_attributes_are_registered_and_may_be_added_to_a_database(
     tmp_path: Path,
 ) -> None:
-    """A database that was made without an attribute gets it at the next start."""
+    """A database without an attribute gets it at the next start."""
     async with DevServer(folder=tmp_path, port=0, ui=False, search_attributes={"Agent": "Keyword"}):
         pass
     async with DevServer(
@@ -214,7 +214,7 @@ async def test_search_attributes_are_registered_and_may_be_added_to_a_database(
 async def test_unknown_type_of_a_search_attribute_is_refused_and_leaves_no_server(
     tmp_path: Path,
 ) -> None:
-    """A typo in a type says which types there are."""
+    """The error of a typo lists the types."""
     with pytest.raises(errors.ConfigurationError, match="KeywordList"):
         await DevServer(
             folder=tmp_path, port=0, ui=False, search_attributes={"Agent": "Keywrod"}
@@ -224,8 +224,8 @@ async def test_unknown_type_of_a_search_attribute_is_refused_and_leaves_no_serve
 
 
 async def test_stale_note_is_removed(tmp_path: Path) -> None:
-    """The note of a server that is gone is not believed, even if its process id and port are
-    somebody's.
+    """The state file of a server that has ended is ignored, even if another program uses its
+    process id and port.
     """
     with socket.create_server(("127.0.0.1", 0)) as somebody:
         stale = {
@@ -242,7 +242,7 @@ async def test_stale_note_is_removed(tmp_path: Path) -> None:
 
 
 async def test_nothing_runs_on_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    """Asking does not create the folder."""
+    """The check does not create the folder."""
     found = await running(tmp_path / "nowhere")
 
     assert found is None
@@ -250,7 +250,7 @@ async def test_nothing_runs_on_a_folder_that_does_not_exist(tmp_path: Path) -> N
 
 
 async def test_second_server_on_a_folder_is_refused_by_name(tmp_path: Path) -> None:
-    """The error names the address of the server that has the database open, which runs on."""
+    """The error has the address of the server that uses the database, which keeps running."""
     async with DevServer(folder=tmp_path, port=0, ui=False) as server:
         with pytest.raises(errors.ConfigurationError, match=server.address.address):
             await DevServer(folder=tmp_path, port=0, ui=False).start()
@@ -266,7 +266,7 @@ async def test_started_server_does_not_start_twice() -> None:
 
 
 async def test_server_that_gives_up_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
-    """The reason is in the server's own words."""
+    """The reason is quoted from the server's log."""
     binary = script(tmp_path / "temporal", "echo database is malformed; exit 1")
 
     with pytest.raises(errors.ConfigurationError, match="database is malformed"):
@@ -274,7 +274,7 @@ async def test_server_that_gives_up_is_an_error_with_the_end_of_its_log(tmp_path
 
 
 async def test_server_that_stays_silent_is_ended_and_an_error(tmp_path: Path) -> None:
-    """The wait is bounded, and what was started is ended."""
+    """The wait is bounded, and the started process is ended."""
     binary = script(
         tmp_path / "temporal", f"echo $$ > {tmp_path}/pid; echo thinking; exec sleep 60"
     )

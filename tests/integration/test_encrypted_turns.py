@@ -1,5 +1,5 @@
-"""Turns with a codec: what is readable of them on the server, and what a process without the codec
-or the key sees.
+"""Turns with a codec: what is readable on the server, and what a process without the codec or the
+key sees.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def asks(answer: str = f"answer {SECRET}") -> ScriptedModel:
 
 
 async def stored(client: Client, turn_id: str) -> bytes:
-    """Everything that the server holds of a turn, as it holds it."""
+    """All data of a turn in the server's own form."""
     request = GetWorkflowExecutionHistoryRequest(namespace=client.namespace)
     request.execution.workflow_id = turn_id
     history = await client.workflow_service.get_workflow_execution_history(request)
@@ -66,7 +66,7 @@ async def test_nothing_of_a_turn_can_be_read_without_the_key(
     perdure_runtime: Runtime, perdure_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Task, instructions, arguments, a tool's error, a decision, a guardrail's reason, memo and
-    summaries; those with the key read all of it.
+    summaries; clients with the key read all of it.
     """
     monkeypatch.setenv(VARIABLE, ALL)
     agent = payer(middleware=[OutputGuardrail(lambda report: f"refused {SECRET}")])
@@ -112,7 +112,7 @@ Command = Callable[..., Awaitable[tuple[str, str]]]
 
 @pytest.fixture
 def command(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> Command:
-    """A command in this process: what it wrote to standard output and standard error."""
+    """Run a command in this process, and return its standard output and standard error."""
 
     async def run(name: str, *words: str) -> tuple[str, str]:
         capsys.readouterr()
@@ -131,8 +131,8 @@ async def test_turn_that_cannot_be_decoded_costs_a_list_one_line(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An encrypted turn and a plain one wait: without the codec the plain one is listed and
-    decided; with it both are.
+    """An encrypted turn and a plain one wait: without the codec the plain one is listed and can be
+    decided; with it, both.
     """
     caplog.set_level(logging.WARNING, "perdure")
     missing = (
@@ -212,7 +212,7 @@ async def test_turn_that_cannot_be_decoded_costs_a_list_one_line(
 async def test_turn_is_read_with_every_key_that_is_kept(
     perdure_runtime: Runtime, perdure_server: str
 ) -> None:
-    """After a rotation the old key decrypts; without it the turn says that a key is missing."""
+    """After a rotation the old key decrypts; without it, the error says that a key is missing."""
     async with perdure_runtime(
         payer(), model=asks(), data_converter=encrypting.converter
     ) as client:
@@ -237,7 +237,7 @@ async def test_turn_is_read_with_every_key_that_is_kept(
 async def test_process_reads_the_variable_for_every_connection(
     perdure_runtime: Runtime, perdure_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients, and the runtime of tests; an argument overrides it."""
+    """Clients and the test runtime; an argument overrides it."""
     monkeypatch.setenv(VARIABLE, ALL)
     by_variable = await AgentClient.connect(perdure_server)
     by_argument = await AgentClient.connect(perdure_server, data_converter=encrypting.rotated)

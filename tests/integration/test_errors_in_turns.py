@@ -1,4 +1,6 @@
-"""A failed turn ends with a typed error and its report, which need no worker to be read later."""
+"""A failed turn ends with a typed error and its report, which can be read later without a
+worker.
+"""
 
 import ast
 import asyncio
@@ -27,7 +29,7 @@ from .spending import Held, Improvised, app, ended, money_left, queue, spender, 
 
 @pytest.fixture(scope="module")
 async def ends(perdure_server: str) -> dict[str, End]:
-    """How the turn of every case ended."""
+    """The ends of all cases."""
     return await play(perdure_server, list(CASES))
 
 
@@ -38,8 +40,8 @@ def caught(ends: dict[str, End]) -> dict[str, PerdureError]:
 
 @pytest.mark.accepts("U5", "U6", "U7", "U9", "U11")
 async def test_every_class_of_error_ends_a_turn_as_itself(ends: dict[str, End]) -> None:
-    """Class, code and severity are those of what went wrong; a class that is in none of the tables
-    fails this test.
+    """Class, code and severity match the cause; a class that is in none of the tables fails this
+    test.
     """
     raised = caught(ends)
     classes = {cls for cls in errors.tree() if cls.__module__ == errors.__name__}
@@ -56,7 +58,7 @@ async def test_every_class_of_error_ends_a_turn_as_itself(ends: dict[str, End]) 
 
 
 async def test_class_that_no_turn_ends_with_is_raised_by_another_test() -> None:
-    """By the one that the table names."""
+    """By the test that the table names."""
     tests = Path(__file__).parents[1]
     tellers = {
         where: named(tests / where.partition("::")[0], where.partition("::")[2])
@@ -69,7 +71,7 @@ async def test_class_that_no_turn_ends_with_is_raised_by_another_test() -> None:
 
 
 def named(file: Path, test: str) -> set[str]:
-    """What a test reads as attributes of modules and values, such as `errors.TurnNotFoundError`."""
+    """The attributes that a test reads, such as `errors.TurnNotFoundError`."""
     body = next(
         node
         for node in ast.parse(file.read_text(encoding="utf-8")).body
@@ -112,8 +114,8 @@ async def test_list_says_how_every_turn_ended(ends: dict[str, End]) -> None:
 
 @pytest.mark.accepts("U12")
 async def test_memo_says_how_every_turn_ended(ends: dict[str, End]) -> None:
-    """Outcome, the code of the error and the beginning of the answer; none of a turn that was ended
-    from outside.
+    """Outcome, error code and the beginning of the answer; none for a turn that was ended from
+    outside.
     """
     told = {
         name: [end.memo.get(key, "")[:100] for key in ("outcome", "error", "output")]
@@ -131,8 +133,8 @@ async def test_memo_says_how_every_turn_ended(ends: dict[str, End]) -> None:
 
 @pytest.mark.accepts("O1", "O2", "O5", "U12")
 async def test_every_turn_that_could_say_its_end_has_one_record_of_it(ends: dict[str, End]) -> None:
-    """One beginning, one end with outcome, calls and cost, and before it the class of the error, if
-    there is one; a record for each call.
+    """One start, one end with outcome, calls and cost, and before it the class of the error, if
+    any; a record for each call.
     """
     raised = {name: [type(error).__name__] for name, error in caught(ends).items()}
     by_event = {
@@ -184,13 +186,13 @@ ENDS = ("outcome", "llm_calls", "tool_calls", "cost_usd")
 
 
 def reports(ends: dict[str, End]) -> dict[str, AgentReport]:
-    """How each of the turns went."""
+    """The report of each turn."""
     return {name: end.report for name, end in ends.items()}
 
 
 @pytest.mark.accepts("L10", "U12")
 async def test_report_of_every_end_holds_what_was_done(ends: dict[str, End]) -> None:
-    """The task, the steps, and every answer; only a turn that could not begin has none."""
+    """The task, the steps, and every answer; only a turn that could not start has none."""
     begun = {name: end.report for name, end in ends.items() if name != "no_request"}
     known = {name: case.steps for name, case in CASES.items() if case.steps is not None}
 
@@ -208,7 +210,7 @@ async def test_report_of_every_end_holds_what_was_done(ends: dict[str, End]) -> 
 
 @pytest.mark.accepts("U12")
 async def test_end_is_read_without_a_worker(ends: dict[str, End]) -> None:
-    """By another client, when every worker is gone: the same report, the same error."""
+    """By another client, after every worker has stopped: the same report, the same error."""
     for end in ends.values():
         if isinstance(end.told, PerdureError):
             assert isinstance(end.read, PerdureError)
@@ -218,7 +220,7 @@ async def test_end_is_read_without_a_worker(ends: dict[str, End]) -> None:
 
 
 async def test_what_a_workflow_returns_is_bounded(ends: dict[str, End]) -> None:
-    """A megabyte of output is in the report, and a summary of it in the last event."""
+    """A megabyte of output is in the report, and the last event has a summary of it."""
     assert len(ends["completed"].report.output) == 1_000_000
     assert max(end.closing_bytes for end in ends.values()) <= limits.SUMMARY_BYTES
     assert ends["completed"].closing_bytes > limits.SUMMARY_BYTES // 4
@@ -262,8 +264,8 @@ SPENT = errors.LLMBudgetExceededError("the credit of this key is used up", conte
 @pytest.mark.accepts("U8")
 @pytest.mark.parametrize("policy", ["fail", "finish", "pause"])
 async def test_spent_credit_of_a_provider_is_a_spent_budget(runtime: Runtime, policy: str) -> None:
-    """Without a budget of the turn there is nothing to add to, so even a turn that pauses ends; one
-    that finishes is refused once more.
+    """The turn has no budget that could be increased, so even a turn with the policy `pause` ends;
+    with `finish` it is refused once more.
     """
     model = ScriptedModel(calls(call("look")), fails(SPENT), fails(SPENT))
     async with runtime(app(on_exhausted=policy), model=model) as client:
@@ -283,7 +285,7 @@ async def test_spent_credit_of_a_provider_is_a_spent_budget(runtime: Runtime, po
 
 @pytest.mark.accepts("U8", "B9")
 async def test_turn_that_finishes_may_still_get_its_last_answer(runtime: Runtime) -> None:
-    """A shorter request can be within what is left of a credit."""
+    """A shorter request can be within the rest of a credit."""
     model = ScriptedModel(calls(call("look")), fails(SPENT), says("what I have"))
     async with runtime(app(on_exhausted="finish"), model=model) as client:
         report = await client.run("spender", "go")
@@ -293,7 +295,7 @@ async def test_turn_that_finishes_may_still_get_its_last_answer(runtime: Runtime
 
 @pytest.mark.accepts("U8", "B10")
 async def test_turn_that_pauses_asks_again_when_its_budget_was_raised(runtime: Runtime) -> None:
-    """The credit is assumed to be topped up with the budget; the refused attempt costs nothing."""
+    """The credit is assumed to be increased with the budget; the refused attempt costs nothing."""
     model = ScriptedModel(fails(SPENT), says("done", usage=usage(100)))
     async with runtime(app(on_exhausted="pause"), model=model) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="5"))
@@ -315,14 +317,14 @@ async def test_turn_that_pauses_asks_again_when_its_budget_was_raised(runtime: R
 
 
 class SpeechlessError(Exception):
-    """Cannot even say what it is."""
+    """Its `__str__` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 def kinds() -> dict[str, BaseException]:
-    """Exceptions that are raised somewhere one day."""
+    """Exceptions of every kind."""
     plain = [
         KeyError("k"),
         RecursionError(),
@@ -342,7 +344,7 @@ def kinds() -> dict[str, BaseException]:
 
 @pytest.mark.accepts("U6", "U9")
 async def test_any_exception_of_a_provider_ends_the_turn_typed(runtime: Runtime) -> None:
-    """A provider of one's own, with bugs."""
+    """A user's provider with bugs."""
 
     def raising(error: BaseException) -> Any:
         def reply(_: ModelRequest) -> NoReturn:
@@ -365,7 +367,9 @@ async def test_any_exception_of_a_provider_ends_the_turn_typed(runtime: Runtime)
 
 @pytest.mark.accepts("U9", "T1")
 async def test_any_exception_of_a_tool_is_an_error_result(runtime: Runtime) -> None:
-    """Sync and async, those that end processes included; the turn goes on and the worker lives."""
+    """From sync and async tools, including those that end processes; the turn continues and the
+    worker lives.
+    """
     ends_processes: list[BaseException] = [SystemExit(3), KeyboardInterrupt(), GeneratorExit()]
     raised = {**kinds(), **{type(error).__name__: error for error in ends_processes}}
     threads: list[str] = []

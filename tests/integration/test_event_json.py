@@ -1,5 +1,5 @@
-"""Events for backends: as JSON, whole or for a browser; with the progress of tools, a mark where
-the past ends, and cursors that are checked.
+"""Events for backends: as JSON, complete or for a browser; with the progress of tools, a mark
+between past and live events, and cursors that are validated.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def no_secrets(answer: Any) -> bool | str:
 
 
 def rules(call: ProposedCall) -> RequireApproval | Deny:
-    """Asks a person, and refuses one word."""
+    """Ask for approval, and refuse one word."""
     return Deny("REASON-5") if "ARGUMENT-7" in call.arguments else RequireApproval()
 
 
 def strictly(view: str) -> dict[str, Any]:
-    """The schema of a view, without fields that it does not name."""
+    """The schema of a view, strict about unknown fields."""
     return {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{view}"}], "unevaluatedProperties": False}
 
 
@@ -72,8 +72,8 @@ def strictly(view: str) -> dict[str, Any]:
 async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
     runtime: Runtime,
 ) -> None:
-    """Both keep to the published schema; the public view names tools, and what is private is in it
-    only if asked for.
+    """Both conform to the published schema; the public view has the names of tools, and private
+    data only if requested.
     """
     agent = Agent(
         name="clerk",
@@ -142,8 +142,8 @@ async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
 async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a_cursor(
     runtime: Runtime,
 ) -> None:
-    """Each note once, named; a watcher that comes back gets neither an event nor a text twice, and
-    learns when the past ends.
+    """Each note once, with its tool; a returning watcher gets no event or text twice, and a mark
+    where the past ends.
     """
     gates = [threading.Event(), threading.Event()]
 
@@ -217,8 +217,8 @@ async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a
 
 @pytest.mark.accepts("E18")
 async def test_cursor_that_is_not_of_this_run_is_refused_by_the_call(runtime: Runtime) -> None:
-    """Before anything is iterated over, so a server can still answer with an error; one of before a
-    reset says what happened.
+    """Before the iteration starts, so that a server can still answer with an error; the error for a
+    cursor from before a reset says so.
     """
     agent = Agent(name="adder", model="scripted:adder")
     async with runtime(agent, model=ScriptedModel(says("one"), says("two"))) as client:

@@ -70,7 +70,7 @@ def kind(fact: Fact) -> str:
 
 
 class Gates:
-    """A tool that waits until the gate of its number is opened."""
+    """A tool that waits until the gate with its number opens."""
 
     def __init__(self) -> None:
         self.opened = [threading.Event() for _ in range(4)]
@@ -89,14 +89,14 @@ class Gates:
 
 @pytest.fixture
 def gates() -> Iterator[Gates]:
-    """Gates that open at the end in any case."""
+    """Gates that open at the end of the test in any case."""
     made = Gates()
     yield made
     made.open()
 
 
 def through(*numbers: int) -> ScriptedModel:
-    """A model that goes through these gates, one a step, and is done."""
+    """A model that calls the tool with these gates, one per step, and then answers."""
     return ScriptedModel(*[calls(call("wait", number=number)) for number in numbers], says("done"))
 
 
@@ -105,7 +105,7 @@ async def everything(turn: Turn, after: str | None = None) -> list[Event]:
 
 
 async def until(events: AsyncIterator[Event], what: str) -> list[Event]:
-    """Take events until one of this kind."""
+    """Events up to the first one of this kind."""
     taken = []
     async for event in events:
         taken.append(event)
@@ -116,14 +116,14 @@ async def until(events: AsyncIterator[Event], what: str) -> list[Event]:
 
 @contextlib.asynccontextmanager
 async def counted(client: RecordingClient) -> AsyncIterator[tuple[AgentClient, CountingService]]:
-    """Another client for the same turns, and what it asks of the server."""
+    """Another client for the same turns, and the count of its requests."""
     temporal, service = counting(client.temporal)
     yield AgentClient.from_temporal(temporal, task_queue=client.task_queue), service
 
 
 @pytest.mark.accepts("E1")
 async def test_events_are_the_facts_of_the_history_in_its_order(runtime: Runtime) -> None:
-    """Each one once, with the time at which it was recorded and a cursor of its own."""
+    """Each event once, with its recorded time and a unique cursor."""
     began = datetime.now(UTC)
 
     async with runtime(ADDER, model=script()) as client:
@@ -142,8 +142,8 @@ async def test_events_are_the_facts_of_the_history_in_its_order(runtime: Runtime
 
 @pytest.mark.accepts("E1")
 async def test_events_come_as_they_happen(runtime: Runtime, gates: Gates) -> None:
-    """A step is seen while the next one has not begun: each gate opens only after the watcher saw
-    the call that waits at it.
+    """A step is seen before the next one starts: each gate opens only after the watcher saw the
+    call that waits for it.
     """
     async with runtime(gates.agent, model=through(0, 1, 2)) as client:
         turn = await client.start(gates.agent, "go")
@@ -161,8 +161,8 @@ async def test_events_come_as_they_happen(runtime: Runtime, gates: Gates) -> Non
 async def test_every_cursor_resumes_without_loss_or_repeat(
     runtime: Runtime, perdure_server: str
 ) -> None:
-    """For each event of a turn: what comes after its cursor is the rest, from this client and from
-    one that knows only the id.
+    """For each event of a turn, the events after its cursor are the rest, from this client and from
+    one that has only the id.
     """
     async with runtime(ADDER, model=script()) as client:
         turn = await client.start(ADDER, "go")
@@ -182,8 +182,8 @@ async def test_every_cursor_resumes_without_loss_or_repeat(
 async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(
     runtime: Runtime, gates: Gates, perdure_server: str
 ) -> None:
-    """Watchers that join in the middle, each behind another event, see the rest: the past at once
-    and the future as it comes.
+    """Watchers that join in the middle, each after another event, get the rest: the past at once
+    and the future live.
     """
     async with runtime(gates.agent, model=through(0, 1)) as client:
         turn = await client.start(gates.agent, "go")
@@ -208,7 +208,7 @@ async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(
 async def test_events_need_no_worker_once_the_turn_is_over(
     runtime: Runtime, perdure_server: str
 ) -> None:
-    """A client that knows only the id sees the same events after every worker is gone."""
+    """A client that has only the id gets the same events after every worker has stopped."""
     async with runtime(ADDER, model=script()) as client:
         turn = await client.start(ADDER, "go")
         events = await everything(turn)
@@ -220,8 +220,8 @@ async def test_events_need_no_worker_once_the_turn_is_over(
 
 @pytest.mark.accepts("E1")
 async def test_twenty_watchers_hold_one_long_poll(runtime: Runtime, gates: Gates) -> None:
-    """Never two requests for history at once, no more of them than there are pages, and all
-    watchers see the same.
+    """Never two concurrent requests for history, no more of them than there are pages, and all
+    watchers get the same.
     """
     async with (
         runtime(gates.agent, model=through(0, 1, 2)) as client,
@@ -245,7 +245,7 @@ async def test_twenty_watchers_hold_one_long_poll(runtime: Runtime, gates: Gates
 
 @pytest.mark.accepts("E1")
 async def test_watching_adds_nothing_to_the_history(runtime: Runtime) -> None:
-    """A watched turn has as many events in history as one that nobody watched."""
+    """A watched turn has as many history events as an unwatched one."""
     lengths = []
 
     async with runtime(ADDER, model=ScriptedModel(says("done"), says("done"))) as client:
@@ -261,7 +261,7 @@ async def test_watching_adds_nothing_to_the_history(runtime: Runtime) -> None:
 async def test_watcher_that_comes_after_another_one_left_loses_nothing(
     runtime: Runtime, gates: Gates
 ) -> None:
-    """Look until the tool runs, stop looking, and then wait for the result: the report is whole."""
+    """Watch until the tool runs, stop, and then wait for the result: the report is complete."""
     async with runtime(gates.agent, model=through(0)) as client:
         turn = await client.start(gates.agent, "go")
         events = turn.events()
@@ -283,7 +283,7 @@ async def test_watcher_that_comes_after_another_one_left_loses_nothing(
 async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
     runtime: Runtime, gates: Gates
 ) -> None:
-    """One closes its events in the same moment in which another one begins."""
+    """One watcher stops while another one starts."""
     async with runtime(gates.agent, model=through(0)) as client:
         turn = await client.start(gates.agent, "go")
         leaving = turn.events()
@@ -298,7 +298,7 @@ async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
 
 
 async def test_watcher_that_leaves_ends_its_poll(runtime: Runtime, gates: Gates) -> None:
-    """Nobody watches, so nobody asks the server."""
+    """Without watchers there are no requests."""
     async with (
         runtime(gates.agent, model=through(0)) as client,
         counted(client) as (watching, service),
@@ -312,7 +312,7 @@ async def test_watcher_that_leaves_ends_its_poll(runtime: Runtime, gates: Gates)
 
 
 async def test_one_watcher_leaving_does_not_disturb_another(runtime: Runtime, gates: Gates) -> None:
-    """Who stays sees all of it."""
+    """The remaining one gets every event."""
     async with runtime(gates.agent, model=through(0)) as client:
         turn = await client.start(gates.agent, "go")
         staying = asyncio.create_task(everything(turn))
@@ -331,7 +331,7 @@ async def test_one_watcher_leaving_does_not_disturb_another(runtime: Runtime, ga
 
 @pytest.mark.parametrize("cursor", ["no cursor", "ü", "YWJj", "!", "OjU="])
 async def test_what_is_no_cursor_is_refused(runtime: Runtime, cursor: str) -> None:
-    """With the text that was given."""
+    """With the invalid text."""
     async with runtime(ADDER, model=ScriptedModel(says("done"))) as client:
         turn = await client.start(ADDER, "go")
         await turn.result()
@@ -341,7 +341,7 @@ async def test_what_is_no_cursor_is_refused(runtime: Runtime, cursor: str) -> No
 
 
 async def test_cursor_of_another_turn_is_refused(runtime: Runtime) -> None:
-    """Instead of events that are skipped or repeated."""
+    """Otherwise events would be skipped or repeated."""
     async with runtime(ADDER, model=ScriptedModel(says("one"), says("two"))) as client:
         turns = [await client.start(ADDER, "go") for _ in range(2)]
         first, _ = [await everything(turn) for turn in turns]
@@ -351,7 +351,7 @@ async def test_cursor_of_another_turn_is_refused(runtime: Runtime) -> None:
 
 
 async def test_events_of_a_turn_that_is_gone_are_not_found(runtime: Runtime) -> None:
-    """Deleted, or after its retention: every watcher is told, not left waiting."""
+    """Deleted, or after its retention: every watcher gets an error instead of waiting."""
     async with runtime(ADDER, model=ScriptedModel(says("done"))) as client:
         turn = await client.start(ADDER, "go")
         await turn.result()

@@ -1,6 +1,6 @@
-"""The programs in `examples/` run as they stand, without a key.
+"""The programs in `examples/` run unchanged, without a key.
 
-Those of skills, typed output and ReAct are run beside the tests of these.
+Those for skills, typed output and ReAct are run in the test files of these features.
 """
 
 import subprocess
@@ -120,7 +120,7 @@ ELSEWHERE = {"react", "skills", "support", "typed_output"}
 @pytest.mark.parametrize("name", PRINTS)
 @pytest.mark.table(3)
 def test_example_runs(name: str) -> None:
-    """What it prints is what it is there to show."""
+    """Its output demonstrates its feature."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *ARGUMENTS.get(name, [])],
         capture_output=True,
@@ -133,5 +133,5 @@ def test_example_runs(name: str) -> None:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    """A new one has to be named here, or beside the tests of what it shows."""
+    """A new example has to be listed here, or run in the test file of its feature."""
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PRINTS, *ELSEWHERE}

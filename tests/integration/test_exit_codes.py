@@ -1,5 +1,5 @@
-"""The exit code of a command says how the turn ended: each outcome has a number of its own, reached
-here by a real turn.
+"""The exit code of a command depends on the turn's outcome: each outcome has its own code, tested
+here with real turns.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ CODES = {
 async def test_every_outcome_has_an_exit_code_of_its_own(
     perdure_server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`perdure show` exits with the code of the outcome, which scripts rely on."""
+    """`perdure show` exits with the code of the outcome, because scripts rely on them."""
     ends = await play(perdure_server, list(CODES))
     codes = {
         name: await asyncio.to_thread(
@@ -75,14 +75,14 @@ async def test_every_outcome_has_an_exit_code_of_its_own(
     ids=lambda value: type(value).__name__ if isinstance(value, errors.PerdureError) else "",
 )
 def test_error_is_told_by_what_became_of_the_turn(error: errors.PerdureError, code: int) -> None:
-    """One that nothing came of is a mistake or a server that is away; a turn that completed with an
-    answer of no use has failed.
+    """Without a turn it is a mistake or an unavailable server; a completed turn with an unusable
+    answer counts as failed.
     """
     assert exits.of_error(error) == code
 
 
 def test_every_exit_code_is_explained_once() -> None:
-    """In one place of the code, and in the documentation by the same words."""
+    """In one place in the code, and with the same text in the documentation."""
     page = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8")
     table = dict(re.findall(r"^\| (\d+) \| (.*?) \|$", page, re.MULTILINE))
 

@@ -1,4 +1,4 @@
-"""`FakeMCPServer`: an agent with MCP servers is tested with functions in their place."""
+"""`FakeMCPServer`: tests replace the MCP servers of an agent by functions."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ async def wait_for_checks() -> str:
 
 @pytest.mark.accepts("P23")
 async def test_functions_are_the_tools_of_a_server(runtime: Runtime) -> None:
-    """A result, an error and a call that takes too long, without the program, its variables and a
-    network.
-    """
+    """A result, an error and a timeout, without the program, its variables or a network."""
     github = FakeMCPServer(list_issues, merge, wait_for_checks)
     asked = calls(
         call("github__list_issues", label="bug"),
@@ -71,7 +69,7 @@ async def test_functions_are_the_tools_of_a_server(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("P23")
 async def test_server_goes_down_in_the_middle_of_a_turn_and_before_one(runtime: Runtime) -> None:
-    """The call is an error result for the model; a turn that begins then is refused."""
+    """During a turn, the call is an error result for the model; a turn that starts then fails."""
     github = FakeMCPServer(list_issues)
 
     def breaks() -> str:
@@ -102,7 +100,7 @@ async def test_server_goes_down_in_the_middle_of_a_turn_and_before_one(runtime: 
 async def test_agents_of_factories_get_fakes_and_a_misspelt_name_is_refused(
     runtime: Runtime,
 ) -> None:
-    """Without the check, the real server would be asked."""
+    """Without the check, the real server would be called."""
     registry = Registry()
 
     def triage(_: TurnInfo) -> Agent:

@@ -1,5 +1,5 @@
-"""The private attributes of Temporal's SDK: what `perdure.worker.internals` says of them is true of
-the installed release.
+"""The private attributes of Temporal's SDK: the assumptions of `perdure.worker.internals` are true
+for the installed release.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def anything(given: Sequence[RawValue]) -> None:
 
 @pytest.fixture
 async def worker(perdure_server: str) -> Worker:
-    """A worker that is not yet running."""
+    """A worker that has not been started."""
     client = await Client.connect(perdure_server)
     return Worker(
         client, task_queue="internals", activities=[charge], graceful_shutdown_timeout=timedelta(0)
@@ -55,7 +55,7 @@ async def worker(perdure_server: str) -> Worker:
 
 
 def test_name_of_a_workflow() -> None:
-    """As it is registered, which need not be that of the class."""
+    """The registered name, which may differ from the class name."""
     assert (internals.workflow_name(Billing), internals.workflow_name(AnyWorkflow)) == (
         "billing",
         None,
@@ -63,7 +63,7 @@ def test_name_of_a_workflow() -> None:
 
 
 def test_name_of_an_activity() -> None:
-    """As it is registered, which need not be that of the function."""
+    """The registered name, which may differ from the function name."""
     assert [internals.activity_name(one) for one in (charge, anything, len)] == ["charge", "", ""]
 
 
@@ -88,9 +88,9 @@ async def test_request_to_stop_is_seen(worker: Worker) -> None:
 
 
 async def test_worker_that_never_started_can_be_marked_as_ended(worker: Worker) -> None:
-    """So `shutdown` does not wait for it."""
+    """So that `shutdown` does not wait for it."""
     internals.mark_ended(worker)
     await asyncio.wait_for(worker.shutdown(), AT_MOST_S)
 
     assert worker.is_shutdown
-    await worker.run()  # it has been told to stop, and gives back what it holds
+    await worker.run()  # it has been asked to stop, and releases its resources

@@ -1,4 +1,4 @@
-"""The limit of iterations: a turn may be given its own, and one whose agent pauses waits there for
+"""The limit of iterations: a turn may have its own, and with the policy `pause` it waits there for
 more.
 """
 
@@ -53,8 +53,8 @@ def steps(count: int) -> ScriptedModel:
 
 
 class ByItsRequests(ScriptedModel):
-    """Two steps with a tool call and an answer; which is next, it knows from the request, as after
-    a reset.
+    """Two steps with a tool call, and an answer; it counts the earlier steps in the request, which
+    also works after a reset.
     """
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
@@ -63,7 +63,7 @@ class ByItsRequests(ScriptedModel):
         return ModelAnswer(message=AssistantMessage(parts=parts))
 
 
-# --- of one turn
+# --- the limit of one turn
 
 
 @pytest.mark.accepts("E21")
@@ -71,7 +71,7 @@ class ByItsRequests(ScriptedModel):
     ("own", "agents"), [(2, 10), (2, 1), (2, "unlimited")], ids=["below", "above", "unlimited"]
 )
 async def test_limit_of_a_turn_overrides_that_of_its_agent(run: Run, own: int, agents: Any) -> None:
-    """As a budget of the turn does; an answer in the last allowed call is an answer."""
+    """Like a budget of the turn; an answer in the last allowed call is accepted."""
     start = {"max_iterations": own}
     report = await run(steps(1), tools=[look], max_iterations=agents, start=start)
     with pytest.raises(errors.MaxIterationsError) as caught:
@@ -88,7 +88,7 @@ async def test_limit_of_a_turn_overrides_that_of_its_agent(run: Run, own: int, a
 
 @pytest.mark.accepts("E21")
 async def test_delegates_keep_the_limits_of_their_agents(runtime: Runtime) -> None:
-    """A limit of iterations is that of one turn, not of a tree."""
+    """A limit of iterations is for one turn, not for a tree."""
     script = {"go": ScriptedModel(delegate("writer", "write"), says("done")), "write": steps(2)}
     agents = [
         Agent(name="lead", model="scripted:lead", delegates=["writer"]),
@@ -104,7 +104,7 @@ async def test_delegates_keep_the_limits_of_their_agents(runtime: Runtime) -> No
 async def test_workflow_of_theirs_limits_a_turn(
     perdure_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By `run_turn`, and the error says so."""
+    """With `run_turn`, and the error says so."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     theirs = importlib.import_module("their_workflows")
     client, name = await connect(perdure_server), f"test-{secrets.token_hex(6)}"
@@ -123,8 +123,8 @@ async def test_workflow_of_theirs_limits_a_turn(
 
 @pytest.mark.accepts("E21")
 async def test_limit_is_not_part_of_what_is_asked(runtime: Runtime) -> None:
-    """The same id with another limit is the same turn, and the digest of earlier inputs is what it
-    was.
+    """The same id with another limit is the same turn, and its digest equals that of earlier
+    releases.
     """
     async with runtime(app(), model=ScriptedModel("done")) as client:
         await client.run("spender", "go", id="same-limit", max_iterations=3)
@@ -177,7 +177,7 @@ async def test_invalid_iterations_are_refused_at_once(runtime: Runtime, given: A
 
 @pytest.mark.accepts("E22")
 async def test_turn_at_its_limit_waits_and_goes_on_with_more(runtime: Runtime) -> None:
-    """What was done is not done again; the list, the memo, the status, the card and the events say
+    """Completed work is not repeated; the list, the memo, the status, the card and the events say
     what it waits for.
     """
     model = steps(3)
@@ -223,7 +223,7 @@ async def test_turn_at_its_limit_waits_and_goes_on_with_more(runtime: Runtime) -
 
 @pytest.mark.accepts("E22")
 async def test_budget_and_iterations_are_added_together_or_not_at_all(runtime: Runtime) -> None:
-    """A limit that the turn does not have refuses both; budget alone does not let it go on."""
+    """A limit that the turn does not have refuses both; budget alone does not end the wait."""
     async with runtime(PAUSES, model=steps(2)) as client:
         turn = await client.start("spender", "go", budget=Budget(tool_calls=2))
         await until(turn, WaitBegan)
@@ -246,7 +246,7 @@ async def test_budget_and_iterations_are_added_together_or_not_at_all(runtime: R
 
 @pytest.mark.accepts("E22")
 async def test_turn_without_a_limit_of_iterations_cannot_be_given_more(runtime: Runtime) -> None:
-    """As with a budget, and whole."""
+    """As with a budget, the whole request is refused."""
     async with runtime(
         app(on_exhausted="pause", max_iterations="unlimited"), model=steps(1)
     ) as client:
@@ -262,7 +262,7 @@ async def test_turn_without_a_limit_of_iterations_cannot_be_given_more(runtime: 
 
 @pytest.mark.accepts("E22")
 async def test_turn_that_waits_for_iterations_can_be_let_end(runtime: Runtime) -> None:
-    """By a cancel: the report has what was done, and nothing waits any more."""
+    """By a cancel: the report has the work so far, and nothing waits any more."""
     async with runtime(PAUSES, model=steps(2)) as client:
         turn = await client.start("spender", "go")
         await until(turn, WaitBegan)
@@ -278,7 +278,7 @@ async def test_turn_that_waits_for_iterations_can_be_let_end(runtime: Runtime) -
 
 @pytest.mark.parametrize("policy", ["fail", "finish"])
 async def test_other_policies_end_the_turn_at_the_limit(runtime: Runtime, policy: Any) -> None:
-    """As they did."""
+    """As before."""
     async with runtime(app(on_exhausted=policy, max_iterations=2), model=steps(2)) as client:
         error = await ended(await client.start("spender", "go"))
 
@@ -287,7 +287,7 @@ async def test_other_policies_end_the_turn_at_the_limit(runtime: Runtime, policy
 
 @pytest.mark.accepts("E22")
 async def test_delegate_at_its_limit_waits_and_the_turn_above_says_so(runtime: Runtime) -> None:
-    """The delegate alone is given more: the limit is not shared."""
+    """Only the delegate gets more: the limit is not shared."""
     script = {"go": ScriptedModel(delegate("writer", "write"), says("done")), "write": steps(1)}
     writer = Agent(
         name="writer", model="scripted:writer", tools=[look], on_exhausted="pause", max_iterations=1
@@ -309,8 +309,8 @@ async def test_delegate_at_its_limit_waits_and_the_turn_above_says_so(runtime: R
 async def test_commands_limit_a_turn_and_add_to_it(
     runtime: Runtime, perdure_server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`perdure run` says what it waits for and which command helps; `perdure add-budget` has it go
-    on.
+    """`perdure run` says what it waits for and which command to run; with `perdure add-budget` it
+    continues.
     """
     async with runtime(PAUSES, model=steps(1)) as client:
         where = ["--address", perdure_server, "--task-queue", client._task_queue]
@@ -340,7 +340,7 @@ async def test_commands_limit_a_turn_and_add_to_it(
 
 
 async def found(client: AgentClient, turn_id: str) -> Turn[Any]:
-    """The turn of this id, as soon as it is there."""
+    """The turn with this id, as soon as it exists."""
     async with asyncio.timeout(SOON_S):
         while True:
             with contextlib.suppress(errors.TurnNotFoundError):
@@ -349,21 +349,19 @@ async def found(client: AgentClient, turn_id: str) -> Turn[Any]:
 
 
 def test_help_names_the_command_that_allows_more() -> None:
-    """As it is typed."""
+    """As it has to be typed."""
     paused = TurnState(waiting=Waiting("iterations", REASON))
 
     assert is_stopped(paused)
     assert Commands().that_help("t", paused) == "perdure add-budget t --iterations N"
 
 
-# --- what it survives
+# --- stopped workers and resets
 
 
 @pytest.mark.accepts("E23")
 async def test_turn_that_waits_for_iterations_needs_no_worker(perdure_server: str) -> None:
-    """The one it had is stopped; iterations are added while there is none, and another worker goes
-    on.
-    """
+    """Its worker is stopped; iterations are added without one, and another worker continues."""
     model = steps(2)
     async with queue(perdure_server) as work:
         async with work.worker(PAUSES, model):
@@ -379,7 +377,9 @@ async def test_turn_that_waits_for_iterations_needs_no_worker(perdure_server: st
 
 
 async def test_iterations_can_be_added_before_a_worker_has_the_turn(perdure_server: str) -> None:
-    """The turn answers when it knows its limit, be it its own or the agent's."""
+    """The update is answered when the limit is known, whether it is the turn's own or the
+    agent's.
+    """
     model = ByTask({"own": steps(2), "agent": steps(2)})
     async with queue(perdure_server) as work:
         own, agents = (
@@ -398,8 +398,8 @@ async def test_iterations_can_be_added_before_a_worker_has_the_turn(perdure_serv
 
 @pytest.mark.accepts("E23")
 async def test_turn_that_is_reset_keeps_its_limit_and_what_was_added(runtime: Runtime) -> None:
-    """To the middle, its wait comes again and what was added is delivered again; to the end, it
-    stands.
+    """After a reset to the middle, it waits again and the addition is delivered again; after a
+    reset to the end, it is kept.
     """
     async with runtime(PAUSES, model=ByItsRequests()) as client:
         turn = await client.start("spender", "go", max_iterations=1)

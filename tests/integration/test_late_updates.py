@@ -1,4 +1,4 @@
-"""Updates that meet the end of their turn: whoever sends them is told that it is over, and how it
+"""Updates that arrive when their turn ends: the caller gets an error that says so, and how the turn
 ended.
 """
 
@@ -29,7 +29,7 @@ async def refused(turn: Turn) -> errors.InvalidRequestError:
 async def test_update_that_waits_when_its_turn_is_terminated_is_told_so(
     perdure_server: str,
 ) -> None:
-    """No worker ever took it in, so the server drops it with the turn."""
+    """No worker accepted it, so the server drops it with the turn."""
     async with queue(perdure_server) as work:
         turn = await work.client.start("spender", "go")
         asked = asyncio.create_task(refused(turn))
@@ -58,8 +58,8 @@ async def test_update_after_the_end_is_told_the_outcome(runtime: Runtime) -> Non
 async def test_updates_that_race_with_the_end_of_their_turn_are_taken_in_or_told_that_it_is_over(
     runtime: Runtime,
 ) -> None:
-    """Some turns end before they hear of it, some after, some at that moment; history has what was
-    taken in, and nothing else.
+    """Some turns end before the update, some after it, some at the same moment; history has the
+    accepted updates, and nothing else.
     """
     answers = ScriptedModel(*[says("done") for _ in range(80)])
     told: Counter[str] = Counter()
@@ -73,7 +73,7 @@ async def test_updates_that_race_with_the_end_of_their_turn_are_taken_in_or_told
 
 
 async def race(client: AgentClient, number: int) -> str:
-    """Add to the budget of a turn at about the moment at which it ends, and compare the answer with
+    """Add to the budget of a turn at about the moment at which it ends, and compare the result with
     its history.
     """
     turn = await client.start("spender", f"go {number}")

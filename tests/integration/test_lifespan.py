@@ -1,4 +1,4 @@
-"""What a worker opens for its tools: once a process, there for every tool, closed at the end."""
+"""The lifespan of a worker: opened once per process, available to every tool, closed at the end."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ PROMPTLY_S = 5.0
 
 
 class Shelf:
-    """Something that is opened and closed, and says where it was used."""
+    """A resource that can be opened and closed, and records where it was used."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -67,8 +67,8 @@ def busy() -> ScriptedModel:
 async def test_lifespan_is_opened_once_for_all_turns_and_closed_at_shutdown(
     runtime: Runtime,
 ) -> None:
-    """Every tool of every agent gets the same thing, sync or async, before the first turn and until
-    after the last.
+    """Every tool of every agent gets the same object, sync or async, from the first turn to the
+    last.
     """
     shelf = Shelf()
     app = AgentWorker(Registry([LIBRARIAN, READER]), lifespan=shelf.opened)
@@ -91,7 +91,7 @@ async def test_lifespan_is_opened_once_for_all_turns_and_closed_at_shutdown(
 
 @pytest.mark.accepts("T19", "T11")
 async def test_lifespan_lives_on_the_loop_of_the_async_tools(runtime: Runtime) -> None:
-    """A connection pool belongs to one loop: opened, used and closed there."""
+    """A connection pool belongs to one loop: it is opened, used and closed there."""
     shelf = Shelf()
 
     async with runtime(AgentWorker(LIBRARIAN, lifespan=shelf.opened), model=busy()) as client:
@@ -103,7 +103,7 @@ async def test_lifespan_lives_on_the_loop_of_the_async_tools(runtime: Runtime) -
 
 @pytest.mark.accepts("T19")
 async def test_test_replaces_the_deps_without_patching(runtime: Runtime) -> None:
-    """The lifespan that is declared is not opened, and tools get what the test gave."""
+    """The declared lifespan is not opened, and tools get the test's object."""
     real, fake = Shelf(), Shelf()
 
     async with runtime(
@@ -133,8 +133,8 @@ async def test_deps_are_none_without_a_lifespan(runtime: Runtime) -> None:
 @pytest.mark.accepts("T19")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_lifespan_is_closed_after_the_tools_in_flight(runtime: Runtime, kind: str) -> None:
-    """A tool that ends within the grace of the shutdown still has its deps; the one thing after it
-    is the close.
+    """A tool that ends within the grace period of the shutdown still has its deps; they are closed
+    after it.
     """
     shelf = Shelf()
     go = threading.Event()
@@ -221,7 +221,7 @@ FAILING = pytest.mark.parametrize(
 async def test_lifespan_that_fails_is_a_configuration_error_of_the_running_worker(
     runtime: Runtime, lifespan: Any, reason: str
 ) -> None:
-    """It quotes what was raised, and no turn is taken."""
+    """It quotes the exception, and no turn is started."""
     model = ScriptedModel(says("never"))
 
     with pytest.raises(
@@ -260,7 +260,7 @@ async def test_lifespan_that_fails_ends_the_worker_process_with_a_configuration_
 
 @pytest.mark.accepts("T19")
 async def test_lifespan_whose_close_fails_does_not_hold_up_the_shutdown(runtime: Runtime) -> None:
-    """The turns before it are not touched, and the thread of the tools ends."""
+    """Earlier turns are not affected, and the thread of the tools ends."""
 
     @contextlib.asynccontextmanager
     async def stuck() -> AsyncIterator[Shelf]:

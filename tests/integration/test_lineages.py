@@ -1,4 +1,4 @@
-"""A turn says where it comes from only if it does come from there."""
+"""The lineage in a turn's input is accepted only if its parent really started it."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def plain() -> str:
 async def test_lineage_that_no_turn_gave_is_refused(
     runtime: Runtime, ancestors: list[Any], words: str
 ) -> None:
-    """By a start in JSON: it would run tools of another agent past its policy and past its
+    """In a start with JSON: it would run tools of another agent without that agent's policy and
     approvals.
     """
     ran.clear()
@@ -63,11 +63,11 @@ async def test_lineage_that_no_turn_gave_is_refused(
 
 @workflow.defn(sandboxed=False)
 class Forger:
-    """A workflow that is no turn."""
+    """A workflow that is not a turn."""
 
     @workflow.run
     async def run(self, turn_id: str, queue: str) -> None:
-        """Start a turn that claims another parent."""
+        """Start a turn with the id of another parent."""
         tools = [{"owner": "admin", "name": "plain"}]
         lineage = {"ancestors": [{"turn_id": "x", "key": "step-1.call-1.child-1"}], "tools": tools}
         await workflow.start_child_workflow(
@@ -81,7 +81,7 @@ class Forger:
 
 @pytest.mark.accepts("U13")
 async def test_lineage_of_another_parent_is_refused(runtime: Runtime) -> None:
-    """A parent alone does not do: it has to be the turn that the lineage names."""
+    """Any parent is not enough: it has to be the turn that the lineage names."""
     ran.clear()
     agents = Registry(
         [Agent(name="admin", model="s:m", tools=[plain]), Agent(name="w", model="s:m")]

@@ -1,5 +1,5 @@
-"""Turns that are found again: by agent, state, outcome, label and parent; and namespaces that lack
-the search attributes for it.
+"""Turns are found by agent, state, outcome, label and parent; and namespaces without the search
+attributes for it.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def add(a: int, b: int) -> int:
 
 @pytest.fixture
 def agent() -> Agent:
-    """An agent whose name no other test has."""
+    """An agent with a unique name."""
     return Agent(name=f"adder-{secrets.token_hex(4)}", model="scripted:adder", tools=[add])
 
 
 @contextlib.asynccontextmanager
 async def bare_server(**options: Any) -> AsyncIterator[str]:
-    """The address of a server whose namespace has no search attribute of ours."""
+    """The address of a server whose namespace lacks Perdure's search attributes."""
     async with DevServer(
         folder=None, port=0, ui=False, **{"search_attributes": {}, **options}
     ) as server:
@@ -99,12 +99,12 @@ async def bare_server(**options: Any) -> AsyncIterator[str]:
 
 
 async def listed(client: AgentClient, **wanted: Any) -> list[str]:
-    """The ids of what is found, sorted."""
+    """The ids of the turns found, sorted."""
     return sorted([entry.id async for entry in client.list(**wanted)])
 
 
 async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: Any) -> None:
-    """Wait until the list holds these turns: Temporal writes it after the fact."""
+    """Wait until the list has these turns, because Temporal writes it asynchronously."""
     deadline, expected = time.monotonic() + 60, sorted(ids)
     while (found := await listed(client, **wanted)) != expected:
         assert time.monotonic() < deadline, f"{wanted} finds {found} instead of {expected}"
@@ -114,7 +114,7 @@ async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: A
 async def entry_of(
     client: AgentClient, turn_id: str, *, in_state: State | None = None, **wanted: Any
 ) -> TurnEntry:
-    """The entry of a turn, when it is listed, in this state if one is named."""
+    """The entry of a turn, once it is listed, in this state if one is given."""
     deadline = time.monotonic() + 60
     while True:
         async for entry in client.list(**wanted):
@@ -125,7 +125,7 @@ async def entry_of(
 
 
 async def upserts(client: RecordingClient, turn_id: str) -> int:
-    """How often a turn wrote search attributes."""
+    """The number of times that a turn wrote search attributes."""
     history = await client.history(await client.get(turn_id))
     return [event.event_type for event in history.events].count(
         EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
@@ -141,7 +141,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -> None:
-    """Agent, task, outcome, steps, labels and times, from the list alone; and the turn wrote search
+    """Agent, task, outcome, steps, labels and times, from the list only; and the turn wrote search
     attributes once.
     """
     async with runtime(
@@ -176,7 +176,7 @@ async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -
 
 @pytest.mark.accepts("P27")
 async def test_turns_of_one_task_queue_are_listed_alone(perdure_server: str, agent: Agent) -> None:
-    """Whatever the queue is called; without it, those of all queues. No worker is needed."""
+    """For any name of the queue; by default, those of all queues. No worker is needed."""
     connected = await connect_local(perdure_server)
     names = [f"{agent.name} {odd}" for odd in ("plain", "it's", "back\\slash", "' OR ''='")]
     started = {
@@ -196,7 +196,7 @@ async def test_turns_of_one_task_queue_are_listed_alone(perdure_server: str, age
 async def test_labels_are_on_the_turn_and_in_tool_context_and_filter_the_list(
     runtime: Runtime,
 ) -> None:
-    """A turn is found by one of its labels and by all of them, and not by one that it has not."""
+    """A turn is found by one of its labels and by all of them, and not by another label."""
     seen: list[dict[str, str]] = []
 
     @tool
@@ -223,7 +223,7 @@ async def test_labels_are_on_the_turn_and_in_tool_context_and_filter_the_list(
 
 
 async def test_turns_are_found_by_how_they_ended(runtime: Runtime, agent: Agent) -> None:
-    """Each outcome finds its own turn, also where Temporal has one word for several."""
+    """Each outcome finds its own turn, even where Temporal has one status for several."""
     limited = replace(agent, name=f"{agent.name}-limited", max_iterations=1)
     model = ScriptedModel(
         says("five"),
@@ -256,8 +256,8 @@ async def test_turns_are_found_by_how_they_ended(runtime: Runtime, agent: Agent)
 async def test_turn_that_could_not_say_its_end_is_found_by_it(
     runtime: Runtime, agent: Agent
 ) -> None:
-    """Terminated, timed out by the server, or cancelled before its agent was known: the last words
-    of such a turn were `running`.
+    """Terminated, timed out by the server, or cancelled before its agent was known: the last
+    recorded state of such a turn was `running`.
     """
     async with runtime(agent, model=ScriptedModel()) as client:
         nobody = AgentClient.from_temporal(client.temporal, task_queue=f"nobody-{agent.name}")
@@ -296,7 +296,7 @@ async def test_turn_that_could_not_say_its_end_is_found_by_it(
 
 
 async def test_cancelled_turn_is_found_as_cancelled(runtime: Runtime, agent: Agent) -> None:
-    """It says so itself, with the steps that it made."""
+    """It records that itself, with the number of its steps."""
     async with runtime(
         agent,
         model=ScriptedModel(
@@ -407,8 +407,8 @@ async def test_state_that_a_turn_says_is_the_one_it_is_found_by(
 async def test_turn_that_waits_for_budget_is_listed_as_paused(
     agent: Agent, attributes: Mapping[str, str]
 ) -> None:
-    """It goes on when more is added, and then the list has what it spent; without search attributes
-    both come from the memo.
+    """It continues when more is added, and then the list has its spending; without search
+    attributes, both come from the memo.
     """
     app = AgentWorker(
         replace(agent, on_exhausted="pause"),
@@ -440,8 +440,8 @@ async def test_turn_that_waits_for_budget_is_listed_as_paused(
 async def test_turn_that_waits_for_a_person_is_listed_as_waiting(
     runtime: Runtime, agent: Agent
 ) -> None:
-    """When nobody answers in time it runs again, and is listed so although its memo says what
-    expired.
+    """When the approval expires, it runs again and is listed so, although its memo has the expired
+    call.
     """
 
     def policy(_: ProposedCall) -> RequireApproval:
@@ -462,8 +462,8 @@ async def test_turn_that_waits_for_a_person_is_listed_as_waiting(
 
 
 async def test_labels_ids_and_parents_may_hold_anything(perdure_server: str) -> None:
-    """Each value finds its own turn and no other, whatever quotes, case, length or control
-    characters it has.
+    """Each value finds its own turn and no other, with any quotes, case, length or control
+    characters.
     """
     client = await connect_local(perdure_server)
     agents, test = AgentClient.from_temporal(client, task_queue="nobody"), secrets.token_hex(4)
@@ -494,7 +494,7 @@ async def test_labels_ids_and_parents_may_hold_anything(perdure_server: str) -> 
 async def test_turn_from_temporals_own_command_line_is_found_too(
     runtime: Runtime, agent: Agent
 ) -> None:
-    """It was started without search attributes, so it sets them itself, once at its beginning."""
+    """It was started without search attributes, so it sets them itself, once at its start."""
     async with runtime(agent, model=ScriptedModel("five")) as client:
         turn_id = f"{agent.name}/cli"
         request = {"agent": agent.name, "task": "2 + 3?", "labels": {"test": agent.name}}
@@ -513,8 +513,8 @@ async def test_turn_from_temporals_own_command_line_is_found_too(
 async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(
     runtime: Runtime, agent: Agent, way: str
 ) -> None:
-    """Four kilobytes of labels are more than a search attribute takes; the first of them can be
-    searched for.
+    """Four kilobytes of labels are too much for a search attribute; the first of them can be
+    searched.
     """
     labels = {
         "first": agent.name,
@@ -538,7 +538,7 @@ async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(
 async def test_list_begins_with_what_runs_and_ends_at_its_limit(
     runtime: Runtime, agent: Agent
 ) -> None:
-    """Then comes what ended last. More than a page is read where it is asked for."""
+    """Then come the most recently ended ones. Further pages are read if requested."""
     async with runtime(agent, model=ScriptedModel("one", "two")) as client:
         first = await client.run(agent, "1")
         second = await client.run(agent, "2")
@@ -559,7 +559,7 @@ async def test_list_begins_with_what_runs_and_ends_at_its_limit(
 async def test_filter_that_cannot_be_is_refused_at_once(
     perdure_server: str, wanted: dict[str, Any]
 ) -> None:
-    """A typing mistake is not an empty list."""
+    """A typo is not an empty list."""
     client = AgentClient.from_temporal(await connect_local(perdure_server))
 
     with pytest.raises(errors.InvalidRequestError):
@@ -624,7 +624,7 @@ async def test_attribute_of_another_type_counts_as_missing(
 
 @pytest.mark.slow
 async def test_attributes_that_are_removed_do_not_keep_turns_from_starting(agent: Agent) -> None:
-    """A client that has seen them once starts without them when the server refuses."""
+    """A client that has seen them before starts turns without them when the server refuses."""
     async with bare_server(search_attributes=search_attributes.TYPES) as address:
         client = AgentClient.from_temporal(await connect_local(address), task_queue="nobody")
         await client.start(agent, "1", id="before")
@@ -639,7 +639,7 @@ async def test_attributes_that_are_removed_do_not_keep_turns_from_starting(agent
 
 
 async def test_index_is_asked_again_only_while_something_is_missing() -> None:
-    """One question per client, as long as the answer is yes."""
+    """One request per client, as long as all attributes are there."""
     async with bare_server() as address:
         counting = CountingService((await connect_local(address)).service_client)
         client = Client(counting)
@@ -654,8 +654,8 @@ async def test_index_is_asked_again_only_while_something_is_missing() -> None:
 
 
 async def test_operator_service_need_not_be_allowed(perdure_server: str, agent: Agent) -> None:
-    """Behind an authorizer a count says whether the attributes are there, and what cannot be
-    registered is said as commands for somebody else.
+    """Behind an authorizer, a count shows whether the attributes exist, and those that cannot be
+    registered are printed as commands for an administrator.
     """
     allowed = await connect_local(perdure_server)
     client = AgentClient.from_temporal(
@@ -688,7 +688,7 @@ async def test_operator_service_need_not_be_allowed(perdure_server: str, agent: 
 async def test_memo_of_a_codec_that_the_client_lacks_does_not_break_the_list(
     perdure_server: str, agent: Agent
 ) -> None:
-    """What search attributes say is shown, and the task is not."""
+    """The data of search attributes is shown, and the task is not."""
     plain = await connect_local(perdure_server)
     coded = Client(
         plain.service_client,
@@ -705,7 +705,7 @@ async def test_memo_of_a_codec_that_the_client_lacks_does_not_break_the_list(
 
 
 async def test_namespace_that_is_not_there_is_said(perdure_server: str) -> None:
-    """Neither an empty list nor an internal error."""
+    """Instead of an empty list or an internal error."""
     elsewhere = await Client.connect(perdure_server, namespace="nowhere")
 
     with pytest.raises(errors.ConfigurationError, match="nowhere"):
@@ -713,7 +713,7 @@ async def test_namespace_that_is_not_there_is_said(perdure_server: str) -> None:
 
 
 class CountingService(ServiceClient):
-    """A connection that counts the questions for search attributes."""
+    """A connection that counts the requests for search attributes."""
 
     def __init__(self, real: ServiceClient) -> None:
         super().__init__(real.config)
@@ -736,7 +736,7 @@ class CountingService(ServiceClient):
 
 
 class ForbiddenService(CountingService):
-    """A connection to a server whose authorizer lets nobody near the operator service."""
+    """A connection to a server whose authorizer denies the operator service."""
 
     async def _rpc_call(self, rpc: str, *args: Any, service: str, **options: Any) -> Any:
         if service == "operator":
@@ -745,7 +745,7 @@ class ForbiddenService(CountingService):
 
 
 class Reversing(PayloadCodec):
-    """Payloads that only those read who have it."""
+    """A codec that reverses payloads."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [

@@ -1,5 +1,5 @@
-"""Live text: what a model says is seen while it speaks, costs history nothing, and is in the end
-what was recorded.
+"""Live text: a model's answer is shown while it is generated, adds nothing to history, and finally
+equals the recorded answer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Speaker:
     async def close(self) -> None: ...
 
     def go_on(self) -> None:
-        """Say the rest."""
+        """Release the rest."""
         for gate in self.gates:
             gate.set()
 
@@ -75,7 +75,7 @@ class Speaker:
 async def speaking(
     runtime: Runtime, *parts: str, live: bool = True
 ) -> AsyncIterator[tuple[Speaker, RecordingClient, Turn]]:
-    """A turn whose model speaks so; at the end it says the rest."""
+    """A turn with such a model; the rest is released at the end."""
     speaker = Speaker(*parts)
     async with runtime(ADDER, model=speaker) as client:
         turn = await client.start(ADDER, "go", live=live)
@@ -98,7 +98,7 @@ async def first_of(turn: Turn) -> Said | None:
 
 
 def texts(said: Iterable[Said]) -> dict[int, str]:
-    """The text of each step as it was told, without what was taken back."""
+    """The text of each step as it was delivered, without void text."""
     out: dict[int, str] = {}
     step = 0
     for one in said:
@@ -126,8 +126,8 @@ def two_steps() -> ScriptedModel:
 
 @pytest.mark.accepts("E2")
 async def test_text_is_seen_before_the_answer_is_complete(runtime: Runtime) -> None:
-    """The model goes on only when its first words were seen, so they were; and in the end they are
-    the beginning of the answer.
+    """The model continues only after its first text was seen; the complete answer starts with
+    it.
     """
     async with speaking(runtime, "The first half, ", "and the second.") as (speaker, _, turn):
         said = []
@@ -144,7 +144,7 @@ async def test_text_is_seen_before_the_answer_is_complete(runtime: Runtime) -> N
 
 @pytest.mark.accepts("E2")
 async def test_live_text_adds_no_event_to_history(runtime: Runtime) -> None:
-    """The same turn, live and watched by two, and not live: the same events in the same order."""
+    """The same turn, live with two watchers and not live: the same events in the same order."""
     histories = []
     for live in (True, False):
         async with runtime(ADDER, model=two_steps()) as client:
@@ -156,8 +156,8 @@ async def test_live_text_adds_no_event_to_history(runtime: Runtime) -> None:
 
 
 async def test_text_of_each_step_is_told_whole_and_once(runtime: Runtime) -> None:
-    """To those who listen from the beginning, who come later, in another process's place, or when
-    the turn is over.
+    """For watchers from the start, for late ones, in another process, and after the turn has
+    ended.
     """
     async with runtime(ADDER, model=two_steps()) as client:
         turn = await client.start(ADDER, "go", live=True)
@@ -176,7 +176,7 @@ async def test_text_of_each_step_is_told_whole_and_once(runtime: Runtime) -> Non
 
 
 async def test_many_listeners_look_as_often_as_one(runtime: Runtime) -> None:
-    """Twenty in one process share each look, and no look is taken when nothing is said."""
+    """Twenty in one process share each poll, and there is no poll when no text is generated."""
     async with speaking(runtime, "The first half, ", "and the second.") as (speaker, client, turn):
         temporal, service = counting(client.temporal)
         here = AgentClient.from_temporal(temporal, task_queue=client.task_queue)
@@ -194,7 +194,7 @@ async def test_many_listeners_look_as_often_as_one(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("live", [True, False])
 async def test_model_is_streamed_only_where_that_is_asked_for(runtime: Runtime, live: bool) -> None:
-    """Without it the text of a step comes when it is recorded."""
+    """Otherwise the text of a step comes when it is recorded."""
     model = ScriptedModel(slowly("one two three", pause=timedelta(seconds=1)))
     async with runtime(ADDER, model=model) as client:
         told = await everything(await client.start(ADDER, "go", live=live))
@@ -204,7 +204,7 @@ async def test_model_is_streamed_only_where_that_is_asked_for(runtime: Runtime, 
 
 
 async def test_provider_that_cannot_stream_gives_the_text_at_the_end(runtime: Runtime) -> None:
-    """One of a user, with two methods."""
+    """A user's provider with two methods."""
 
     class Plain:
         async def complete(self, request: ModelRequest) -> ModelAnswer:
@@ -217,7 +217,7 @@ async def test_provider_that_cannot_stream_gives_the_text_at_the_end(runtime: Ru
 
 
 async def test_words_of_a_protocol_are_not_told_live(runtime: Runtime) -> None:
-    """They are its forms, not the answer's words."""
+    """They belong to the format of the protocol, not to the answer."""
     model = ScriptedModel(slowly("Thought: easy\nFinal Answer: three", pause=PAUSE))
     agent = Agent(name="adder", model="vendor:m", protocol="react_text")
     async with runtime(agent, model=model) as client:
@@ -227,9 +227,7 @@ async def test_words_of_a_protocol_are_not_told_live(runtime: Runtime) -> None:
 
 
 async def test_long_text_is_told_to_its_end_when_it_is_recorded(runtime: Runtime) -> None:
-    """Only its end is carried while it is said: what is missing before it comes with the record, in
-    order.
-    """
+    """Only the end of it is transmitted live: the rest comes with the record, in order."""
     long = "".join(f"{number} äöü " for number in range(10_000))
     async with speaking(runtime, long, "and the end") as (speaker, _, turn):
         listening = asyncio.create_task(everything(turn))
@@ -262,11 +260,11 @@ async def test_text_that_outgrows_what_is_carried_goes_on_for_those_who_kept_up(
     assert {len("".join(parts[:place])) for place in range(1, 5)} <= set(lengths)
 
 
-# What fails on the way
+# failures in between
 
 
 class Breaks(StubProvider):
-    """Cuts the first answer off; the next is whole."""
+    """Interrupts the first answer; the next one is complete."""
 
     def reply(self, body: Mapping[str, Any]) -> Reply:
         text = "The answer to your question is of course five, and has always been."
@@ -280,8 +278,8 @@ class Breaks(StubProvider):
 async def test_stream_that_is_cut_in_a_turn_is_a_failure_that_is_tried_again(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """What was heard of the first attempt is void, it is charged at its reservation, and the answer
-    is that of the second alone.
+    """The text of the first attempt is void, the attempt is charged at its reservation, and the
+    answer is that of the second one only.
     """
     price = Price(input=1, output=10)
     with Breaks([]) as stub:
@@ -309,12 +307,12 @@ async def test_stream_that_is_cut_in_a_turn_is_a_failure_that_is_tried_again(
         ("LLM_UNAVAILABLE", True)
     ]
     assert report.cost is not None
-    # the output limit of the attempt that was cut, and not what little it said
+    # the output limit of the interrupted attempt, instead of its short text
     assert report.cost > Decimal("0.08")
 
 
 async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> None:
-    """Both attempts broke off: nothing that was heard counts."""
+    """Both attempts were interrupted: no text counts."""
     broken = slowly(
         fails(errors.LLMUnavailableError("cut")),
         pieces=["I ", "think ", "it ", "is "],
@@ -336,7 +334,7 @@ async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> No
 async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was_heard(
     runtime: Runtime,
 ) -> None:
-    """The call has no answer, so the transcript has none of its words."""
+    """The call has no answer, so the transcript has no text of it."""
     async with speaking(runtime, "The first half, ", "and the second.") as (_, _, turn):
         said = []
         async with asyncio.timeout(20):
@@ -353,7 +351,7 @@ async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was
 
 
 async def test_heard_words_that_are_not_those_recorded_are_taken_back(runtime: Runtime) -> None:
-    """A provider that says one thing and answers another: the answer counts."""
+    """A provider whose stream and answer differ: the answer counts."""
     model = ScriptedModel(
         slowly("It is five.", pieces=["It is ", "six."], pause=timedelta(seconds=2))
     )
@@ -364,11 +362,11 @@ async def test_heard_words_that_are_not_those_recorded_are_taken_back(runtime: R
     assert TextVoid(1) in told
 
 
-# Around it
+# order, options and telemetry
 
 
 async def test_text_stands_before_the_event_that_records_it(runtime: Runtime) -> None:
-    """Whoever shows both needs one order."""
+    """A program that shows both needs one order."""
     async with runtime(ADDER, model=two_steps()) as client:
         turn = await client.start(ADDER, "go", live=True)
         told = [one async for one in turn.live()]
@@ -386,7 +384,7 @@ async def test_text_stands_before_the_event_that_records_it(runtime: Runtime) ->
 
 
 async def test_same_turn_is_attached_to_whether_live_or_not(runtime: Runtime) -> None:
-    """It says how, not what."""
+    """Live text is no part of the task."""
     async with runtime(ADDER, model=ScriptedModel(says("hi"))) as client:
         first = await client.start(ADDER, "go", id="same-live")
         again = await client.start(ADDER, "go", id="same-live", live=True)
@@ -396,7 +394,7 @@ async def test_same_turn_is_attached_to_whether_live_or_not(runtime: Runtime) ->
 
 
 async def test_text_of_a_turn_that_is_not_there_is_an_error(runtime: Runtime) -> None:
-    """As its events are: after its retention, or on another server."""
+    """Like its events: after its retention, or on another server."""
     async with runtime(ADDER, model=ScriptedModel()) as client:
         gone = AgentClient.from_temporal(client.temporal, task_queue=client.task_queue)._turn(
             "not-there", ""
@@ -419,7 +417,7 @@ async def test_outcome_is_the_same_with_and_without(runtime: Runtime) -> None:
 
 
 async def test_live_text_goes_through_the_codec(perdure_server: str) -> None:
-    """With encryption, heartbeats hold no readable text; a client with the key gets all of it."""
+    """With encryption, heartbeats have no readable text; a client with the key gets all of it."""
     client = await Client.connect(
         perdure_server, data_converter=DataConverter(payload_codec=Reversing())
     )
@@ -454,7 +452,7 @@ async def test_live_text_goes_through_the_codec(perdure_server: str) -> None:
 
 
 async def test_live_call_has_the_same_span(runtime: Runtime) -> None:
-    """Whom it asked, what it was charged with, and where it belongs."""
+    """Provider, charge and parent."""
     spans = []
     for live in (False, True):
         traces = Traces()

@@ -1,7 +1,7 @@
 """Turns of hundreds of steps.
 
-That the last step is as fast as the first is shown by `make bench` (`flatness_500`), not by a timed
-test.
+`make bench` (`flatness_500`) shows that the last step is as fast as the first one; no test measures
+that.
 """
 
 import pytest
@@ -23,7 +23,7 @@ def fetch(number: int) -> str:
 @pytest.mark.slow
 @pytest.mark.accepts("Y7")
 async def test_turn_of_500_steps_with_5_kb_results_stays_under_5_mb(runtime: Runtime) -> None:
-    """Each request holds the whole transcript, and history holds each message once."""
+    """Each request has the whole transcript, and history has each message once."""
     agent = Agent(name="reader", model="scripted:reader", tools=[fetch], max_iterations="unlimited")
     model = ScriptedModel(
         *[calls(call("fetch", number=number)) for number in range(STEPS)], says("done")

@@ -1,4 +1,4 @@
-"""The loop: ask, act, repeat, stop."""
+"""The loop of a turn: model calls, tool calls, and its end."""
 
 import asyncio
 from datetime import timedelta
@@ -60,7 +60,7 @@ async def test_answer_without_calls_is_one_step(run: Run) -> None:
 
 @pytest.mark.accepts("L2")
 async def test_tool_result_is_fed_back_under_its_call_id(run: Run) -> None:
-    """The second request holds the call and its result, paired."""
+    """The second request has the call and its result, paired."""
     model = ScriptedModel(calls(call("add", call_id="c1", a=2, b=3)), says("five"))
 
     report = await run(model, tools=[add])
@@ -95,7 +95,7 @@ async def test_two_calls_run_one_after_the_other_and_land_in_one_message(run: Ru
 
 @pytest.mark.accepts("L4")
 async def test_model_that_never_answers_is_stopped_after_ten_calls(run: Run) -> None:
-    """No limit set: exactly ten model calls, then MaxIterationsError."""
+    """Without a limit set: exactly ten model calls, then MaxIterationsError."""
     model = ScriptedModel(*[calls(call("add", a=1, b=n)) for n in range(11)])
 
     with pytest.raises(errors.MaxIterationsError) as caught:
@@ -118,7 +118,7 @@ async def test_answer_in_the_last_allowed_call_succeeds(run: Run) -> None:
 
 @pytest.mark.accepts("L5")
 async def test_limit_of_two_makes_exactly_two_calls(run: Run) -> None:
-    """The third is never made."""
+    """There is no third one."""
     model = ScriptedModel(*[calls(call("add", a=1, b=n)) for n in range(3)])
 
     with pytest.raises(errors.MaxIterationsError):
@@ -129,7 +129,7 @@ async def test_limit_of_two_makes_exactly_two_calls(run: Run) -> None:
 
 @pytest.mark.accepts("L6")
 async def test_stop_by_stop_sequence_is_a_completion(run: Run) -> None:
-    """Its text is the output, without a risk; calls in it are not run."""
+    """Its text is the output, without a risk; its calls are not run."""
     model = ScriptedModel(says("half a sent", stop=StopReason.STOP_SEQUENCE))
 
     report = await run(model)
@@ -139,8 +139,8 @@ async def test_stop_by_stop_sequence_is_a_completion(run: Run) -> None:
 
 @pytest.mark.accepts("L9", "L12", "L19")
 async def test_report_messages_continue_in_another_turn(runtime: Runtime) -> None:
-    """The first request of turn 2 is the messages of turn 1 and the new input; the system prompt
-    stands apart, once.
+    """The first request of turn 2 has the messages of turn 1 and the new input; the system prompt
+    is separate, and there once.
     """
     agent = Agent(name="adder", model="scripted:adder", instructions="Add.", tools=[add])
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"), says("six"))
@@ -161,7 +161,7 @@ async def test_report_messages_continue_in_another_turn(runtime: Runtime) -> Non
 
 @pytest.mark.accepts("L10")
 async def test_model_error_keeps_what_was_done(run: Run) -> None:
-    """Transcript, steps and usage so far are on the error."""
+    """The error has the transcript, the steps and the usage so far."""
     used = Usage(input_tokens=10, output_tokens=5)
     model = ScriptedModel(
         calls(call("add", a=2, b=3), usage=used), fails(errors.LLMInvalidRequestError("no"))
@@ -197,7 +197,7 @@ async def test_usage_of_three_steps_is_added_up(run: Run) -> None:
 
 
 async def test_transient_error_is_tried_once_more(run: Run) -> None:
-    """After the pause that the provider asked for, with an attempt of its own."""
+    """After the pause that the provider asked for, as a new attempt."""
     slow_down = errors.LLMRateLimitError("slow down", context={"retry_after_s": 0.05})
     model = ScriptedModel(fails(slow_down), says("five"))
 
@@ -207,7 +207,7 @@ async def test_transient_error_is_tried_once_more(run: Run) -> None:
 
 
 async def test_transient_error_ends_the_turn_when_its_policy_says_so(run: Run) -> None:
-    """One repeat where there is no time for more; the class is the provider's error."""
+    """One retry if there is no time for more; the class is the provider's error."""
     model = ScriptedModel(
         fails(errors.LLMUnavailableError("down")),
         fails(errors.LLMUnavailableError("still down")),
@@ -221,7 +221,7 @@ async def test_transient_error_ends_the_turn_when_its_policy_says_so(run: Run) -
 
 
 async def test_cut_off_answer_is_reported_with_its_risk_and_runs_no_tool(run: Run) -> None:
-    """Max tokens is a report, not an error."""
+    """A stop by max tokens is reported as a risk, not as an error."""
     model = ScriptedModel(calls(call("add", a=1, b=2), text="I will", stop=StopReason.MAX_TOKENS))
 
     report = await run(model, tools=[add])
@@ -236,7 +236,9 @@ async def test_cut_off_answer_is_reported_with_its_risk_and_runs_no_tool(run: Ru
 
 @pytest.mark.accepts("L10", "L11", "L19")
 async def test_cancel_between_two_tools_keeps_the_first_result(runtime: Runtime) -> None:
-    """Tool 2 never starts, the report holds tool 1's result, and its messages can be continued."""
+    """Tool 2 never starts, the report has the result of tool 1, and its messages can be
+    continued.
+    """
     started: list[str] = []
 
     @tool(timeout=timedelta(seconds=30))

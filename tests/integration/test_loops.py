@@ -1,4 +1,4 @@
-"""A model that goes round in circles is stopped, warned or left alone, as its agent wants it."""
+"""A model that repeats itself: its turn is stopped, warned or continued, as the agent declares."""
 
 import asyncio
 import itertools
@@ -45,10 +45,10 @@ def policy(proposed: ProposedCall) -> Allow | Deny:
 
 
 def steps(*batches: str) -> list[Reply]:
-    """A reply for each batch: letters are calls, `s` and `t` of tools that fail, `x` of one that is
-    not there.
+    """A reply for each batch: letters are calls, `s` and `t` of tools that fail, `x` of an unknown
+    tool.
 
-    Each call of `p` has another result, and each of `d` is denied.
+    Each call of `p` has a different result, and each of `d` is denied.
     """
     known = {
         **{letter: call("look", number=number) for number, letter in enumerate("abc")},
@@ -86,7 +86,7 @@ NONE = {
 async def play(
     runtime: Runtime, scripts: Mapping[str, ScriptedModel], on_loop: str
 ) -> dict[str, AgentReport | errors.PerdureError]:
-    """How a turn of each script ends."""
+    """The end of each script's turn."""
     async with runtime(
         app(tools=[look, stumble, poll, pay], policy=policy, on_loop=on_loop), model=ByTask(scripts)
     ) as client:
@@ -96,7 +96,7 @@ async def play(
 
 @pytest.mark.accepts("L17")
 async def test_model_that_repeats_itself_is_stopped(runtime: Runtime) -> None:
-    """After the step that made it a loop; what the tools said is in the report."""
+    """After the step that completes the loop; the tool results are in the report."""
     models = {name: ScriptedModel(*replies, says("never")) for name, replies in CIRCLES.items()}
 
     ends = await play(runtime, models, "fail")
@@ -121,7 +121,7 @@ async def test_model_that_repeats_itself_is_stopped(runtime: Runtime) -> None:
 @pytest.mark.accepts("L17")
 @pytest.mark.slow
 async def test_model_that_gets_somewhere_is_left_alone(runtime: Runtime) -> None:
-    """However long it takes."""
+    """For any number of steps."""
     ends = await play(
         runtime,
         {name: ScriptedModel(*replies, says("done")) for name, replies in NONE.items()},
@@ -136,8 +136,8 @@ async def test_model_that_gets_somewhere_is_left_alone(runtime: Runtime) -> None
 
 @pytest.mark.accepts("L17")
 async def test_model_can_be_warned_instead(runtime: Runtime) -> None:
-    """At the end of the last result of the step that made it a loop; the turn goes on, and its
-    report says that there was one.
+    """At the end of the last result of the step that completes the loop; the turn continues, and
+    its report has the risk.
     """
     models = {
         name: ScriptedModel(*replies, *steps("b"), says("done"))
@@ -180,7 +180,7 @@ async def test_model_that_does_not_listen_is_told_again(runtime: Runtime) -> Non
 
 @pytest.mark.accepts("L17")
 async def test_loop_can_be_ignored(runtime: Runtime) -> None:
-    """For tools that poll: nothing is said, and the report knows of no risk."""
+    """For tools that poll: no warning is given, and the report has no risk."""
     model = ScriptedModel(*steps("a", "a", "a", "a", "s", "s", "s"), says("done"))
     async with runtime(app(tools=[look, stumble], on_loop="ignore"), model=model) as client:
         report = await client.run("spender", "go")

@@ -1,5 +1,5 @@
-"""Delegates that leave no summary, and whose history cannot be read: what they spent is never told
-as zero.
+"""Delegates without a summary, whose history cannot be read: their spending is never reported as
+zero.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from .spending import SOON_S, Held, Queue, queue, report_of, until
 
 
 def without_reading(given: Sequence[Callable[..., Any]] | None) -> list[Callable[..., Any]]:
-    """The activities of a worker of a release that does not read what a delegate spent."""
+    """The activities of a release that does not read the spending of a delegate."""
     names = {one: activity._Definition.must_from_callable(one).name for one in given or ()}
     assert READ_CHILD in names.values()
     return [one for one, name in names.items() if name != READ_CHILD]
@@ -52,8 +52,8 @@ async def earlier(work: Queue, app: AgentWorker) -> AsyncIterator[None]:
 async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(
     perdure_server: str, limit: str | None
 ) -> None:
-    """With a budget of money its lease bounds what it spent; without one the report, the memo, the
-    list and the log name no cost.
+    """With a budget of money its lease bounds its spending; without one the report, the memo, the
+    list and the log have no cost.
     """
     models = {
         "go": ScriptedModel(
@@ -103,7 +103,7 @@ async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(
 async def test_own_calls_are_logged_with_their_cost_after_a_delegate_was_lost(
     perdure_server: str,
 ) -> None:
-    """An unknown cost of the tree does not hide that of a call, also of one that failed."""
+    """An unknown cost of the tree does not hide that of a call, even of a failed one."""
     late = errors.LLMTimeoutError("too slow", context={"retry_after_s": 0.01})
     replies = delegate("researcher", "Find.", used(300)), fails(late), says("done", usage=used(300))
     models = {"go": ScriptedModel(*replies), "Find.": Held(says("never"))}
@@ -131,7 +131,7 @@ async def test_own_calls_are_logged_with_their_cost_after_a_delegate_was_lost(
 
 
 async def found(client: AgentClient, turn_id: str) -> Turn:
-    """A turn that a parent has asked the server to start."""
+    """A turn whose start a parent has requested."""
     async with asyncio.timeout(SOON_S):
         while True:
             with contextlib.suppress(errors.TurnNotFoundError):

@@ -1,4 +1,4 @@
-"""Middleware and observers whose worker is lost while it calls them."""
+"""Middleware and observers whose worker is lost during their call."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ def app(**fields: Any) -> AgentWorker:
 
 @dataclass(frozen=True)
 class Stuck(Middleware, Observer):
-    """Does not come back, neither as middleware nor as an observer, while its worker lives."""
+    """Never returns, as middleware or as an observer, while its worker lives."""
 
     called: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -48,7 +48,7 @@ class Stuck(Middleware, Observer):
 
 
 async def test_middleware_whose_worker_is_lost_is_called_again(perdure_server: str) -> None:
-    """The next worker calls its own, and the turn goes on."""
+    """The next worker calls its own, and the turn continues."""
     stuck, notes = Stuck(), list[str]()
     async with queue(perdure_server) as work:
         async with work.worker(app(middleware=[stuck]), ScriptedModel()):
@@ -61,7 +61,7 @@ async def test_middleware_whose_worker_is_lost_is_called_again(perdure_server: s
 
 
 async def test_guardrail_whose_worker_is_lost_each_time_is_not_passed(perdure_server: str) -> None:
-    """The turn fails, and no model is asked: what was not checked is not let through."""
+    """The turn fails, and no model is called: without the check nothing passes."""
     model = ScriptedModel(says("done"))
     async with queue(perdure_server) as work:
         turn = await work.client.start("looker", "go")
@@ -81,7 +81,7 @@ async def test_guardrail_whose_worker_is_lost_each_time_is_not_passed(perdure_se
 
 
 async def test_observers_whose_worker_is_lost_are_told_again(perdure_server: str) -> None:
-    """The next worker tells its own what was on the way, and then the rest."""
+    """The next worker passes on the pending event, and then the rest."""
     stuck, watching = Stuck(), Watching()
     model = ScriptedModel(calls(call("look")), says("done"))
     async with queue(perdure_server) as work:

@@ -1,4 +1,4 @@
-"""Answers that ask for many calls, and what becomes of the turns beside them."""
+"""Answers with many calls, and their effect on other turns."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Failures(Interceptor):
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002 - Temporal's name
     ) -> type[WorkflowInboundInterceptor]:
-        """What is around a workflow."""
+        """The interceptor around a workflow."""
         return _Watched
 
 
 class _Watched(WorkflowInboundInterceptor):
-    # Temporal calls the parameter `input`
+    # Temporal names the parameter `input`
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002
         try:
             return await super().execute_workflow(input)
@@ -75,7 +75,7 @@ class _Watched(WorkflowInboundInterceptor):
 
 
 def many(count: int, name: str = "look", **arguments: str) -> Reply:
-    """An answer that asks for so many calls."""
+    """An answer with this number of calls."""
     return calls(
         *(call(name, **arguments) for _ in range(count)),
         usage=Usage(input_tokens=100, output_tokens=20),
@@ -83,7 +83,7 @@ def many(count: int, name: str = "look", **arguments: str) -> Reply:
 
 
 async def ended(turn: Any) -> AgentReport | errors.PerdureError:
-    """The report of a turn, or its error, in any time that is no hang."""
+    """The report of a turn, or its error; it must not hang."""
     async with asyncio.timeout(120):
         try:
             report: AgentReport = await turn.result()
@@ -139,7 +139,7 @@ async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(
 async def test_limit_holds_in_every_protocol_streamed_or_not(
     run: Run, protocol: Literal["native", "react_text", "json"], live: bool
 ) -> None:
-    """No call runs, the answer stands in no transcript, and it is billed."""
+    """No call runs, the answer is not in the transcript, and it is billed."""
     ran.clear()
     model = ScriptedModel(many(limits.CALLS + 1))
 
@@ -167,7 +167,7 @@ async def test_limit_holds_in_every_protocol_streamed_or_not(
 
 @pytest.mark.accepts("L21")
 async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtime) -> None:
-    """It is paid for, and its model is not benched: nothing is wrong with it."""
+    """It is charged, and its model is not benched, because its health is not affected."""
     first, second = (
         ScriptedModel(many(65), says("one")),
         ScriptedModel(says("two", usage=Usage(input_tokens=10, output_tokens=10))),
@@ -233,7 +233,7 @@ async def test_history_that_the_server_counts_refuses_calls_at_once(runtime: Run
 async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
     runtime: Runtime,
 ) -> None:
-    """People gave them more arguments than one message to the server may hold: none runs."""
+    """Approved with more arguments than one message to the server may have: none of them runs."""
     ran.clear()
     model = ScriptedModel(calls(*(call("send", letter="short") for _ in range(3))))
     agent = Agent(name="asker", model="scripted:m", tools=[send], parallel_tools=True)
@@ -241,7 +241,7 @@ async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
     async with runtime(agent, model=model) as client:
         turn = await client.start("asker", "go")
         async with asyncio.timeout(30):
-            # history is read by polling
+            # history is polled
             while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         for one in pending:
@@ -261,7 +261,7 @@ async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
 
 @pytest.mark.accepts("L25")
 async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
-    """One that would move a cursor is in no event; the call is approved under another."""
+    """An id that would move the cursor is in no event; the call is approved under another one."""
     evil = "\x1b[2J\x1b[Hrefund-1  refund 3 euros"
     asked = (
         ToolCall(id=evil, name="pay", arguments='{"euros": 3000}'),
@@ -272,7 +272,7 @@ async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
     async with runtime(Agent(name="payer", model="scripted:m", tools=[pay]), model=model) as client:
         turn = await client.start("payer", "go")
         async with asyncio.timeout(30):
-            # history is read by polling
+            # history is polled
             while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         for one in pending:

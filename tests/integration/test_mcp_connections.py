@@ -1,4 +1,4 @@
-"""Connections and processes by themselves: what ends them, and that they end."""
+"""MCP connections and server processes: what ends them, and that they end."""
 
 import asyncio
 import contextlib
@@ -29,12 +29,12 @@ RAW = str(Path(__file__).with_name("mcp_raw_server.py"))
 
 
 def notes(folder: Path, **options: Any) -> MCPServer:
-    """The server by hand."""
+    """The hand-written server."""
     return MCPServer.stdio("notes", [sys.executable, "-S", RAW, str(folder)], **options)
 
 
 async def test_connection_that_nobody_uses_is_closed_and_opened_again(tmp_path: Path) -> None:
-    """Without anybody asking for that."""
+    """Without a request for that."""
     pool = Pool(idle_s=0.3)
     first = await pool.tools(notes(tmp_path))
     await eventually(lambda: not alive(pids(tmp_path)), "it is closed")
@@ -64,7 +64,7 @@ STUBBORN = (
 async def test_process_ends_with_its_context(
     tmp_path: Path, command: Sequence[str], code: int
 ) -> None:
-    """And its children with it."""
+    """And so do its children."""
     filled = [word.format(pids=tmp_path / "pids") if word is STUBBORN else word for word in command]
     process = ServerProcess(filled, {"PATH": "/usr/bin:/bin"})
 
@@ -78,7 +78,9 @@ async def test_process_ends_with_its_context(
 
 @pytest.mark.accepts("T15")
 async def test_server_that_does_not_read_is_an_error_result(run: Run, tmp_path: Path) -> None:
-    """Arguments larger than a pipe holds wait to be written; the timeout holds all the same."""
+    """Arguments larger than the pipe's buffer wait to be written; the timeout applies all the
+    same.
+    """
     asked = calls(call("notes__freeze"), call("notes__echo", text="x" * 500_000))
 
     report = await run(
@@ -95,7 +97,7 @@ async def test_server_that_does_not_read_is_an_error_result(run: Run, tmp_path: 
 async def test_worker_environment_is_not_in_the_history(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a dying server says on standard error goes to the model without its keys."""
+    """The last stderr of a server goes to the model without the keys."""
     monkeypatch.setenv("NOTES_KEY", "s3cret-k3y")
 
     report = await run(
@@ -111,8 +113,8 @@ async def test_worker_environment_is_not_in_the_history(
 async def test_who_asks_a_frozen_server_is_not_stuck_with_it(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    """When the call that froze it is stopped, a turn that waits for the same server goes on with a
-    new one.
+    """When the call that froze the server is stopped, a turn that waits for the same server
+    continues with a new one.
     """
     clerk = Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path)])
     scripts = {
@@ -124,7 +126,8 @@ async def test_who_asks_a_frozen_server_is_not_stuck_with_it(
         await until(frozen, ModelAnswered)
         other = await client.start(clerk, "echo")
         await until(other, TurnStarted)
-        # by now it most probably asks the server for its tools, which is not visible from outside
+        # by now it has most likely requested the tools from the server, which is not visible from
+        # outside
         await asyncio.sleep(1)
         await frozen.cancel()
         report = await other.result()

@@ -1,4 +1,4 @@
-"""MCP servers over HTTP: one written with the package `mcp`, and ports where none is."""
+"""MCP servers over HTTP: one written with the package `mcp`, and ports without a server."""
 
 import asyncio
 import contextlib
@@ -26,14 +26,14 @@ KEY = "planted-secret-0123456789"
 
 
 class Served:
-    """The server as a process, which can be killed and started again."""
+    """The server as a process that can be killed and restarted."""
 
     def __init__(self) -> None:
         self.port = free_port()
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Until it listens."""
+        """Start it, and wait until it listens."""
         command = (sys.executable, SERVER, "http", str(self.port))
         self._process = await asyncio.create_subprocess_exec(
             *command, stderr=asyncio.subprocess.DEVNULL
@@ -41,7 +41,7 @@ class Served:
         await accepts(self.port)
 
     async def kill(self) -> None:
-        """Without a goodbye."""
+        """Send SIGKILL."""
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
@@ -60,21 +60,21 @@ async def serving() -> AsyncIterator[Served]:
 
 
 class Between(ScriptedModel):
-    """A scripted model with things that happen before some of its answers."""
+    """A scripted model with actions before some of its answers."""
 
     def __init__(self, *said: Any, before: Mapping[int, Callable[[], Awaitable[None]]]) -> None:
         super().__init__(*said)
         self._before = before
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """The next answer, after what comes before it."""
+        """The next answer, after the action before it."""
         if len(self.requests) in self._before:
             await self._before[len(self.requests)]()
         return await super().complete(request)
 
 
 def free_port() -> int:
-    """One that nobody uses now."""
+    """A free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -88,7 +88,7 @@ def stock(served: Served, **options: Any) -> MCPServer:
 @pytest.mark.accepts("T15")
 @pytest.mark.parametrize("way", ["http", "stdio"])
 async def test_tools_of_a_server_are_called(run: Run, way: str) -> None:
-    """Texts, values and errors come back as text, by both ways."""
+    """Texts, values and errors come back as text, over both transports."""
     async with contextlib.AsyncExitStack() as stack:
         server = (
             stock(await stack.enter_async_context(serving()))
@@ -117,7 +117,9 @@ async def test_tools_of_a_server_are_called(run: Run, way: str) -> None:
 async def test_key_of_the_environment_is_sent_and_stands_nowhere(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One word becomes a bearer token; history holds the name of the variable at most."""
+    """A value without a space becomes a bearer token; history has at most the name of the
+    variable.
+    """
     monkeypatch.setenv("STOCK_KEY", KEY)
     async with serving() as served:
         agent = Agent(
@@ -141,7 +143,7 @@ async def test_key_of_the_environment_is_sent_and_stands_nowhere(
 async def test_key_reaches_the_server_and_is_cut_out_of_its_result(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tool says what it was called with, and the result names the variable instead."""
+    """The tool returns its key, and the result has the variable's name instead."""
     monkeypatch.setenv("STOCK_KEY", KEY)
     async with serving() as served:
         report = await run(
@@ -172,7 +174,7 @@ async def test_server_that_is_gone_is_an_error_result_and_one_that_is_back_is_us
 async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its_limit(
     run: Run,
 ) -> None:
-    """Each an error result, and the connection goes on."""
+    """Each is an error result, and the connection is still used."""
     asked = (
         call("stock__take_stock", seconds=60),
         call("stock__large"),
@@ -194,7 +196,7 @@ async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its
 async def test_port_that_says_nothing_fails_the_turn_in_time(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connections are made, and nobody answers."""
+    """It accepts connections and never answers."""
     monkeypatch.setenv("STOCK_KEY", KEY)
     silent = socket.create_server(("127.0.0.1", 0))
     port = silent.getsockname()[1]
@@ -215,7 +217,7 @@ async def test_port_that_says_nothing_fails_the_turn_in_time(
 
 @pytest.mark.slow
 async def test_progress_of_a_server_is_a_heartbeat(runtime: Runtime) -> None:
-    """The pending activity shows how far it is."""
+    """The pending activity shows the progress."""
     async with serving() as served:
         agent = Agent(name="clerk", model="scripted:x", toolboxes=[stock(served)])
         async with runtime(

@@ -1,6 +1,6 @@
-"""Servers that others have written.
+"""MCP servers by other authors.
 
-They are looked for beside this Python, on the path, and in the folder `PERDURE_NODE_MODULES`.
+They are looked up next to this Python, on the path, and in the folder `PERDURE_NODE_MODULES`.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
 
 def program(name: str) -> str:
-    """Where it is; a test without it is skipped."""
+    """The path of a program; a test without it is skipped."""
     modules = Path(os.environ.get("PERDURE_NODE_MODULES", "node_modules"))
     places = [str(Path(sys.executable).parent), str(modules / ".bin"), os.environ.get("PATH", "")]
     found = shutil.which(name, path=os.pathsep.join(places))
@@ -34,7 +34,7 @@ def program(name: str) -> str:
 
 @pytest.mark.accepts("T15")
 async def test_server_of_time(run: Run) -> None:
-    """In Python, with the newest protocol."""
+    """In Python, with the newest version of the protocol."""
     server = MCPServer.stdio(
         "time", [program("mcp-server-time"), "--local-timezone", "UTC"], trusted=True
     )
@@ -83,7 +83,7 @@ async def test_server_of_everything(run: Run) -> None:
 
 @pytest.mark.accepts("T15")
 async def test_server_of_everything_over_http(run: Run) -> None:
-    """With sessions, as the protocol had them before 2026."""
+    """With sessions, as in versions before 2026."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = (program("mcp-server-everything"), "streamableHttp")
@@ -111,7 +111,7 @@ async def test_server_of_everything_over_http(run: Run) -> None:
 
 @pytest.mark.accepts("T15")
 async def test_server_of_files(run: Run, tmp_path: Path) -> None:
-    """What it refuses is an error result."""
+    """A refusal is an error result."""
     (tmp_path / "note.txt").write_text("call Ada")
     server = MCPServer.stdio(
         "files",

@@ -1,5 +1,5 @@
-"""Tools of MCP servers in turns: found once, called as activities, and what becomes of servers that
-behave badly.
+"""Tools of MCP servers in turns: listed once, called as activities, and the handling of servers
+that misbehave.
 """
 
 import json
@@ -25,7 +25,7 @@ RAW = str(Path(__file__).with_name("mcp_raw_server.py"))
 
 
 def notes(folder: Path, manner: str = "", **options: Any) -> MCPServer:
-    """The server by hand."""
+    """The hand-written server."""
     return MCPServer.stdio(
         "notes", [sys.executable, "-S", RAW, str(folder), *([manner] if manner else [])], **options
     )
@@ -34,7 +34,7 @@ def notes(folder: Path, manner: str = "", **options: Any) -> MCPServer:
 async def results_of(
     run: Run, server: MCPServer, *asked: ToolCall, **fields: Any
 ) -> list[tuple[str, bool]]:
-    """Content and `is_error` of each call, in a turn that goes on to its answer."""
+    """Content and `is_error` of each call, in a turn that completes."""
     report = await run(ScriptedModel(calls(*asked), says("done")), toolboxes=[server], **fields)
     assert report.output == "done"
     return [(result.content, result.is_error) for result in report.steps[0].results]
@@ -44,7 +44,7 @@ async def results_of(
 async def test_tools_of_a_stdio_server_are_activities_under_their_names(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    """One list in the definition, one activity a call, shown as `server__tool`."""
+    """One list in the definition, one activity per call, shown as `server__tool`."""
     agent = Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path)])
     model = ScriptedModel(
         calls(call("notes__echo", text="hello"), call("notes__fail", text="7")), says("done")
@@ -77,7 +77,7 @@ async def test_tools_of_a_stdio_server_are_activities_under_their_names(
 
 @pytest.mark.accepts("T17")
 async def test_odd_name_is_mapped_and_called_by_its_own(run: Run, tmp_path: Path) -> None:
-    """The model knows a name that providers accept; the server hears the one it chose."""
+    """The model gets a name that providers accept; the server gets its own name."""
     known = name_of("notes", ODD)
 
     results = await results_of(run, notes(tmp_path), call(known, text="now"))
@@ -146,8 +146,8 @@ BAD = {
 async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     run: Run, tmp_path: Path, tool: str, words: str
 ) -> None:
-    """The result has the reason, and the old process is gone. A server that hangs in one call
-    answers others, so the next call may still use it until the call's timeout.
+    """The result has the reason, and the old process has ended. A server that hangs in one call
+    still answers others, so the next call may still use it until the timeout.
     """
     results = await results_of(
         run,
@@ -178,7 +178,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
 async def test_server_that_does_not_start_fails_the_turn(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, words: str
 ) -> None:
-    """Typed, with what it said on standard error but for its key."""
+    """With a typed error and the server's stderr, without its key."""
     monkeypatch.setenv("NOTES_KEY", "s3cret-k3y")
 
     with pytest.raises(errors.ConfigurationError) as raised:
@@ -213,7 +213,7 @@ async def test_server_that_does_not_start_fails_the_turn(
 async def test_server_that_cannot_be_reached_is_a_configuration_error(
     run: Run, server: MCPServer, words: str
 ) -> None:
-    """Whatever is missing is named."""
+    """It names what is missing."""
     with pytest.raises(errors.ConfigurationError) as raised:
         await run(ScriptedModel(), toolboxes=[server])
 
@@ -221,7 +221,7 @@ async def test_server_that_cannot_be_reached_is_a_configuration_error(
 
 
 async def test_start_that_fails_once_is_tried_again(run: Run, tmp_path: Path) -> None:
-    """Twice in all."""
+    """There are two attempts."""
     assert await results_of(run, notes(tmp_path, "once"), call("notes__echo", text="a")) == [
         ("a", False)
     ]
@@ -233,7 +233,7 @@ async def test_start_that_fails_once_is_tried_again(run: Run, tmp_path: Path) ->
 async def test_tool_that_changes_during_a_turn_is_not_called(
     runtime: Runtime, tmp_path: Path, what: str
 ) -> None:
-    """The turn is pinned to what it began with; the next turn has what is there now."""
+    """The turn is pinned to the tools at its start; the next turn has the current ones."""
     agent = Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path)])
 
     class Changing(ScriptedModel):
@@ -257,8 +257,8 @@ async def test_tool_that_changes_during_a_turn_is_not_called(
 
 
 async def test_digest_in_code_is_what_a_turn_accepts(run: Run, tmp_path: Path) -> None:
-    """Another list fails the turn at its start, and the error names both digests; with the digest
-    found it runs.
+    """Another list fails the turn at its start, and the error has both digests; with the new digest
+    it runs.
     """
     with pytest.raises(errors.ConfigurationError) as raised:
         await run(ScriptedModel(), toolboxes=[notes(tmp_path, digest="0" * 64)])
@@ -276,7 +276,7 @@ async def test_hints_count_only_of_a_trusted_server(
     runtime: Runtime, tmp_path: Path, trusted: bool
 ) -> None:
     """With `approval="changes"` a call waits unless the tool is read-only, and an untrusted server
-    cannot say so.
+    cannot claim that.
     """
     agent = Agent(
         name="clerk",
@@ -306,7 +306,7 @@ async def _pending(turn: Any) -> Any:
 async def test_allowed_tools_and_approvals_by_the_servers_own_names(
     run: Run, tmp_path: Path
 ) -> None:
-    """What is not allowed is not offered; a name that the server lacks is said."""
+    """A tool that is not allowed is not offered; an unknown name is reported."""
     model = ScriptedModel(says("done"))
 
     await run(model, toolboxes=[notes(tmp_path, allowed=["echo", ODD])])
@@ -321,7 +321,7 @@ async def test_allowed_tools_and_approvals_by_the_servers_own_names(
 async def test_server_gets_the_environment_that_is_named_and_no_other(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys of the worker are not for every server."""
+    """A server does not get the worker's keys."""
     monkeypatch.setenv("NOTES_KEY", "a")
     monkeypatch.setenv("OTHER_KEY", "b")
 
@@ -337,7 +337,7 @@ async def test_server_gets_the_environment_that_is_named_and_no_other(
 async def test_turn_that_allows_none_of_its_tools_does_not_start_a_server(
     run: Run, tmp_path: Path
 ) -> None:
-    """A server that is down hurts only turns that need it."""
+    """An unavailable server affects only turns that need it."""
     report = await run(
         ScriptedModel(says("done")),
         toolboxes=[notes(tmp_path, "exit")],
@@ -353,7 +353,7 @@ async def test_turn_that_allows_none_of_its_tools_does_not_start_a_server(
 async def test_result_is_not_held_to_the_schema_of_its_own_server(
     run: Run, tmp_path: Path, kind: str
 ) -> None:
-    """Such a check would take years, on the loop that all servers share."""
+    """Such validation could take years, on the loop that all servers share."""
     levels = {
         f"L{level}": {"allOf": [{"$ref": f"#/$defs/L{level + 1}"}] * 2} for level in range(40)
     }
@@ -376,7 +376,7 @@ async def test_result_is_not_held_to_the_schema_of_its_own_server(
 async def test_key_that_a_server_quotes_in_an_error_or_a_result_is_cut_out(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Whatever the code of the error; its other words are told, and the connection is used on."""
+    """For any error code; the rest of the message is kept, and the connection is still used."""
     monkeypatch.setenv("NOTES_KEY", KEY)
     asked = (
         call("notes__refuse", text=f"{code} the token Bearer KEY is not accepted"),
@@ -405,8 +405,8 @@ async def test_key_that_a_server_quotes_in_an_error_or_a_result_is_cut_out(
 async def test_description_reaches_the_model_without_what_cannot_be_seen(
     run: Run, tmp_path: Path
 ) -> None:
-    """The tool's own, and those in its schema; values that an argument has to have stay as they
-    are, and so does the digest.
+    """The tool's own and those in its schema; constant values in the schema do not change, and
+    neither does the digest.
     """
     hidden = "\x1b[2J\u202e" + "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     text = {"type": "string", "description": f"Words.{hidden}", "enum": ["👩\u200d💻"]}

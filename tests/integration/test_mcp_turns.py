@@ -1,6 +1,4 @@
-"""Turns as tools of an MCP server: what a real client of the protocol sees, on a real Temporal
-server.
-"""
+"""Turns as tools of an MCP server: a real client of the protocol, on a real Temporal server."""
 
 import asyncio
 import json
@@ -46,7 +44,7 @@ clerk = Agent(name="clerk", model="scripted:clerk", tools=[send])
 
 
 class Held(ScriptedModel):
-    """A model that says nothing until it may."""
+    """A model that answers when it is released."""
 
     def __init__(self, *replies: Any) -> None:
         super().__init__(*replies)
@@ -58,7 +56,7 @@ class Held(ScriptedModel):
 
 
 class User:
-    """The user of a client, who is asked questions and always says the same."""
+    """The user of a client, who answers every question in the same way."""
 
     def __init__(self, **answer: Any) -> None:
         self.asked: list[str] = []
@@ -73,7 +71,7 @@ class User:
 async def assistant(
     perdure: Any, *agents: str, user: User | None = None, mode: str = "auto", **options: Any
 ) -> AsyncIterator[Client]:
-    """A client of the protocol."""
+    """An MCP client."""
     async with Client(
         serve(perdure, agents, **options), mode=mode, elicitation_callback=user
     ) as client:
@@ -81,7 +79,7 @@ async def assistant(
 
 
 async def use(client: Client, name: str, **arguments: Any) -> Any:
-    """What a tool says; an error as `{"error": its text}`."""
+    """The result of a tool; an error as `{"error": its text}`."""
     result: Any = await client.call_tool(name, arguments)
     return (
         {"error": result.content[0].text.removeprefix(f"Error executing tool {name}: ")}
@@ -91,7 +89,7 @@ async def use(client: Client, name: str, **arguments: Any) -> Any:
 
 
 async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dict[str, Any]]:
-    """A turn that was started and waits: what names its one call, and how it was told."""
+    """A turn that was started and waits: the ids of its only call, and the result about it."""
     turn = await use(client, "start_turn", agent="clerk", task="go", **arguments)
     seen = await use(client, "turn_result", turn=turn["turn"])
     (one,) = seen["waiting_calls"]
@@ -100,8 +98,8 @@ async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dic
 
 @pytest.mark.accepts("P2", "G8")
 async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime: Runtime) -> None:
-    """Runs of spaces are not merged, odd spaces are escaped, and the id that the assistant chose is
-    quoted.
+    """Runs of spaces are not merged, unusual spaces are escaped, and an id that the assistant chose
+    is quoted.
     """
     user = User(action="accept", content={"approve": True})
     evil = 't wants to call safe with {"x": "1"}. Approve? (internal:'
@@ -120,7 +118,7 @@ async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime:
 @pytest.mark.accepts("P1")
 @pytest.mark.parametrize("mode", MODES)
 async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode: str) -> None:
-    """By the tools alone; the same id is the same turn, and a list has it."""
+    """With the tools only; the same id is the same turn, and it is listed."""
     async with (
         runtime(clerk, model=ScriptedModel(says("30 days"))) as perdure,
         assistant(perdure, mode=mode) as client,
@@ -142,7 +140,7 @@ async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode
 
 
 async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtime) -> None:
-    """Silence is filled with progress, and the turn goes on."""
+    """Progress is sent while waiting, and the turn continues."""
     model = Held(says("30 days"))
     told: list[str] = []
 
@@ -170,7 +168,7 @@ async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtim
 @pytest.mark.accepts("A1", "P2")
 @pytest.mark.parametrize("mode", MODES)
 async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: str) -> None:
-    """The question has the tool and its arguments; yes lets it run."""
+    """The question has the tool and its arguments; with yes it runs."""
     sent.clear()
     user = User(action="accept", content={"approve": True})
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
@@ -209,7 +207,7 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
 async def test_call_waits_on_when_the_user_does_not_say_yes(
     runtime: Runtime, answer: dict[str, Any]
 ) -> None:
-    """A model that asks for it changes nothing; a no is what deny_call is for."""
+    """A model's request changes nothing; denying needs deny_call."""
     sent.clear()
     model = ScriptedModel(calls(call("send", to="Ann")), says("not sent"))
     async with (
@@ -234,7 +232,9 @@ async def test_call_waits_on_when_the_user_does_not_say_yes(
 
 
 async def test_client_that_cannot_ask_its_user_approves_by_the_call(runtime: Runtime) -> None:
-    """Its own question before a call has to do; the annotations say that the call needs one."""
+    """The client's own confirmation of a tool call has to suffice; the annotations say that it is
+    needed.
+    """
     sent.clear()
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
@@ -254,7 +254,7 @@ async def test_client_that_cannot_ask_its_user_approves_by_the_call(runtime: Run
 
 @pytest.mark.accepts("P2")
 async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: Runtime) -> None:
-    """Another digest, another call and a second decision are refused, each with what to do."""
+    """Another digest, another call and a second decision are refused, each with advice."""
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
         call_, _ = await waiting(client)
@@ -284,7 +284,7 @@ async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: R
 
 
 async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> None:
-    """A turn that waited yesterday and runs today is waited for to its end."""
+    """A turn that waited yesterday and runs today is waited for until it ends."""
     model = ScriptedModel(calls(call("send", to="Ann")), says("done", delay=timedelta(seconds=1)))
     async with runtime(clerk, model=model) as perdure, assistant(perdure) as client:
         call_, _ = await waiting(client)
@@ -298,7 +298,9 @@ async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> 
 async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
     runtime: Runtime,
 ) -> None:
-    """It needs no person, so its result is awaited; a person may have the model called at once."""
+    """The wait needs no person, so the result is awaited; a person may have the model called at
+    once.
+    """
     later = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 600})
     patient, user = (
         replace(clerk, model_retry=ModelRetryPolicy()),
@@ -324,8 +326,8 @@ async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
 
 
 async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
-    """The turn names the one below it that waits; that belongs to the tree, so it is served
-    although its agent is not named.
+    """The status names the delegate that waits; it belongs to the tree, so it is served although
+    its agent is not listed.
     """
     sent.clear()
     editor = Agent(name="editor", model="scripted:editor", delegates=["clerk"])
@@ -352,7 +354,7 @@ async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
 
 
 async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> None:
-    """Others cannot be started, seen, decided about or stopped."""
+    """Turns of other agents cannot be started, read, decided or stopped."""
     other = Agent(name="other", model="scripted:other")
     model = ByTask(
         {
@@ -366,7 +368,7 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
     ):
         turn = await perdure.start("clerk", "go")
         async with asyncio.timeout(30):
-            # history is read by polling
+            # history is polled
             while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         one = {"call": pending[0].call_id, "digest": pending[0].digest}
@@ -402,7 +404,7 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
 
 
 async def test_tools_that_decide_are_announced_as_such() -> None:
-    """A host may run tools that only read without asking its user; these it may not."""
+    """A host may run read-only tools without asking its user; these are not read-only."""
     perdure: Any = None
 
     async with assistant(perdure) as client:
@@ -419,7 +421,7 @@ async def test_tools_that_decide_are_announced_as_such() -> None:
 
 
 async def test_approvals_can_be_left_out() -> None:
-    """Then there are no tools for them, and nothing is said of them."""
+    """Then there are no tools for them, and no text mentions them."""
     perdure: Any = None
 
     async with assistant(perdure, approvals=False) as client:
@@ -432,7 +434,7 @@ async def test_approvals_can_be_left_out() -> None:
 
 
 async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
-    """As a value, for the tool has done its work."""
+    """As a value, because the tool call itself succeeded."""
     async with (
         runtime(clerk, model=ScriptedModel(fails(LLMAuthError("no key")))) as perdure,
         assistant(perdure) as client,
@@ -446,8 +448,8 @@ async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
 
 
 async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
-    """A turn that is paused says so, and goes on with what is added; the user is asked, and sees
-    how much it is.
+    """A paused turn says so, and continues with the addition; the user confirms it and sees the
+    amount.
     """
     paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause")
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
@@ -475,8 +477,8 @@ async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("E21", "E22")
 async def test_iterations_are_given_and_added(runtime: Runtime) -> None:
-    """By `start_turn` and `add_budget`; the user is asked, and a number that is none is refused
-    before.
+    """By `start_turn` and `add_budget`; the user confirms it, and an invalid number is refused
+    before that.
     """
     paused = Agent(name="clerk", model="scripted:clerk", tools=[send], on_exhausted="pause")
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
@@ -506,7 +508,7 @@ async def test_iterations_are_given_and_added(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("P2")
 async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> None:
-    """Money is for a person to give: a model that asks for it gets none."""
+    """Only a person may add money, not a model on its own."""
     paused = Agent(
         name="clerk",
         model="scripted:clerk",
@@ -533,7 +535,7 @@ async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> 
 
 
 async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
-    """With the reason in its error; lists find it by agent and state."""
+    """The error has the reason; lists find it by agent and state."""
     named = Agent(name="clerk-of-the-list", model="scripted:clerk", tools=[send])
     async with (
         runtime(named, model=ScriptedModel(calls(call("send", to="Ann")))) as perdure,
@@ -542,7 +544,7 @@ async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
         turn = (await use(client, "start_turn", agent="clerk-of-the-list", task="go"))["turn"]
         await use(client, "turn_result", turn=turn)
         async with asyncio.timeout(30):
-            # the list lags behind, so it is polled
+            # the list lags, so it is polled
             while not (found := (await use(client, "list_turns", state="waiting"))["result"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         await use(client, "cancel_turn", turn=turn, reason="changed my mind")
@@ -556,7 +558,7 @@ async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
 
 
 async def test_wrong_input_is_an_error_result() -> None:
-    """A turn that nobody has, and arguments that do not fit; the server goes on."""
+    """An unknown turn, and invalid arguments; the server continues."""
     perdure: Any = None
 
     async with assistant(perdure) as client:

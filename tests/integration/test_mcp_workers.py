@@ -1,5 +1,5 @@
-"""MCP servers and the worker around them: the dynamic activity, agents that factories make,
-delegates, policies, spans, several calls at once.
+"""MCP servers and the rest of a worker: the dynamic activity, agents of factories, delegates,
+policies, spans, and parallel calls.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ RAW = str(Path(__file__).with_name("mcp_raw_server.py"))
 
 
 def notes(folder: Path, **options: Any) -> MCPServer:
-    """The server by hand."""
+    """The hand-written server."""
     return MCPServer.stdio("notes", [sys.executable, "-S", RAW, str(folder)], **options)
 
 
 @activity.defn(dynamic=True)
 async def anything(args: Sequence[RawValue]) -> str:
-    """A dynamic activity of theirs."""
+    """A user's dynamic activity."""
     return f"{len(args)}"
 
 
 @workflow.defn
 class Ask:
-    """A workflow of theirs, whose activity is not deployed yet."""
+    """A user's workflow whose activity is not deployed yet."""
 
     @workflow.run
     async def run(self, name: str) -> str:
@@ -62,7 +62,7 @@ class Ask:
 async def test_worker_with_a_dynamic_activity_of_its_own_is_refused(
     perdure_server: str, tmp_path: Path
 ) -> None:
-    """There is one place; who has agents without MCP servers keeps it."""
+    """There can be only one; agents without MCP servers do not need Perdure's."""
     client = await Client.connect(perdure_server)
     with_servers = AgentWorker(
         Agent(name="a", model="offline:librarian", toolboxes=[notes(tmp_path)])
@@ -83,7 +83,7 @@ async def test_worker_with_a_dynamic_activity_of_its_own_is_refused(
 async def test_activity_of_other_people_that_is_not_deployed_is_not_swallowed(
     perdure_server: str, tmp_path: Path, name: str
 ) -> None:
-    """It fails as it would without Perdure, so a worker that has it may take the next attempt."""
+    """It fails as it would without Perdure, so a worker that has it may run the next attempt."""
     client, queue = await Client.connect(perdure_server), f"mcp-{secrets.token_hex(4)}"
     app = AgentWorker(Agent(name="a", model="offline:librarian", toolboxes=[notes(tmp_path)]))
 
@@ -111,7 +111,7 @@ async def test_activity_of_other_people_that_is_not_deployed_is_not_swallowed(
 async def test_agent_that_a_factory_makes_has_its_servers_too(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    """No dynamic activity was registered for it, so the general one runs its tools."""
+    """No activity was registered for its tools, so the dynamic one runs them."""
 
     def clerk(info: TurnInfo) -> Agent[Any]:
         return Agent(name="clerk", model="scripted:x", toolboxes=[notes(tmp_path)])
@@ -129,7 +129,7 @@ async def test_agent_that_a_factory_makes_has_its_servers_too(
 
 
 async def test_delegate_inherits_the_tools_of_a_server(runtime: Runtime, tmp_path: Path) -> None:
-    """The child's turn is pinned to them by itself, and both use one process."""
+    """The child's turn pins them separately, and both use one process."""
     writer = Agent(name="writer", model="scripted:writer")
     boss = Agent(
         name="boss", model="scripted:boss", toolboxes=[notes(tmp_path)], delegates=["writer"]
@@ -150,7 +150,7 @@ async def test_delegate_inherits_the_tools_of_a_server(runtime: Runtime, tmp_pat
 
 
 async def test_policy_is_asked_about_a_tool_of_a_server(run: Run, tmp_path: Path) -> None:
-    """By the name that the model knows; a server's hint makes nothing read-only."""
+    """With the name that the model uses; a hint of the server makes no tool read-only."""
     asked: list[ProposedCall] = []
 
     def policy(proposed: ProposedCall) -> Deny:
@@ -169,7 +169,7 @@ async def test_policy_is_asked_about_a_tool_of_a_server(run: Run, tmp_path: Path
 
 @pytest.mark.slow
 async def test_turns_of_ten_agents_share_one_process(runtime: Runtime, tmp_path: Path) -> None:
-    """Whoever comes first opens the connection; each gets the answers to its own calls."""
+    """The first one opens the connection; each gets the results of its own calls."""
     agents = [
         Agent(name=f"a{n}", model="scripted:x", toolboxes=[notes(tmp_path)], parallel_tools=True)
         for n in range(10)
@@ -190,7 +190,7 @@ async def test_turns_of_ten_agents_share_one_process(runtime: Runtime, tmp_path:
 
 
 async def test_call_has_a_span(runtime: Runtime, tmp_path: Path) -> None:
-    """Though nobody knew its activity's name before."""
+    """Even though the activity's name is not known in advance."""
     spans = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(spans))
@@ -206,7 +206,7 @@ async def test_call_has_a_span(runtime: Runtime, tmp_path: Path) -> None:
 
 
 def test_missing_package_is_named() -> None:
-    """Before anything is started: which extra to install."""
+    """Before anything is started, with the extra to install."""
     code = (
         "import sys; sys.modules['mcp'] = None\n"
         "from perdure.activities.mcp.toolboxes import Servers\n"

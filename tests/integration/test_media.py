@@ -1,4 +1,4 @@
-"""Images and files in a task: what is refused, and how large ones get around history."""
+"""Images and files in a task: invalid ones, and large ones that are stored outside of history."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def look() -> str:
 
 
 class Folder(StorageDriver):
-    """Keeps payloads as files of a folder, by the digest of their content."""
+    """Stores payloads as files in a folder, by the digest of their content."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -76,7 +76,9 @@ class Folder(StorageDriver):
 async def test_large_image_goes_by_its_digest_through_external_storage(
     perdure_server: str, tmp_path: Path
 ) -> None:
-    """Every request holds it whole, the report too; history holds a reference, and replays."""
+    """Every request has the complete image, and so does the report; history has a reference, and
+    replays.
+    """
     converter = dataclasses.replace(
         DataConverter.default, external_storage=ExternalStorage(drivers=[Folder(tmp_path)])
     )
@@ -108,7 +110,7 @@ async def test_large_image_goes_by_its_digest_through_external_storage(
 async def test_large_image_or_history_without_external_storage_is_refused_with_what_helps(
     runtime: Runtime,
 ) -> None:
-    """At the client, before anything is started; of a history, how much of it there is."""
+    """By the client, before anything is started; for a history, with its size."""
     history = [UserMessage(parts=(Text(text="x" * 2_000_000),))]
     async with runtime(Agent(name="seer", model="scripted:m"), model=ScriptedModel()) as client:
         with pytest.raises(
@@ -124,7 +126,7 @@ async def test_large_image_or_history_without_external_storage_is_refused_with_w
 
 
 async def test_images_that_are_too_large_for_any_storage_are_refused(runtime: Runtime) -> None:
-    """At the client as well."""
+    """By the client, too."""
     async with runtime(Agent(name="seer", model="scripted:m"), model=ScriptedModel()) as client:
         with pytest.raises(
             errors.TooLargeError, match="the images and files of the task are"
@@ -137,9 +139,7 @@ async def test_images_that_are_too_large_for_any_storage_are_refused(runtime: Ru
 async def test_image_that_a_vendor_does_not_take_is_refused_before_it_is_sent(
     runtime: Runtime,
 ) -> None:
-    """By the name of the provider: Anthropic's API takes no TIFF, and says how large a picture may
-    be.
-    """
+    """By provider: Anthropic's API accepts no TIFF, and limits the size of a picture."""
     model = ScriptedModel()
     agent = Agent(name="seer", model="anthropic:claude-sonnet-4-5")
     tiff = Task(content=(Media(media_type="image/tiff", data="aGk="),))

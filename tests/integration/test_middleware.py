@@ -1,4 +1,4 @@
-"""Middleware around a turn, and observers beside it."""
+"""Middleware around a turn, and observers of a turn."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ def look() -> str:
 
 @dataclass(frozen=True)
 class Noting(Middleware):
-    """Notes when it is called."""
+    """Records its calls."""
 
     name: str
     notes: list[str]
@@ -55,7 +55,7 @@ class Noting(Middleware):
 
 @dataclass(frozen=True)
 class Watching(Observer):
-    """Notes what it sees, and fails at every step if it shall."""
+    """Records its events, and can fail at every step."""
 
     notes: list[str] = field(default_factory=list)
     fails: bool = False
@@ -78,7 +78,7 @@ def agent(**fields: object) -> Agent:
 
 
 async def test_first_in_the_list_is_the_outermost(runtime: Runtime) -> None:
-    """Before in order, after in reverse, each once, whatever is replayed."""
+    """`before` in order, `after` in reverse order, each once, whatever is replayed."""
     notes: list[str] = []
     stages = [Noting("a", notes), Recovery(), Timeout(timedelta(minutes=1)), Noting("b", notes)]
     async with runtime(
@@ -91,7 +91,7 @@ async def test_first_in_the_list_is_the_outermost(runtime: Runtime) -> None:
 
 
 async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
-    """Nothing to judge: there is no answer."""
+    """There is no answer to check."""
     notes: list[str] = []
     async with runtime(
         agent(middleware=[Noting("a", notes)]),
@@ -125,7 +125,7 @@ async def test_guardrails_refuse_task_and_answer(runtime: Runtime) -> None:
 
 
 async def forgets(_: object) -> Any:
-    """Check something, without a return."""
+    """Check something without returning a verdict."""
 
 
 def matches(task: Task) -> Any:
@@ -161,7 +161,7 @@ FORGETS = f"forgets (test_middleware.py:{forgets.__code__.co_firstlineno})"
 async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
     runtime: Runtime, stage: Middleware, said: str
 ) -> None:
-    """The error names the check, its file and line, and what to return; the answer stays in the
+    """The error has the check, its file and line, and what to return; the answer stays in the
     transcript.
     """
     async with runtime(agent(middleware=[stage]), model=ScriptedModel(says("rude"))) as client:
@@ -177,8 +177,8 @@ async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
 async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
     runtime: Runtime, tool_name: str
 ) -> None:
-    """Neither the model of its parent, nor memo, result, report, events or observers of either turn
-    have a word of it.
+    """The parent's model, memo, result, report, events and observers of both turns have nothing of
+    it.
     """
     seen: list[object] = []
 
@@ -235,7 +235,7 @@ async def test_refused_answer_of_a_delegate_is_in_its_transcript_alone(
 async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
     runtime: Runtime, ends: str
 ) -> None:
-    """A turn that ends while its answer is checked keeps the answer to itself."""
+    """A turn that ends during the check does not publish the answer."""
     asked, free = asyncio.Event(), asyncio.Event()
 
     async def check(report: AgentReport) -> bool:
@@ -259,7 +259,7 @@ async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
 
 
 async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:
-    """Whatever it raises reaches the caller as an error of ours."""
+    """Any exception becomes one of our errors."""
 
     def check(task: Task) -> bool:
         raise OSError("no database")
@@ -272,7 +272,7 @@ async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:
 
 
 async def test_timeout_ends_the_turn_with_what_was_done(runtime: Runtime) -> None:
-    """The call in flight is cancelled, the steps before it stay."""
+    """The call in flight is cancelled, and earlier steps are kept."""
     model = ScriptedModel(calls(call("look")), says("late", delay=timedelta(seconds=30)))
     async with runtime(agent(middleware=[Timeout(timedelta(seconds=1))]), model=model) as client:
         with pytest.raises(errors.TurnTimeoutError) as caught:
@@ -310,7 +310,7 @@ async def test_cancel_passes_into_a_timeout(runtime: Runtime) -> None:
 async def test_logger_writes_a_line_at_its_place(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One when the turn comes in, one when it goes out."""
+    """One when the turn enters, one when it leaves."""
     caplog.set_level(logging.DEBUG, "perdure")
     async with runtime(
         agent(middleware=[Logger(logging.DEBUG)]), model=ScriptedModel(says("done"))
@@ -333,7 +333,7 @@ async def test_logger_writes_a_line_at_its_place(
 async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
     runtime: Runtime, caplog: pytest.LogCaptureFixture, ends: str, error: str
 ) -> None:
-    """Also where a timeout outside of it, or a cancel, stops what it stands around."""
+    """Even if a timeout outside of it, or a cancel, stops the inner part."""
     caplog.set_level(logging.INFO, "perdure")
     stages = [Timeout(timedelta(seconds=1 if ends == "timeout" else 60)), Logger()]
     reply = (
@@ -360,7 +360,7 @@ async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
 async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind_it(
     runtime: Runtime,
 ) -> None:
-    """What it raises is logged, whatever its base class is."""
+    """The exception is logged, whatever its base class is."""
 
     class Odd(BaseException):
         pass
@@ -379,7 +379,7 @@ async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind
 async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The turn goes out of the middleware before its failure is told of."""
+    """The middleware ends before the failure is reported."""
     caplog.set_level(logging.DEBUG, "perdure")
     async with runtime(
         agent(middleware=[Logger(logging.DEBUG)]),
@@ -404,7 +404,7 @@ async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
 
 
 async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
-    """With what was done before it."""
+    """With the work before it."""
     watching = Watching()
     model = ScriptedModel(calls(call("look")), fails(errors.LLMAuthError("no")))
     async with runtime(agent(observers=[watching]), model=model) as client:
@@ -416,8 +416,8 @@ async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("O6")
 async def test_observers_see_every_step_and_the_end(runtime: Runtime) -> None:
-    """In order, after the results exist, the last included; one that raises changes nothing, and no
-    replay calls them.
+    """In order, with the results, including the last step; an observer that raises changes nothing,
+    and replays call none.
     """
     broken, good = Watching(fails=True), Watching()
     seen: list[int] = []
@@ -439,7 +439,7 @@ async def test_observers_see_every_step_and_the_end(runtime: Runtime) -> None:
 
 @pytest.mark.accepts("O6", "O12")
 async def test_observers_see_waits_and_a_cancel(runtime: Runtime) -> None:
-    """Entering a wait, and an end that is none of the model's."""
+    """The start of a wait, and an end from outside."""
     watching = Watching()
     async with runtime(
         agent(observers=[watching], approval="all"), model=ScriptedModel(calls(call("look")))

@@ -1,7 +1,7 @@
-"""Answers of a provider that hold what hardly is JSON: the turn goes on or fails typed, promptly,
-and no workflow task fails.
+"""Responses of a provider with unusual JSON: the turn continues or fails with a typed error,
+promptly, and no workflow task fails.
 
-The fixture `runtime` checks that last part. All turns of a test run at once.
+The fixture `runtime` checks the last part. All turns of a test run concurrently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def weigh(grams: float = 0, note: Any = "") -> str:
 async def ends(
     runtime: Runtime, vendor: Vendor, bodies: Mapping[str, bytes], status: int = 200
 ) -> tuple[dict[str, End], Bodies]:
-    """How turns end whose first answer has these bodies, and what was asked."""
+    """The ends of turns whose first response has these bodies, and their requests."""
     with Bodies({task: {"raw": body, "status": status} for task, body in bodies.items()}) as stub:
         worker = AgentWorker(
             Agent(name="scales", model="vendor:m", tools=[weigh]),
@@ -67,8 +67,8 @@ def words(end: End) -> str:
 @pytest.mark.parametrize("vendor", some(VENDORS))
 @pytest.mark.slow
 async def test_odd_text_is_cleaned_or_counts_as_missing(runtime: Runtime, vendor: Vendor) -> None:
-    """A lone surrogate is replaced, NUL stays; what is no text is none, and an answer without any
-    is an error of the model.
+    """A lone surrogate is replaced, and NUL is kept; a value that is not text counts as missing,
+    and an answer without any text is an error of the model.
     """
     dialect = DIALECTS[vendor.name]
     ended, stub = await ends(
@@ -99,9 +99,7 @@ def in_place(dialect: Dialect, place: str, value: bytes) -> bytes:
 async def test_body_that_cannot_be_read_fails_the_turn_after_two_tries(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """Wherever in it an integer of 5,001 digits, nesting 100,000 deep or bytes that are no JSON
-    stand.
-    """
+    """For an integer of 5,001 digits, nesting of 100,000 levels or invalid JSON anywhere."""
     places = [
         *((place, name) for place in PLACES for name in ("huge", "deep list")),
         *(("text", name) for name in UNREADABLE),
@@ -130,8 +128,8 @@ async def test_body_that_cannot_be_read_fails_the_turn_after_two_tries(
 async def test_oddness_beside_the_words_of_an_answer_does_not_matter(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """The output is what the model said, no number of tokens is below zero or beyond belief, and
-    what else is text is cleaned.
+    """The output is the model's text, token counts are neither negative nor absurd, and other text
+    is cleaned.
     """
     bodies = {
         f"{place}: {name}": in_place(DIALECTS[vendor.name], place, value)
@@ -159,7 +157,7 @@ async def test_oddness_beside_the_words_of_an_answer_does_not_matter(
 
 
 def thought(report: AgentReport) -> str:
-    """What the model thought, as it stands in the transcript."""
+    """The model's reasoning in the transcript."""
     return "".join(
         part.text for part in report.steps[0].message.parts if isinstance(part, Thinking)
     )
@@ -170,7 +168,7 @@ def thought(report: AgentReport) -> str:
 async def test_odd_name_of_a_call_is_an_unknown_tool_or_counts_as_missing(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """The model is told of a name that is text; a call without one is no answer."""
+    """A name that is text becomes an error result; a call without a name is not an answer."""
     dialect = DIALECTS[vendor.name]
     ended, stub = await ends(
         runtime,
@@ -199,7 +197,7 @@ async def test_odd_name_of_a_call_is_an_unknown_tool_or_counts_as_missing(
 async def test_call_with_an_odd_id_runs_and_its_result_has_the_same_id(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """An id that is not plain is replaced, in the next request too."""
+    """An id that is not plain is replaced, in the next request, too."""
     dialect = DIALECTS[vendor.name]
     ended, stub = await ends(
         runtime,
@@ -250,7 +248,7 @@ TAKEN = {
 async def test_odd_arguments_reach_the_tool_or_the_model_is_told(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """The next request has them as they were written, and what became of the call."""
+    """The next request has them as they were written, and the result of the call."""
     dialect = DIALECTS[vendor.name]
     arguments = {name: b'{"grams": 1, "note": ' + value + b"}" for name, value in ODD.items()}
     ended, stub = await ends(
@@ -276,7 +274,7 @@ async def test_odd_arguments_reach_the_tool_or_the_model_is_told(
 async def test_odd_arguments_in_text_are_told_to_the_model_as_it_wrote_them(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """Where an API has the arguments as text, a body with whatever they hold can be read."""
+    """If an API has the arguments as text, a body with any content of them can be parsed."""
     written = {
         name: value.decode() for name, value in (ODD | UNREADABLE).items() if "UTF-8" not in name
     }
@@ -302,7 +300,7 @@ async def test_odd_arguments_in_text_are_told_to_the_model_as_it_wrote_them(
 @pytest.mark.parametrize("vendor", some(VENDORS))
 @pytest.mark.slow
 async def test_odd_words_of_an_error_leave_it_typed(runtime: Runtime, vendor: Vendor) -> None:
-    """The class follows from the status, and the text can be stored, whatever the body holds; the
+    """The class follows from the status, and the text can be stored, whatever is in the body; the
     request is not repeated.
     """
     bodies = {
@@ -329,8 +327,8 @@ async def test_odd_words_of_an_error_leave_it_typed(runtime: Runtime, vendor: Ve
 async def test_arguments_nested_about_as_deep_as_python_goes_are_told_to_be_too_deep(
     run: Run,
 ) -> None:
-    """What reads and shows them on the way meets its limit at one depth or another, and the turn
-    goes on.
+    """Parsing and printing them reach the recursion limit at different depths, and the turn
+    continues.
     """
     depths = range(900, 990)
     asked = [

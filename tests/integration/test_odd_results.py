@@ -1,5 +1,5 @@
-"""Tools that return or raise what hardly can be written: the model is told something of each, in
-both vendors' APIs, and the turn goes on.
+"""Tools that return or raise values that can hardly be encoded: the model gets a result for each,
+in both vendors' APIs, and the turn continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .odd_bodies import DIALECTS
 
 @dataclass
 class Weight:
-    """What a tool returns."""
+    """A tool's return type."""
 
     grams: Any
     note: Any = None
@@ -47,14 +47,14 @@ class Unit(Enum):
 
 
 class SpeechlessError(Exception):
-    """An exception that cannot say its words."""
+    """An exception whose `__str__` raises."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
 
 
 def nested(wrap: Callable[[Any], Any], depth: int = 100_000) -> Any:
-    """A value inside so many others."""
+    """A value nested in this number of others."""
     value: Any = 1
     for _ in range(depth):
         value = wrap(value)
@@ -62,7 +62,7 @@ def nested(wrap: Callable[[Any], Any], depth: int = 100_000) -> Any:
 
 
 def endless() -> Any:
-    """A value inside itself."""
+    """A value that contains itself."""
     weight = Weight(1)
     weight.note = [weight]
     return weight
@@ -117,7 +117,7 @@ RAISED: dict[str, tuple[Exception, str]] = {
 
 
 def made(what: str) -> Any:
-    """Return or raise one of these."""
+    """Return or raise one of these values."""
     if what in RAISED:
         raise RAISED[what][0]
     return REFUSED[what] if what in REFUSED else WRITTEN[what][0]
@@ -141,8 +141,8 @@ async def fetch_async(what: str) -> Any:
 async def test_model_is_told_something_of_whatever_a_tool_returns_or_raises(
     runtime: Runtime, vendor: Vendor, name: str
 ) -> None:
-    """All of them in one step: every call has its result, and the next request has it as the report
-    has it.
+    """All of them in one step: every call has its result, and the next request has it as in the
+    report.
     """
     asked = [*WRITTEN, *REFUSED, *RAISED]
     with StubProvider(

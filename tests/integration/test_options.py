@@ -20,8 +20,8 @@ OF_THE_AGENT = RequestOptions(
 
 @pytest.mark.accepts("L8")
 async def test_options_reach_the_request_of_every_step(runtime: Runtime) -> None:
-    """Each option of the turn overrides the agent's, `extra` of both is sent, and repeated attempts
-    have the same options.
+    """Each option of the turn overrides the agent's, `extra` of both is merged, and retries have
+    the same options.
     """
     busy = errors.LLMRateLimitError(context={"status": 429, "retry_after_s": 0.01})
     model = ScriptedModel(
@@ -57,7 +57,7 @@ async def test_options_reach_the_request_of_every_step(runtime: Runtime) -> None
 async def test_option_that_nobody_names_is_left_to_the_provider(
     runtime: Runtime, agent: RequestOptions, turn: RequestOptions | None, sent: RequestOptions
 ) -> None:
-    """A turn that says nothing takes nothing back."""
+    """Options of a turn that are not set leave the agent's in effect."""
     model = ScriptedModel("done")
     async with runtime(app(options=agent), model=model) as client:
         await client.run("spender", "go", options=turn)
@@ -67,7 +67,7 @@ async def test_option_that_nobody_names_is_left_to_the_provider(
 
 @pytest.mark.accepts("L8", "B9")
 async def test_last_answer_has_the_options_but_no_tool_choice(runtime: Runtime) -> None:
-    """There is no tool to choose; its length is limited by the options too."""
+    """There are no tools to choose from; its length is limited by the options, too."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("what I have"))
     options = OF_THE_AGENT.model_copy(update={"tool_choice": "required"})
     async with runtime(app(spender(on_exhausted="finish", options=options)), model=model) as client:
@@ -89,7 +89,7 @@ NO_OPTIONS: list[Any] = [
 
 @pytest.mark.accepts("U10")
 async def test_options_that_cannot_be_end_the_turn_typed(runtime: Runtime) -> None:
-    """From Temporal's own client, that checks nothing."""
+    """From Temporal's own client, which validates nothing."""
     async with runtime(app(), model=ScriptedModel()) as client:
         ends = []
         for number, options in enumerate(NO_OPTIONS):

@@ -1,5 +1,5 @@
-"""A turn that an operator paused in Temporal itself: a status that Temporal's client (1.35) cannot
-read, and that ends every long poll at once.
+"""A turn that an operator paused in Temporal itself: Temporal's client (1.35) cannot parse that
+status, and it ends every long poll at once.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from .test_listing import eventually_listed, listed
 
 @pytest.fixture(scope="module")
 async def pausable() -> AsyncIterator[str]:
-    """The address of a server that lets an operator pause workflows."""
+    """The address of a server where operators can pause workflows."""
     switch = ["--dynamic-config-value=frontend.WorkflowPauseEnabled=true"]
     async with DevServer(
         folder=None, port=0, ui=False, search_attributes=search_attributes.TYPES, extra_args=switch
@@ -39,7 +39,7 @@ async def operator(address: str, word: str, turn_id: str) -> None:
 
 
 async def test_turn_that_an_operator_paused_is_listed(pausable: str) -> None:
-    """Temporal's client would not list any of the page."""
+    """Temporal's own client fails on the whole page."""
     client = AgentClient.from_temporal(
         (await AgentClient.connect(pausable)).temporal, task_queue="nobody"
     )
@@ -55,7 +55,7 @@ async def test_turn_that_an_operator_paused_is_listed(pausable: str) -> None:
 async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(
     pausable: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its followers wait, are told why, and get the end when it goes on."""
+    """Its followers wait, get a note with the reason, and receive the end when it continues."""
     models = {"go": Held(calls(call("look")), says("done")), "stop": Held(says("never"))}
     later = await AgentClient.connect(pausable)
     async with queue(pausable) as work, work.worker(app(), ByTask(models)):
@@ -82,7 +82,7 @@ async def test_turn_that_an_operator_paused_is_found_followed_and_cancelled(
 
 
 def told(caplog: pytest.LogCaptureFixture, turn: Turn) -> int:
-    """How often a follower was told that a turn is paused."""
+    """How often a follower was notified that a turn is paused."""
     return sum(
         record.getMessage().startswith(f"turn {turn.id} is paused in Temporal")
         for record in caplog.records

@@ -1,4 +1,4 @@
-"""Perdure in a worker that people have already: theirs runs as before, and turns run beside it."""
+"""Perdure in a user's existing worker: its workflows run as before, next to turns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..conftest import RecordingClient, check_history
 
 @dataclass(frozen=True)
 class Order:
-    """What their workflow is about; a dataclass, as their default converter takes it."""
+    """The input of the user's workflow; a dataclass, for the default converter."""
 
     item: str
     count: int
@@ -38,19 +38,19 @@ class Order:
 
 @activity.defn
 async def reserve(order: Order) -> str:
-    """An async activity of theirs."""
+    """A user's async activity."""
     return f"{order.count} {order.item} reserved in {threading.current_thread().name}"
 
 
 @activity.defn
 def charge(order: Order) -> str:
-    """A sync activity of theirs."""
+    """A user's sync activity."""
     return f"{order.count} {order.item} charged in {threading.current_thread().name}"
 
 
 @workflow.defn
 class PlaceOrder:
-    """A workflow of theirs."""
+    """A user's workflow."""
 
     @workflow.run
     async def run(self, order: Order) -> list[str]:
@@ -84,12 +84,12 @@ def script() -> ScriptedModel:
 
 @pytest.fixture
 def queue() -> str:
-    """A task queue that no other test has."""
+    """A task queue that no other test uses."""
     return f"test-{secrets.token_hex(6)}"
 
 
 async def run_both(client: Client, worker: Worker, queue: str) -> tuple[list[str], list[str]]:
-    """An order and a turn at the same time, on this worker."""
+    """Run an order and a turn concurrently on this worker."""
     turns = RecordingClient(client, queue)
     async with worker:
         order = client.execute_workflow(
@@ -103,7 +103,9 @@ async def run_both(client: Client, worker: Worker, queue: str) -> tuple[list[str
 
 @pytest.mark.accepts("E10")
 async def test_both_run_on_a_worker_without_an_executor(perdure_server: str, queue: str) -> None:
-    """Perdure brings threads for the sync tools, and their sync activities run in them too."""
+    """Perdure provides threads for the sync tools, and the user's sync activities run in
+    them, too.
+    """
     client = await Client.connect(perdure_server)
     worker = Worker(
         client,
@@ -126,8 +128,8 @@ async def test_both_run_on_a_worker_without_an_executor(perdure_server: str, que
 async def test_both_run_on_a_worker_with_an_executor_of_its_own(
     perdure_server: str, queue: str
 ) -> None:
-    """It stays the worker's: their activities and the sync tools run in it, and it can be used when
-    the worker has stopped.
+    """The worker keeps it: activities and sync tools run in it, and it can still be used after the
+    worker has stopped.
     """
     client = await Client.connect(perdure_server)
     with ThreadPoolExecutor(4, thread_name_prefix="theirs") as threads:
@@ -172,8 +174,8 @@ class Sandboxed:
 async def test_workflow_of_theirs_stays_in_the_sandbox(
     perdure_server: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The turn runs outside of it, which is not imposed on others; there they may use the values of
-    Perdure.
+    """The turn runs outside of it, which does not apply to other workflows; in the sandbox they may
+    use Perdure's values.
     """
     name = f"their_{secrets.token_hex(4)}"
     (tmp_path / f"{name}.py").write_text(THEIR_MODULE, encoding="utf-8")
@@ -190,13 +192,13 @@ async def test_workflow_of_theirs_stays_in_the_sandbox(
         report = await RecordingClient(client, queue).run("adder", "2 + 3?")
 
     assert where == "sandboxed: knows perdure and Skill"
-    # no copy of the sandbox's own, though it was first used there
+    # the sandbox has no copy of its own, although it was first imported there
     assert vars(perdure)["Skill"] is Skill
     assert report.output == "done"
 
 
 async def test_plugin_that_never_ran_leaves_nothing_behind() -> None:
-    """One for a replayer, or for a worker that is refused, opens no loop, thread or socket."""
+    """A plugin for a replayer, or for a worker that is refused, opens no loop, thread or socket."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
@@ -207,7 +209,7 @@ async def test_plugin_that_never_ran_leaves_nothing_behind() -> None:
 
 @pytest.mark.accepts("E10")
 async def test_plugin_teaches_a_replayer_the_turn(perdure_server: str, queue: str) -> None:
-    """Histories of a mixed worker replay with the plugin, turns among them."""
+    """Histories of a mixed worker, including turns, replay with the plugin."""
     client = await Client.connect(perdure_server)
     app = AgentWorker(ADDER, providers={"scripted": script()})
     turns = RecordingClient(client, queue)
@@ -236,7 +238,7 @@ class TheirTurn:
 
 @workflow.defn(name="Negotiation", sandboxed=False)
 class AgentTurn:
-    """Called like the turn and registered as something else."""
+    """Named like the turn's class, but registered under another name."""
 
     @workflow.run
     async def run(self) -> str:
@@ -249,7 +251,7 @@ class AgentTurn:
 async def test_workflow_of_theirs_with_the_name_of_the_turn_is_refused(
     perdure_server: str, queue: str, theirs: type
 ) -> None:
-    """When the worker is made, naming both: what counts is the name it is registered under."""
+    """When the worker is built, with both names; the registered name counts."""
     client = await Client.connect(perdure_server)
     plugin = PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
 
@@ -264,7 +266,7 @@ async def test_workflow_of_theirs_with_the_name_of_the_turn_is_refused(
 async def test_class_of_theirs_may_be_called_like_the_turn_if_it_is_registered_otherwise(
     perdure_server: str, queue: str
 ) -> None:
-    """There is no clash of names in Temporal, so both run."""
+    """In Temporal there is no clash of names, so both run."""
     client = await Client.connect(perdure_server)
     plugin = PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
 
@@ -281,7 +283,7 @@ async def test_class_of_theirs_may_be_called_like_the_turn_if_it_is_registered_o
 async def test_activity_of_theirs_with_a_name_of_perdure_is_refused(
     perdure_server: str, queue: str
 ) -> None:
-    """When the worker is made, naming both."""
+    """When the worker is built, with both names."""
 
     @activity.defn(name="perdure.call_model")
     async def ask_somebody() -> None: ...
@@ -303,9 +305,7 @@ async def test_activity_of_theirs_with_a_name_of_perdure_is_refused(
 async def test_activities_of_theirs_get_no_heartbeats_from_perdure(
     perdure_server: str, queue: str
 ) -> None:
-    """One with a heartbeat timeout that does not heartbeat is timed out, as it would be without
-    Perdure.
-    """
+    """With a heartbeat timeout and without heartbeats it times out, as it would without Perdure."""
     client = await Client.connect(perdure_server)
     plugin = PerdurePlugin(AgentWorker(ADDER, providers={"scripted": script()}))
 
@@ -326,7 +326,7 @@ async def test_activities_of_theirs_get_no_heartbeats_from_perdure(
 
 @activity.defn
 async def silent() -> None:
-    """Works for three seconds and says nothing."""
+    """Works for three seconds without a heartbeat."""
     await asyncio.sleep(3)
 
 

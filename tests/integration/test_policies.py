@@ -1,4 +1,4 @@
-"""Policies that have no word to say: one that is gone, one that says nothing that counts, one whose
+"""Policies without a verdict: a missing policy, one with an invalid return value, and one whose
 worker is lost. None of them lets a call run.
 """
 
@@ -29,7 +29,7 @@ def send(to: str) -> str:
 
 
 def agent(**fields: Any) -> Agent:
-    """An agent that can look, and send where a person lets it."""
+    """An agent that can look, and send with approval."""
     return Agent(**{"name": "clerk", "model": "scripted:clerk", "tools": [look, send], **fields})
 
 
@@ -46,8 +46,8 @@ def agent(**fields: Any) -> Agent:
 async def test_policy_that_returns_no_verdict_denies(
     runtime: Runtime, caplog: pytest.LogCaptureFixture, said: Any, words: str
 ) -> None:
-    """The call does not run, and the model and the worker's log get the name of the policy, its
-    place and what to return.
+    """The call does not run, and the model and the worker's log get the policy's name, its location
+    and what to return.
     """
 
     def rules(_: ProposedCall) -> Any:
@@ -71,8 +71,8 @@ async def test_policy_that_returns_no_verdict_denies(
 
 
 async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_server: str) -> None:
-    """A turn that was started with a policy asks for it, also when the next release has none:
-    nobody allows the call, so it does not run.
+    """A turn that was started with a policy requires one, even if the next release has none:
+    without a verdict, the call does not run.
     """
     async with queue(perdure_server) as work:
         model = ScriptedModel(calls(call("send", to="Ann")), calls(call("look")), says("done"))
@@ -91,7 +91,7 @@ async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_se
 
 
 async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -> None:
-    """The next worker asks its own, and the call goes on from what that says."""
+    """The next worker evaluates its own policy, and the call follows that verdict."""
     asked = asyncio.Event()
 
     async def silent(proposed: ProposedCall) -> Allow:
@@ -116,7 +116,7 @@ async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -
 
 
 async def test_reason_of_a_denial_needs_no_name(runtime: Runtime) -> None:
-    """As people write it; the model is told."""
+    """`Deny("reason")` works, and the model gets the reason."""
     model = ScriptedModel(calls(call("look")), says("done"))
     async with runtime(agent(policy=lambda _: Deny("no looking")), model=model) as client:
         report = await client.run("clerk", "go")

@@ -1,4 +1,6 @@
-"""A tool is under several policies: its owner's, and those of the agents that handed it down."""
+"""A tool is subject to several policies: its owner's, and those of the agents through which it was
+inherited.
+"""
 
 import asyncio
 import contextlib
@@ -31,7 +33,7 @@ def danger(what: str) -> str:
 
 
 def agents(top: Any = None, middle: Any = None, low: Any = None, **fields: Any) -> Registry:
-    """Three agents, of which the first hands its tool down to the last."""
+    """Three agents, of which the first passes its tool down to the last."""
     return Registry(
         [
             Agent(name="top", model="s:top", tools=[danger], delegates=["middle"], policy=top),
@@ -51,7 +53,7 @@ def models() -> dict[str, ScriptedModel]:
 
 
 def rules(verdict: Said, asked: list[str]) -> Callable[[ProposedCall], Said]:
-    """A policy that minds one tool alone, and notes whose it is."""
+    """A policy for one tool, which records the agents it is called for."""
 
     def policy(proposed: ProposedCall) -> Said:
         if proposed.tool != "danger":
@@ -66,7 +68,7 @@ def rules(verdict: Said, asked: list[str]) -> Callable[[ProposedCall], Said]:
 @pytest.mark.parametrize("who", ["top", "middle", "low"])
 @pytest.mark.table(2)
 async def test_any_policy_on_the_way_down_denies(runtime: Runtime, who: str) -> None:
-    """Of the owner, of an agent in between, and of the one that calls; all of them are asked."""
+    """The policies of the owner, of the agent in between, and of the caller are all evaluated."""
     ran.clear()
     asked: list[str] = []
     given = {
@@ -84,7 +86,7 @@ async def test_any_policy_on_the_way_down_denies(runtime: Runtime, who: str) -> 
 
 @pytest.mark.accepts("A7")
 async def test_policy_in_the_middle_denies_where_it_is_the_only_one(runtime: Runtime) -> None:
-    """What its own model may not call does not run below it either."""
+    """A call that its own model may not make does not run further down either."""
     ran.clear()
     model = models()
     async with runtime(
@@ -98,7 +100,7 @@ async def test_policy_in_the_middle_denies_where_it_is_the_only_one(runtime: Run
 
 @pytest.mark.accepts("A7")
 async def test_tool_runs_below_where_all_policies_allow_it(runtime: Runtime) -> None:
-    """Several that say yes are a yes."""
+    """All verdicts allow it."""
     ran.clear()
     asked: list[str] = []
     allowing = rules(Allow(), asked)
@@ -113,12 +115,12 @@ async def test_tool_runs_below_where_all_policies_allow_it(runtime: Runtime) -> 
 async def test_approval_that_an_agent_in_between_wants_is_asked_below(
     runtime: Runtime, wants: Any
 ) -> None:
-    """Also where the policies above and below allow the call."""
+    """Even if the policies above and below allow the call."""
     ran.clear()
     allowing = rules(Allow(), [])
     async with runtime(agents(allowing, None, allowing, approval=wants), model=models()) as client:
         turn = await client.start("top", "go", id=f"boss-{wants}")
-        await _approve(client, f"{turn.id}/middle-1")  # to delegate is a call as well
+        await _approve(client, f"{turn.id}/middle-1")  # delegating is a call as well
         assert ran == []
         await _approve(client, f"{turn.id}/middle-1/low-1")
         await turn.result()
@@ -127,7 +129,7 @@ async def test_approval_that_an_agent_in_between_wants_is_asked_below(
 
 
 async def _approve(client: AgentClient, turn_id: str) -> None:
-    """Approve what waits in a turn, once it is there and waits."""
+    """Approve the waiting call of a turn, once it is there."""
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(errors.TurnNotFoundError):
@@ -155,12 +157,12 @@ HOUR, DAYS = timedelta(hours=1), timedelta(days=2)
     ],
 )
 def test_strictest_answer_counts(said: list[Said], together: Said) -> None:
-    """A denial, then an approval that expires first; one without a time has 24 hours."""
+    """A denial first, then the approval that expires earliest; one without a time has 24 hours."""
     assert strictest(said) == together
 
 
 def test_definition_of_an_earlier_release_names_the_owner_alone() -> None:
-    """Its policy is asked, and that of the agent that calls."""
+    """The owner's policy and the caller's are evaluated."""
     data = {
         "name": "t",
         "description": "",

@@ -1,4 +1,4 @@
-"""A policy, a person and the tool see the same arguments, whatever the model wrote."""
+"""A policy, a person and the tool see the same arguments, in whatever form the model wrote them."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ def book(euros: Decimal) -> str:
 
 
 def policy(proposed: ProposedCall) -> Allow | RequireApproval:
-    """Of the kind that people write: it looks at JSON."""
+    """A typical policy, which reads the JSON arguments."""
     seen.append(proposed)
     given = json.loads(proposed.arguments)
     if isinstance(given["euros"], (int, float)) and given["euros"] > 100:
@@ -64,8 +64,8 @@ def agent(**fields: Any) -> Agent:
 async def test_what_waits_is_what_the_policy_saw_and_what_runs(
     runtime: Runtime, written: str, normal: str, values: tuple[int, bool]
 ) -> None:
-    """What is converted for the tool is converted before anybody looks; text that needs no
-    conversion stays as it is.
+    """Arguments are converted for the tool before the policy and the approval; text that needs no
+    conversion does not change.
     """
     paid.clear()
     seen.clear()
@@ -90,7 +90,7 @@ async def test_what_waits_is_what_the_policy_saw_and_what_runs(
 async def test_call_that_the_tool_would_refuse_is_denied_before_the_policy_is_asked(
     runtime: Runtime,
 ) -> None:
-    """The model is told what is wrong with its arguments."""
+    """The model gets the validation error of its arguments."""
     seen.clear()
     wrong = ToolCall(id="c", name="pay", arguments='{"euros": "many"}')
     async with runtime(agent(), model=ScriptedModel(calls(wrong), says("done"))) as client:
@@ -124,7 +124,7 @@ async def test_money_is_a_number_to_a_policy(runtime: Runtime, written: str) -> 
 
 @pytest.mark.accepts("A8")
 async def test_call_without_a_policy_is_converted_before_a_person_sees_it(runtime: Runtime) -> None:
-    """Approvals that an agent wants show what will run, too."""
+    """Approvals that an agent requires show the converted arguments, too."""
     paid.clear()
     asks = Agent(name="clerk", model="s:m", tools=[pay], approval="all")
     model = ScriptedModel(
@@ -141,7 +141,7 @@ async def test_call_without_a_policy_is_converted_before_a_person_sees_it(runtim
 
 @pytest.mark.accepts("A8")
 async def test_policy_sees_what_a_delegation_gives(runtime: Runtime) -> None:
-    """The tools of delegation take JSON as it is."""
+    """The tools of delegation take JSON unchanged."""
     seen.clear()
 
     def looks(proposed: ProposedCall) -> Allow:
@@ -159,7 +159,7 @@ async def test_policy_sees_what_a_delegation_gives(runtime: Runtime) -> None:
 
 
 def together(count: int) -> Any:
-    """A validator that goes on once so many values have come to it."""
+    """A validator that returns once this number of values has arrived."""
     come, everybody = itertools.count(1), threading.Event()
 
     def wait(value: object) -> object:
@@ -173,7 +173,7 @@ def together(count: int) -> Any:
 
 @pytest.mark.accepts("A10")
 async def test_arguments_of_many_calls_are_converted_at_once(runtime: Runtime) -> None:
-    """The validators of one answer's calls take no longer together than the slowest."""
+    """The validators of one answer's calls take no longer together than the slowest one."""
     model = ScriptedModel(
         calls(
             *(
@@ -200,8 +200,8 @@ async def test_arguments_of_many_calls_are_converted_at_once(runtime: Runtime) -
 async def test_call_that_takes_too_long_to_be_converted_is_recorded_as_it_is(
     runtime: Runtime,
 ) -> None:
-    """The answer is not kept back for a validator that hangs, and the policy still sees what the
-    tool gets.
+    """The answer does not wait for a validator that hangs, and the policy still gets the tool's
+    values.
     """
     seen.clear()
     is_first, goes_on = [True], threading.Event()
@@ -229,7 +229,7 @@ async def test_call_that_takes_too_long_to_be_converted_is_recorded_as_it_is(
 
 @pytest.mark.accepts("A10")
 async def test_factory_that_blocks_holds_up_no_other(runtime: Runtime) -> None:
-    """It goes on when another turn's factory has been called."""
+    """It returns when another turn's factory has been called."""
     called = threading.Event()
     came: list[bool] = []
 

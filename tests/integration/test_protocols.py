@@ -1,4 +1,4 @@
-"""Turns of models that ask for tools in words: by the ReAct protocol, and by the JSON protocol."""
+"""Turns with the text protocols, ReAct and JSON."""
 
 import asyncio
 import subprocess
@@ -53,7 +53,7 @@ TWO_PAGES = 'Action: look_up\nAction Input: {"words":\n "two\\npages"}'
 
 
 def speaker(name: str = "speaker", **fields: Any) -> Agent[Any]:
-    """An agent whose model has no tool calls."""
+    """An agent whose model has no native tool calls."""
     return Agent(
         **{
             "name": name,
@@ -71,20 +71,20 @@ def text(words: str) -> AssistantMessage:
 
 
 def words(message: Message) -> str:
-    """What is said in a message; where tools are in words, nothing else is sent."""
+    """The text of a message; in a text protocol, a message has nothing else."""
     assert not isinstance(message, ToolMessage)
     return message.text
 
 
 def last(request: ModelRequest) -> Message:
-    """What the model was told last."""
+    """The last message to the model."""
     return request.messages[-1]
 
 
 async def run_each(
     runtime: Runtime, agents: dict[str, Agent[Any]], models: dict[str, ScriptedModel], **start: Any
 ) -> dict[str, Any]:
-    """One turn of each agent at once: reports, or the errors that the turns ended in."""
+    """One turn of each agent, concurrently: the reports or errors."""
     async with runtime(Registry(agents.values()), model=models) as client:
         ends = await asyncio.gather(
             *(client.run(name, "What is 7 + 8?", **start) for name in models),
@@ -95,8 +95,8 @@ async def run_each(
 
 @pytest.mark.accepts("R1", "R6", "O7")
 async def test_action_runs_its_tool_and_the_observation_comes_back(run: Run) -> None:
-    """The loop in words; the step has the thought, and the transcript the messages that every
-    protocol has.
+    """The whole loop in text; the step has the thought, and the transcript has the same messages as
+    in every protocol.
     """
     model = ScriptedModel(ADD, "Thought: I know it.\nFinal Answer: 15")
 
@@ -120,7 +120,7 @@ async def test_action_runs_its_tool_and_the_observation_comes_back(run: Run) -> 
 
 @pytest.mark.accepts("R2")
 async def test_unknown_action_and_failing_tool_are_observed(run: Run) -> None:
-    """Each is told as an Observation, and the loop goes on."""
+    """Each is sent as an Observation, and the loop continues."""
     model = ScriptedModel(
         "Action: divide\nAction Input: 7, 8",
         "Action: look_up\nAction Input: nothing",
@@ -146,7 +146,7 @@ async def test_unknown_action_and_failing_tool_are_observed(run: Run) -> None:
 
 @pytest.mark.accepts("R3")
 async def test_text_with_neither_marker_is_corrected_or_the_answer(runtime: Runtime) -> None:
-    """It depends on `unmarked`; a correction is a new request, at most twice in a row, and then the
+    """Depending on `unmarked`; a correction is a new request, at most twice in a row, and then the
     turn ends with a typed error.
     """
     agents = {name: speaker(name) for name in ("corrected", "stubborn", "late")} | {
@@ -193,8 +193,8 @@ async def test_text_with_neither_marker_is_corrected_or_the_answer(runtime: Runt
 async def test_action_runs_as_it_was_meant_and_what_is_invented_is_dropped(
     runtime: Runtime,
 ) -> None:
-    """Whatever the model writes around it; the next request does not hold what it made up, and the
-    answer is whole.
+    """Whatever text the model adds around it; the next request has no invented results, and the
+    answer is complete.
     """
     invented = "\nObservation: 99\nThought: I know it.\nFinal Answer: 99"
     written = {
@@ -275,7 +275,7 @@ async def test_schema_drives_the_same_loop(runtime: Runtime) -> None:
 async def test_last_answer_is_asked_for_without_tools(
     run: Run, protocol: str, action: str, answer: str
 ) -> None:
-    """When the budget is spent, nothing but an answer is asked for, and an action in its place is
+    """When the budget is spent, the prompt asks only for an answer, and an action instead of it is
     not run.
     """
     finishing = {
@@ -306,8 +306,8 @@ async def test_last_answer_is_asked_for_without_tools(
 
 
 async def test_protocols_continue_each_others_turns(runtime: Runtime) -> None:
-    """One transcript: what a native model did is told in words, and what was said in words is
-    called natively.
+    """They share one form of transcript: native calls are sent as text, and calls in text as native
+    ones.
     """
     agents = {"words": speaker("words"), "native": speaker("native", protocol="native")}
     models = {
@@ -358,7 +358,7 @@ class Sum(BaseModel):
 async def test_answer_in_words_is_held_to_a_type(
     run: Run, protocol: str, script: list[str]
 ) -> None:
-    """The protocol finds the answer, and the type is checked after that."""
+    """The protocol extracts the answer, and the type is validated after that."""
     report = await run(
         ScriptedModel(*script), "What is 7 + 8?", tools=[add], protocol=protocol, output=Sum
     )
@@ -368,7 +368,7 @@ async def test_answer_in_words_is_held_to_a_type(
 
 @pytest.mark.accepts("R7")
 async def test_a_script_that_is_over_ends_the_turn_clearly(run: Run) -> None:
-    """What was said before stands in the report, and the request that came too many is kept."""
+    """The report has the earlier messages, and the surplus request is kept."""
     model = ScriptedModel(
         fails(errors.LLMRateLimitError("slow down", context={"retry_after_s": 0.1})), ADD
     )
@@ -386,7 +386,7 @@ async def test_a_script_that_is_over_ends_the_turn_clearly(run: Run) -> None:
 
 @pytest.mark.slow
 def test_example_runs() -> None:
-    """`examples/react.py` prints what the model was told and what came of it."""
+    """`examples/react.py` prints the messages to the model and the result."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=False, timeout=100
     )

@@ -1,4 +1,4 @@
-"""A provider goes away and comes back, and the turn is still there."""
+"""A provider is down for a while, and its turns outlast that."""
 
 import asyncio
 import socket
@@ -53,13 +53,13 @@ GIVES_UP = ONCE_MORE.model_copy(update={"on_exhausted": "pause"})
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
+    """A port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 async def listed(client: RecordingClient, turn: Turn, state: State, waits_for: str) -> None:
-    """Wait until the list shows a turn so; Temporal's list lags behind."""
+    """Wait until the list shows a turn in this state; Temporal's list lags."""
     async with asyncio.timeout(SOON_S):
         while True:
             async for entry in client.list(state=state):
@@ -69,17 +69,17 @@ async def listed(client: RecordingClient, turn: Turn, state: State, waits_for: s
 
 
 async def memo_of(client: RecordingClient, turn: Turn) -> dict[str, Any]:
-    """What the memo of a turn says."""
+    """The memo of a turn."""
     return dict(await (await client.temporal.get_workflow_handle(turn.id).describe()).memo())
 
 
 async def facts_of(turn: Turn) -> list[Any]:
-    """Every fact of a turn that is over."""
+    """Every fact of a turn that has ended."""
     return [event.fact async for event in turn.events()]
 
 
 class Sees(Observer):
-    """Remembers what a turn waited for."""
+    """Records what a turn waited for."""
 
     def __init__(self) -> None:
         self.waits: list[str] = []
@@ -90,8 +90,8 @@ class Sees(Observer):
 
 @pytest.mark.accepts("M10", "M15", "M16")
 async def test_turn_outlasts_a_provider_that_refuses_connections(runtime: Runtime) -> None:
-    """The wait is seen everywhere while it lasts, each pause is told, and nothing is charged for
-    what reached no server.
+    """The wait is visible everywhere, each pause is reported, and requests that reached no server
+    are not charged.
     """
     port, seen, metrics = free_port(), Sees(), InMemoryMetricReader()
     agent = Agent(
@@ -148,7 +148,7 @@ async def test_turn_outlasts_a_provider_that_refuses_connections(runtime: Runtim
 
 
 def counted(metrics: InMemoryMetricReader, name: str) -> list[tuple[Any, int]]:
-    """What a counter says: what was waited for, and how often."""
+    """The value of a counter by its attributes: the reason of the wait, and its number."""
     data: Any = metrics.get_metrics_data()
     found = [
         one
@@ -166,7 +166,7 @@ def counted(metrics: InMemoryMetricReader, name: str) -> list[tuple[Any, int]]:
 
 @pytest.mark.accepts("M11", "M17")
 async def test_cancel_ends_a_wait_for_a_provider(runtime: Runtime) -> None:
-    """An hour that the provider asked for."""
+    """Of an hour, for which the provider asked."""
     async with runtime(app(model_retry=PATIENT), model=ScriptedModel(LATER)) as client:
         turn = await client.start("spender", "go")
         began = await until(turn, WaitBegan)
@@ -185,7 +185,7 @@ async def test_cancel_ends_a_wait_for_a_provider(runtime: Runtime) -> None:
 async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(
     perdure_server: str,
 ) -> None:
-    """The worker that began it is gone; the one after it asks at once when a person says so."""
+    """Its first worker has stopped; the next one retries at once when a person resumes the turn."""
     model = ScriptedModel(calls(call("look")), BUSY, says("done"))
     by = app(model_retry=PATIENT, options=RequestOptions(max_output_tokens=100))
     async with queue(perdure_server) as work:
@@ -217,8 +217,8 @@ async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(
 async def test_turn_that_pauses_waits_until_it_is_resumed(
     runtime: Runtime, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The client or the command line resumes it, and the model is asked again; until then it is
-    listed as paused with its error as the reason.
+    """The client or the command line resumes it, and the model is called again; until then it is
+    listed as paused, with its error as the reason.
     """
     model = ScriptedModel(BUSY, BUSY, BUSY, BUSY, says("done"))
     async with runtime(app(model_retry=GIVES_UP), model=model) as client:
@@ -247,7 +247,7 @@ async def test_turn_that_pauses_waits_until_it_is_resumed(
 
 @pytest.mark.accepts("M13")
 async def test_turn_that_pauses_goes_on_when_time_is_added(runtime: Runtime) -> None:
-    """Where its time is what the next attempt would come after, it waits for budget."""
+    """If its time is over before the next attempt, it waits for budget."""
     model = ScriptedModel(LATER, says("done"))
     async with runtime(
         app(model_retry=ModelRetryPolicy(on_exhausted="pause")), model=model
@@ -266,7 +266,7 @@ async def test_turn_that_pauses_goes_on_when_time_is_added(runtime: Runtime) -> 
 
 
 async def test_policy_of_an_agent_overrides_that_of_its_worker(runtime: Runtime) -> None:
-    """Each turn is pinned to its own."""
+    """Each turn is pinned to its own policy."""
     agents = [
         Agent(name="own", model="scripted:own", model_retry=ONCE_MORE),
         Agent(name="none", model="scripted:none"),
@@ -283,7 +283,7 @@ async def test_policy_of_an_agent_overrides_that_of_its_worker(runtime: Runtime)
 
 
 def down_for(time: timedelta) -> Callable[[ModelRequest], Reply]:
-    """A provider that is away for so long by the clock of the server, and then answers."""
+    """A provider that is down for this long by the server's clock, and then answers."""
     began: list[datetime] = []
 
     def reply(_: ModelRequest) -> Reply:
@@ -298,7 +298,7 @@ def down_for(time: timedelta) -> Callable[[ModelRequest], Reply]:
 @pytest.mark.accepts("M10")
 @pytest.mark.parametrize("time", [timedelta(minutes=10), timedelta(hours=6)], ids=["10 min", "6 h"])
 async def test_long_outage_on_a_real_server(time: timedelta) -> None:
-    """Its clock skips the pauses, which takes it a second each; the history stays small."""
+    """The server skips the pauses, which takes a second each; the history stays small."""
     policy = ModelRetryPolicy(
         maximum_interval=timedelta(minutes=10), maximum_elapsed=timedelta(hours=8)
     )
@@ -319,11 +319,11 @@ async def test_long_outage_on_a_real_server(time: timedelta) -> None:
 @pytest.mark.slow
 @pytest.mark.accepts("M10")
 async def test_outage_of_twelve_seconds_with_the_default_policy(runtime: Runtime) -> None:
-    """The turn answers within some seconds of the provider's return."""
+    """The turn completes within seconds after the provider is back."""
     port = free_port()
     agent = Agent(name="asker", model="stub:m")
     stub = OpenAIChat(base_url=f"http://127.0.0.1:{port}/v1", api_key_env=None, name="stub")
-    named = ModelRetryPolicy(maximum_elapsed=timedelta(minutes=30))  # or else a test gives up early
+    named = ModelRetryPolicy(maximum_elapsed=timedelta(minutes=30))  # tests give up early
     async with runtime(AgentWorker(agent, providers={"stub": stub}, model_retry=named)) as client:
         turn = await client.start("asker", "go")
         await asyncio.sleep(12)

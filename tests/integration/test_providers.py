@@ -1,4 +1,4 @@
-"""A whole turn over each vendor's API: the real server, worker and provider, and a model on
+"""A complete turn with each vendor's API: real server, worker and provider, and a stub on
 loopback.
 """
 
@@ -34,8 +34,8 @@ ADDER = Agent(name="adder", model="vendor:m", instructions="Add.", tools=[add])
 @pytest.mark.accepts("L2")
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_turn_with_a_tool_runs_over_the_vendors_api(runtime: Runtime, vendor: Vendor) -> None:
-    """Two requests, the second with the call and its result; the report is the same whoever
-    answered.
+    """Two requests, the second with the call and its result; the report is the same for every
+    API.
     """
     with StubProvider(
         [{"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}, {"text": "five"}]
@@ -64,7 +64,7 @@ async def test_turn_with_a_tool_runs_over_the_vendors_api(runtime: Runtime, vend
 
 @pytest.mark.accepts("M7")
 async def test_reasoning_goes_back_to_the_responses_api_unchanged(runtime: Runtime) -> None:
-    """By way of history, before the call that it led to, which its result follows."""
+    """Through history, before the call that it belongs to and that call's result."""
     reasoning = {
         "id": "rs_1",
         "type": "reasoning",
@@ -113,8 +113,8 @@ async def test_error_of_the_vendor_reaches_the_caller_as_its_class(
     requests: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the vendor's words and without the key that they quote; only what may pass is asked once
-    more.
+    """With the vendor's message, without the key that it quotes; only transient errors are
+    retried.
     """
     monkeypatch.setenv("TEST_KEY", KEY)
     with StubProvider(
@@ -135,7 +135,7 @@ async def test_error_of_the_vendor_reaches_the_caller_as_its_class(
 async def test_options_of_agent_and_turn_are_in_every_request_to_the_vendor(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """What the turn says wins, what it leaves open is the agent's; the vendor gets both by its own
+    """Options of the turn override the agent's, and the vendor gets all of them under its own
     names.
     """
     agent = replace(
@@ -170,7 +170,7 @@ async def test_options_of_agent_and_turn_are_in_every_request_to_the_vendor(
 async def test_answer_that_the_vendor_cut_at_the_limit_is_truncated(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """A stop by the limit is a report, with the usage of what was written."""
+    """A stop by the limit is reported as a risk, with the usage of the partial answer."""
     with StubProvider([{"text": "one two three four five six"}]) as stub:
         async with runtime(
             AgentWorker(ADDER, providers={"vendor": vendor.make(stub.anthropic_url, None)})
@@ -190,7 +190,7 @@ async def test_answer_that_the_vendor_cut_at_the_limit_is_truncated(
 async def test_attempt_that_broke_off_tells_the_caller_that_it_may_have_been_billed(
     runtime: Runtime, vendor: Vendor
 ) -> None:
-    """With the class and the context that the one who keeps the accounts sees."""
+    """With the same class and context as in the accounting."""
     with StubProvider([{"text": "five", "headers": {"content-length": "10000"}}]) as stub:
         async with runtime(
             AgentWorker(ADDER, providers={"vendor": vendor.make(stub.anthropic_url, None)})
@@ -206,8 +206,8 @@ async def test_attempt_that_broke_off_tells_the_caller_that_it_may_have_been_bil
 
 @pytest.mark.accepts("L2", "M7")
 async def test_turn_with_a_tool_runs_on_a_model_of_pydantic_ai(runtime: Runtime) -> None:
-    """The call comes back by way of history with the thought and the signature it had, and the
-    report is that of any other provider.
+    """The call returns through history with its thought and signature, and the report is that of
+    any other provider.
     """
     thought = theirs.ThinkingPart("Add ü.", signature="EqkB", provider_name="google")
     call = theirs.ToolCallPart(
@@ -251,9 +251,7 @@ async def test_turn_with_a_tool_runs_on_a_model_of_pydantic_ai(runtime: Runtime)
 
 
 async def test_prompt_of_a_loop_is_cached_and_its_last_answer_is_not(runtime: Runtime) -> None:
-    """Two requests that another follows, then the last one, without tools: nothing begins like
-    that.
-    """
+    """Two requests with a successor, then the last one, without tools, which has none."""
     agent = replace(
         ADDER, instructions="Add. " * 1_000, on_exhausted="finish", budget=Budget(model_calls=3)
     )

@@ -1,4 +1,4 @@
-"""Task queues of their own for the model calls of a provider, and the priority of a turn."""
+"""Separate task queues for the model calls of a provider, and the priority of a turn."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def app(**fields: Any) -> AgentWorker:
 
 
 async def queues(client: RecordingClient, turn_id: str) -> dict[str, set[str]]:
-    """On which task queues each kind of activity of a turn was scheduled, the turn's own left out
-    of the name.
-    """
+    """The task queues of each kind of activity of a turn, without the turn's own prefix."""
     events = (await client.temporal.get_workflow_handle(turn_id).fetch_history()).events
     found: dict[str, set[str]] = {}
     for event in events:
@@ -46,7 +44,7 @@ async def queues(client: RecordingClient, turn_id: str) -> dict[str, set[str]]:
 
 
 async def test_model_calls_of_a_provider_go_through_its_own_queue(runtime: Runtime) -> None:
-    """Its fallback's and the tools' do not, and the turn ends as any other."""
+    """The calls of its fallback and of tools use other queues, and the turn completes as usual."""
     busy = fails(errors.LLMInvalidRequestError("no such model"))
     providers = {"slow": ScriptedModel(calls(call("look")), busy), "quick": ScriptedModel("done")}
     agent = Agent(name="asker", model=["slow:m", "quick:m"], tools=[look])
@@ -66,7 +64,7 @@ async def test_model_calls_of_a_provider_go_through_its_own_queue(runtime: Runti
 
 
 class Punctual:
-    """A model that notes when it is asked."""
+    """A model that records the times of its calls."""
 
     def __init__(self) -> None:
         self.moments: list[float] = []
@@ -86,8 +84,8 @@ class Punctual:
 
 @pytest.mark.slow
 async def test_rate_of_a_queue_is_kept_over_all_its_workers(perdure_server: str) -> None:
-    """Two workers, and nine turns at once: no faster than two a second, and no more at once than
-    each worker may.
+    """Two workers, and nine concurrent turns: at most two calls per second, and at most the limit
+    of each worker at once.
     """
     model = Punctual()
     limited = app(providers={"slow": model}, queues={"slow": ModelQueue(per_second=2, at_once=1)})
@@ -107,7 +105,7 @@ async def test_rate_of_a_queue_is_kept_over_all_its_workers(perdure_server: str)
 
 
 async def test_worker_that_stops_leaves_the_calls_to_another(perdure_server: str) -> None:
-    """A model call that nobody took up yet waits in its queue."""
+    """A model call that has not been started waits in its queue."""
     model = ScriptedModel(calls(call("look")), "done")
     limited = app(providers={"slow": model}, queues={"slow": ModelQueue(per_second=5)})
     async with queue(perdure_server) as work:
@@ -125,20 +123,20 @@ async def test_worker_that_stops_leaves_the_calls_to_another(perdure_server: str
     [{"per_second": 0}, {"per_second": float("inf")}, {"per_second": float("nan")}, {"at_once": 0}],
 )
 def test_queue_that_cannot_work_is_refused(fields: dict[str, Any]) -> None:
-    """When it is made."""
+    """When it is constructed."""
     with pytest.raises(errors.ConfigurationError):
         ModelQueue(**fields)
 
 
 async def test_queue_for_a_provider_that_is_not_there_is_refused(runtime: Runtime) -> None:
-    """When the worker is made: its calls would wait for ever."""
+    """When the worker is built, because its calls would wait forever."""
     with pytest.raises(errors.ConfigurationError, match=r"'sloe'.*slow"):
         async with runtime(app(providers={"slow": ScriptedModel()}, queues={"sloe": ModelQueue()})):
             """Never reached."""
 
 
 async def test_priority_of_a_turn_is_that_of_its_delegates(runtime: Runtime) -> None:
-    """Temporal knows it of the turn and hands it down; without one there is none."""
+    """Temporal has the priority of the turn and passes it down; there is none by default."""
     parent, child = (
         Agent(name="asker", model="slow:m", delegates=["helper"]),
         Agent(name="helper", model="quick:m"),

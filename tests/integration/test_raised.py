@@ -1,5 +1,5 @@
-"""What the user's code raises is in the worker's log with its traceback, and is named in the error
-with its type and place.
+"""Exceptions of the user's code are in the worker's log with a traceback, and the error has their
+type and location.
 """
 
 from typing import Any
@@ -100,7 +100,7 @@ def factory(info: TurnInfo) -> Agent:
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
-    """The lines that have a traceback, with it."""
+    """The log lines that have a traceback, with it."""
     return {
         record.getMessage(): str(record.exc_text)
         for record in caplog.records
@@ -112,8 +112,8 @@ def logged(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
 async def test_tools_that_raise_are_logged_and_their_results_say_what_is_wrong(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a tool without deps that the worker has no lifespan, and of an async one that an await is
-    missing. Models and history get no place.
+    """A tool that uses deps without a lifespan, and an async tool without an await. Models and
+    history do not get the location.
     """
     agent = Agent(
         name="shop",
@@ -159,7 +159,7 @@ async def test_tools_that_raise_are_logged_and_their_results_say_what_is_wrong(
 async def test_what_ends_a_turn_is_named_with_its_place_and_logged(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A guardrail, a factory, a resolver and a provider; a policy that fails denies."""
+    """A guardrail, a factory, a resolver and a provider; a policy that raises denies."""
     guarded = Agent(
         name="guarded", model="scripted:x", middleware=[InputGuardrail(lambda task: lost())]
     )

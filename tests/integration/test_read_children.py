@@ -1,4 +1,4 @@
-"""Delegates that leave no summary: their parent reads what they spent from their history."""
+"""Delegates without a summary: the parent reads their spending from their history."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ BUDGETS = [None, Budget(time=timedelta(minutes=5)), Budget(usd="100"), Budget(mo
 
 
 class Stuck(ScriptedModel):
-    """A model that says what its script says, and then says nothing."""
+    """A model that follows its script, and then never answers."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         if self.call_count < len(self._replies):
@@ -41,14 +41,14 @@ class Stuck(ScriptedModel):
 
 
 class ByName:
-    """The provider of several models: each name has its script."""
+    """The provider of several models; each name has its script."""
 
     def __init__(self, models: dict[str, ScriptedModel]) -> None:
         self._models = models
 
     @property
     def counted(self) -> int:
-        """The requests that it has seen."""
+        """The number of its requests."""
         return counted(list(self._models.values()))
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
@@ -63,7 +63,7 @@ def editing(*first: Reply) -> ScriptedModel:
 
 
 async def terminate(client: AgentClient, turn_id: str, *, calls: int) -> Turn:
-    """Terminate a turn while it waits for the answer to its model call of this number."""
+    """Terminate a turn during its model call with this number."""
     turn = await found(client, turn_id)
     async for event in turn.events():
         calls -= isinstance(event.fact, Scheduled) and isinstance(event.fact.key, ModelKey)
@@ -80,12 +80,12 @@ async def memo_of(client: AgentClient, turn: Turn) -> dict[str, str]:
 
 
 def counted(models: Sequence[ScriptedModel]) -> int:
-    """The requests that the provider has seen."""
+    """The number of requests to the provider."""
     return sum(model.call_count for model in models)
 
 
 def own(report: AgentReport) -> tuple[object, ...]:
-    """What a report says of money and calls."""
+    """Money and calls in a report."""
     return report.cost, report.spent, report.children
 
 
@@ -95,7 +95,7 @@ def own(report: AgentReport) -> tuple[object, ...]:
 async def test_parent_is_charged_what_a_terminated_delegate_spent(
     runtime: Runtime, budget: Budget | None
 ) -> None:
-    """Report, memo, log and `children` say its calls, the one in flight at its upper bound,
+    """Report, memo, log and `children` include its calls, the one in flight at its upper bound,
     whatever limits the tree has.
     """
     models = {
@@ -135,8 +135,8 @@ async def test_parent_is_charged_what_a_terminated_delegate_spent(
 
 @pytest.mark.accepts("Y22")
 async def test_delegates_of_a_terminated_delegate_are_read_too(runtime: Runtime) -> None:
-    """Those that were terminated with it, those that stop because of it, and those that had ended
-    before are all in the bill.
+    """Those terminated with it, those that stop because of it, and those that had ended before are
+    all in the cost.
     """
     models = {
         "editor": editing(delegate("writer", "Write.", used(300))),
@@ -176,8 +176,8 @@ async def test_delegates_of_a_terminated_delegate_are_read_too(runtime: Runtime)
 async def test_one_of_several_is_terminated_and_the_model_is_told_the_same(
     runtime: Runtime,
 ) -> None:
-    """What its history says is for the bill: the result that the model reads is that of a delegate
-    of which nothing is known.
+    """Its history is read for the cost: the model's result is that of a delegate about which
+    nothing is known.
     """
     model = editing(spawn(("researcher", "Find."), ("writer", "Write."), usage=used(300)))
     models = {"editor": model, "researcher": Stuck(LOOKS), "writer": Stuck()}
@@ -200,9 +200,7 @@ async def test_one_of_several_is_terminated_and_the_model_is_told_the_same(
 @pytest.mark.slow
 @pytest.mark.accepts("Y22")
 async def test_delegate_that_outlives_the_grace_of_a_cancel_is_read(pausable: str) -> None:
-    """It still runs when its parent has ended: the calls that it made until then are in the
-    parent's bill.
-    """
+    """It still runs when its parent has ended: its calls until then are in the parent's cost."""
     models = ByName(
         {
             "editor": editing(delegate("researcher", "Find.", used(300))),

@@ -1,5 +1,5 @@
-"""A page on the internet whose name was resolved to this machine a moment after it was loaded,
-before the embedded server.
+"""DNS rebinding: a web page whose name now resolves to this machine sends requests to the embedded
+server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refund(euros: int) -> str:
 
 @pytest.fixture(scope="module")
 def api_port() -> int:
-    """Of the HTTP API; free a moment ago."""
+    """A free port for the HTTP API."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
@@ -61,7 +61,7 @@ async def waiting(server: DevServer) -> AsyncIterator[Turn]:
 
 
 async def approve(base: str, host: str, turn: Turn) -> int:
-    """What a page does: fetch a token, then approve what waits by Temporal's own API.
+    """The requests of a page: fetch a token, then approve the waiting call with Temporal's own API.
 
     Returns the status.
 
@@ -100,7 +100,9 @@ def encoded(text: str) -> str:
 
 @pytest.mark.accepts("P12")
 async def test_rebound_page_cannot_approve_by_the_web_ui(server: DevServer, waiting: Turn) -> None:
-    """The same request to `localhost` does approve, so the refusal is because of the host name."""
+    """The same request to `localhost` does approve, so the host name is the reason of the
+    refusal.
+    """
     assert server.address.ui is not None
     refused = await approve(server.address.ui, f"{EVIL}:{port_of(server.address.ui)}", waiting)
     still = (await waiting.pending_approvals(), list(RAN))
@@ -112,7 +114,7 @@ async def test_rebound_page_cannot_approve_by_the_web_ui(server: DevServer, wait
 
 @pytest.mark.accepts("P12")
 async def test_rebound_page_cannot_approve_by_the_http_api(api_port: int, waiting: Turn) -> None:
-    """The server's own API has a port too."""
+    """The server's own API has a port, too."""
     refused = await approve(f"http://127.0.0.1:{api_port}", f"{EVIL}:{api_port}", waiting)
 
     assert (refused, len(await waiting.pending_approvals()), RAN) == (403, 1, [])
@@ -122,7 +124,7 @@ async def test_rebound_page_cannot_approve_by_the_http_api(api_port: int, waitin
 
 @pytest.mark.accepts("P12")
 async def test_port_of_grpc_answers_no_request_of_a_browser(server: DevServer) -> None:
-    """A browser speaks HTTP/1.1 where there is no TLS, and nothing is served to it there."""
+    """Without TLS, browsers speak HTTP/1.1, which this port does not serve."""
     async with httpx.AsyncClient(trust_env=False, headers={"Host": EVIL}) as page:
         with pytest.raises(httpx.HTTPError):
             await page.get(f"http://{server.address.address}/api/v1/namespaces")
@@ -131,7 +133,7 @@ async def test_port_of_grpc_answers_no_request_of_a_browser(server: DevServer) -
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux answers to all of 127.0.0.0/8")
 @pytest.mark.accepts("P12")
 async def test_web_ui_behind_the_door_is_where_no_page_can_guess(server: DevServer) -> None:
-    """Of the ports of 127.0.0.1 that the server has, none is the web UI."""
+    """None of the server's ports on 127.0.0.1 serves the web UI."""
     ports = listening(server.address.pid)
     found = [port for ip, port in ports if ip == "127.0.0.1" and await serves_pages(port)]
 
@@ -151,7 +153,7 @@ async def serves_pages(port: int) -> bool:
 
 
 def listening(pid: int) -> list[tuple[str, int]]:
-    """Address and port of each socket on which a process listens."""
+    """Address and port of each listening socket of a process."""
     sockets = {str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     listed = [

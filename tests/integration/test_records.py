@@ -1,4 +1,4 @@
-"""Every turn leaves a record in the worker's log: five events, one line each."""
+"""Every turn leaves records in the worker's log: five kinds of events, one line each."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ USAGE = Usage(input_tokens=10, output_tokens=5)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
-    """The fields of the records, without what differs from run to run."""
+    """The fields of the records, without those that differ between runs."""
     records = [dict(record.perdure) for record in caplog.records if record.name == "perdure.turns"]  # type: ignore[attr-defined]
     for record in records:
         record["event_id"] = str(record["event_id"]).partition("/")[2]
@@ -65,7 +65,9 @@ def said(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
 async def test_success_is_a_start_each_call_and_an_end(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With agent, task, model, tool, tokens, cost and outcome; a failing tool says error."""
+    """With agent, task, model, tool, tokens, cost and outcome; a failed tool has the outcome
+    error.
+    """
     caplog.set_level(logging.INFO, "perdure")
     model = ScriptedModel(
         calls(call("add", a=1, b=2), call("add", a=-1, b=2), call("nothing")),
@@ -125,8 +127,8 @@ FIELDS = {
 async def test_each_event_has_its_fields_and_no_others(
     perdure_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """This holds for calls that succeed and calls that fail: the tier is the agent's name for its
-    model, a failed tool has its duration, and the line has every field.
+    """For successful and failed calls: the tier is the agent's name for its model, a failed tool
+    has its duration, and the line has every field.
     """
     caplog.set_level(logging.INFO, "perdure")
 
@@ -177,8 +179,8 @@ async def test_each_event_has_its_fields_and_no_others(
 @pytest.mark.accepts("O1", "O5")
 @pytest.mark.slow
 async def test_worker_writes_json_if_it_is_asked_to(perdure_server: str) -> None:
-    """A process with `PERDURE_LOG_FORMAT=json`: each record is an object, with its id, and the end
-    says what the report says.
+    """A process with `PERDURE_LOG_FORMAT=json`: each record is an object with its id, and the last
+    one agrees with the report.
     """
     outcome, said_by_it = await run_in_a_process(perdure_server, PERDURE_LOG_FORMAT="json")
 
@@ -234,7 +236,7 @@ async def test_failure_is_said_once_with_its_class(
 async def test_turn_of_an_unknown_agent_has_its_record_too(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where nothing ever ran."""
+    """Even if nothing ran."""
     caplog.set_level(logging.INFO, "perdure")
     async with runtime(AGENT, model=ScriptedModel()) as client:
         with pytest.raises(errors.UnknownAgentError):
@@ -291,7 +293,7 @@ async def test_what_a_model_or_a_caller_names_can_neither_forge_a_line_nor_move_
 
 @pytest.mark.accepts("O4")
 async def test_replay_logs_nothing(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
-    """The histories of all tests are replayed, and yet a cancelled turn has each of its records
+    """The histories of all tests are replayed, and a cancelled turn still has each of its records
     once.
     """
     caplog.set_level(logging.INFO, "perdure")
@@ -320,8 +322,8 @@ async def test_replay_logs_nothing(runtime: Runtime, caplog: pytest.LogCaptureFi
 async def test_turn_over_budget_is_a_warning_that_tells_every_cost(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An attempt without an answer too, at what was reserved for it; what the calls cost is what
-    the turn cost.
+    """It has the cost of every call, including an attempt without an answer, at its reservation;
+    their sum is the cost of the turn.
     """
     caplog.set_level(logging.INFO, "perdure")
     late = errors.LLMTimeoutError("too slow", context={"retry_after_s": 0.01})
@@ -356,7 +358,7 @@ async def test_turn_over_budget_is_a_warning_that_tells_every_cost(
 async def test_turn_that_went_on_with_another_worker_is_written_down_once(
     perdure_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It waited for budget while the worker was stopped; the next one replays it and repeats no
+    """It waited for budget while its worker was stopped; the next one replays it and repeats no
     line.
     """
     caplog.set_level(logging.INFO, "perdure")
@@ -377,7 +379,7 @@ async def test_turn_that_went_on_with_another_worker_is_written_down_once(
 
 
 class Interrupting(PayloadCodec):
-    """Changes nothing.
+    """An interceptor that changes nothing.
 
     Before the first task that closes a turn reaches the server, the turn is cancelled, so the
     server refuses that task.
@@ -410,9 +412,7 @@ class Interrupting(PayloadCodec):
 async def test_end_is_told_once_and_as_the_server_has_it(
     perdure_server: str, caplog: pytest.LogCaptureFixture, cached: int
 ) -> None:
-    """Also where the server refused the task that would have ended the turn otherwise: by log, span
-    and metrics.
-    """
+    """Even if the server refused a task with another end: in log, span and metrics."""
     caplog.set_level(logging.INFO, "perdure")
     codec, traces = Interrupting(perdure_server, b"THE ANSWER"), Traces()
     temporal = await Client.connect(
@@ -491,7 +491,7 @@ def rule(proposed: ProposedCall) -> Allow | Deny | RequireApproval:
 async def test_every_call_has_its_line_whatever_became_of_it(
     perdure_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that was denied, expired, timed out, was cancelled, cut off or not allowed, and those
+    """Calls that were denied, expired, timed out, were cancelled, cut off or not allowed, and those
     that were not reached.
     """
     caplog.set_level(logging.INFO, "perdure")

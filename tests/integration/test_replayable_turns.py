@@ -1,5 +1,5 @@
-"""A turn ends typed while a replay of its history still fits into a workflow task, whatever the
-timeout of that is.
+"""A turn ends with a typed error while a replay of its history still fits into a workflow task, for
+any task timeout.
 """
 
 import base64
@@ -41,7 +41,7 @@ def script() -> ScriptedModel:
 
 @pytest.mark.parametrize(("seconds", "events"), [(1, 330), (10, 3_300), (20, 6_600), (60, 19_800)])
 def test_events_of_a_turn_are_limited_by_its_task_timeout(seconds: int, events: int) -> None:
-    """A turn with a longer timeout may have proportionally more."""
+    """The limit is proportional to the timeout."""
     assert replayable_events(timedelta(seconds=seconds)) == events
 
 
@@ -79,8 +79,8 @@ async def test_turn_that_outgrows_its_workflow_task_ends_typed(
 async def test_history_that_ended_at_the_limit_of_an_earlier_release_replays(
     runtime: Runtime,
 ) -> None:
-    """It is a history of today whose start and marker are changed to what that release, with its
-    800 events a second, wrote.
+    """A current history whose start and marker are changed to those of that release, with its 800
+    events per second.
     """
     async with runtime(agent(), model=script()) as client:
         turn = await start_with(client, timedelta(seconds=1))
@@ -111,7 +111,7 @@ async def test_history_that_ended_at_the_limit_of_an_earlier_release_replays(
 @pytest.mark.slow
 @pytest.mark.accepts("Y6")
 async def test_longer_history_of_a_release_without_a_limit_replays(runtime: Runtime) -> None:
-    """It was recorded beyond what is allowed now, and its turn went on."""
+    """It was recorded beyond the current limit, and its turn continued."""
     async with runtime(agent(), model=script()) as client:
         turn = await client.start("reader", "go")
         await turn.result()
@@ -130,7 +130,7 @@ async def test_longer_history_of_a_release_without_a_limit_replays(runtime: Runt
 async def test_root_turns_and_delegates_are_started_with_the_same_task_timeout(
     runtime: Runtime,
 ) -> None:
-    """It stands in the first event of each."""
+    """The first event of each has it."""
     models = {
         "editor": ScriptedModel(delegate("researcher", "Find."), says("done")),
         "researcher": ScriptedModel(says("found")),
@@ -146,7 +146,7 @@ async def test_root_turns_and_delegates_are_started_with_the_same_task_timeout(
 
 
 async def start_with(client: RecordingClient, timeout: timedelta) -> Turn:
-    """Start a turn by Temporal's client, with a workflow task timeout of the caller's."""
+    """Start a turn with Temporal's client, with the caller's workflow task timeout."""
     request = start_request.turn_request("reader", "go")
     handle = await client.temporal.start_workflow(
         TURN,
@@ -159,7 +159,7 @@ async def start_with(client: RecordingClient, timeout: timedelta) -> Turn:
 
 
 async def task_timeout(client: RecordingClient, turn_id: str) -> timedelta:
-    """The workflow task timeout that a turn was started with."""
+    """The workflow task timeout of a turn."""
     history = await client.history(await client.get(turn_id))
     return history.events[
         0

@@ -1,5 +1,5 @@
-"""Turns that an operator resets: updates and signals are delivered again, and a reader sees what
-the workflow sees.
+"""Turns that an operator resets: updates and signals are delivered again, and a reader's state
+equals the workflow's.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ def send(to: str) -> str:
 
 
 class Office(ScriptedModel):
-    """Two models that know from their requests how far they are: a clerk sends letters and
-    delegates, its helper sends one.
+    """Two models that derive their progress from the request: a clerk sends letters and delegates,
+    its helper sends one.
     """
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
@@ -44,7 +44,7 @@ class Office(ScriptedModel):
 
 
 async def serve(client: AgentClient, turn: Turn) -> AgentReport:
-    """Answer everything that waits in a tree until it is over: Bob gets no letter."""
+    """Decide all waiting calls of a tree until it ends; letters to Bob are denied."""
 
     async def answer() -> None:
         while True:
@@ -71,8 +71,8 @@ async def serve(client: AgentClient, turn: Turn) -> AgentReport:
 async def test_reader_agrees_with_a_turn_that_was_reset_to_any_of_its_workflow_tasks(
     runtime: Runtime,
 ) -> None:
-    """The runtime compares each run's fold with its own summary; the budget that was added is there
-    where it was delivered again.
+    """The runtime compares each run's fold with its summary; the added budget counts where it is
+    delivered again.
     """
     clerk = Agent(
         name="clerk",

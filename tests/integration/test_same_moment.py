@@ -1,5 +1,5 @@
-"""A cancel and the end of a call that reach the turn in the same workflow task: what history has of
-the call is booked all the same.
+"""A cancel and the end of a call in the same workflow task: the charge recorded in history is
+booked all the same.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ STARTED, COMPLETED = (
 
 @pytest.mark.accepts("O1")
 async def test_answer_that_comes_with_the_cancel_is_kept_and_paid(perdure_server: str) -> None:
-    """Nobody takes workflow tasks while the model answers and somebody cancels; then a worker sees
-    both at once.
+    """There is no worker for workflow tasks while the model answers and the turn is cancelled; then
+    a worker gets both at once.
     """
     model = Held(calls(call("look"), text="thinking", usage=usage(900)))
     agent = Agent(name="slow", model="scripted:slow")

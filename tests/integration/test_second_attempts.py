@@ -1,4 +1,4 @@
-"""Attempts that the server hands out though the turn asked for one: an operator paused, unpaused or
+"""Attempts that the server adds although the turn asked for one: an operator paused, unpaused or
 reset an activity.
 """
 
@@ -25,7 +25,7 @@ UNKNOWN = "contact with the process that ran it was lost; whether it took effect
 
 
 def is_first(what: str) -> bool:
-    """Whether this is begun for the first time; that attempt takes until it is stopped."""
+    """Whether this is the first attempt; that one blocks until it is stopped."""
     begun.append(what)
     return len(begun) == 1
 
@@ -56,7 +56,7 @@ async def put(ctx: ToolContext[None], to: str) -> str:
 
 
 class Slow(ScriptedModel):
-    """A model whose first request takes until it is stopped."""
+    """A model whose first request blocks until it is stopped."""
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         if is_first("ask"):
@@ -72,9 +72,7 @@ async def check(task: Task) -> bool:
 
 
 async def run_again(client: RecordingClient, turn: Turn, key: str, word: str) -> None:
-    """Pause an activity that has begun, wait until it is stopped, and let the server hand it out
-    again.
-    """
+    """Pause a running activity, wait until it has stopped, and unpause it."""
     address = client.temporal.service_client.config.target_host
     await eventually(lambda: bool(begun), f"{key} begins")
     await on_activity(address, "pause", turn.id, key)
@@ -94,7 +92,7 @@ async def test_tool_that_was_paused_is_not_run_a_second_time_unless_it_may_be(
     runtime: Runtime, name: str, word: str
 ) -> None:
     """The model is told that the outcome is unknown; an idempotent tool runs again, with the next
-    attempt's number.
+    attempt number.
     """
     begun.clear()
     agent = Agent(
@@ -126,7 +124,7 @@ async def test_tool_that_was_paused_is_not_run_a_second_time_unless_it_may_be(
 async def test_model_call_that_was_paused_is_charged_and_made_again_with_a_reservation_of_its_own(
     runtime: Runtime, word: str
 ) -> None:
-    """The model is asked as often as the report says, and the bill is within the budget."""
+    """The report has the real number of requests, and the bill is within the budget."""
     begun.clear()
     model = Slow(says("done"))
     async with runtime(app(budget=Budget(usd="100", model_calls=2)), model=model) as client:
@@ -145,7 +143,7 @@ async def test_model_call_that_was_paused_is_charged_and_made_again_with_a_reser
 
 @pytest.mark.accepts("Y15")
 async def test_check_that_was_paused_is_made_again_as_a_lost_one_is(runtime: Runtime) -> None:
-    """The workflow asks for it again, and so the attempt has a key of its own in history."""
+    """The workflow schedules it again, so the attempt has a key of its own in history."""
     begun.clear()
     agent = Agent(name="checked", model="scripted:checked", middleware=[InputGuardrail(check)])
     async with runtime(agent, model=ScriptedModel(says("done"))) as client:
@@ -165,7 +163,7 @@ async def test_check_that_was_paused_is_made_again_as_a_lost_one_is(runtime: Run
 @pytest.mark.accepts("Y15")
 @pytest.mark.parametrize("name", ["pay", "put"])
 async def test_running_tool_that_is_reset_counts_as_lost(runtime: Runtime, name: str) -> None:
-    """`temporal activity reset` stops the attempt; what cannot be repeated is not."""
+    """`temporal activity reset` stops the attempt; a tool that may not be repeated is not."""
     begun.clear()
     agent = Agent(name="payer", model="scripted:payer", tools=[pay, put])
     async with runtime(

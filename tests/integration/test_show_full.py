@@ -1,4 +1,4 @@
-"""What `perdure show` prints with `--full`, and of a typed agent with `--json`."""
+"""The output of `perdure show` with `--full`, and with `--json` for a typed agent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_letter(number: str) -> str:
 async def test_full_show_cuts_nothing_and_json_has_the_values_of_an_answer(
     runtime: Runtime, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The task, the arguments and the result line by line; the output as an object."""
+    """The task, the arguments and the result in all their lines; the output as an object."""
     agent = Agent(name="judge", model="scripted:judge", tools=[read_letter], output=Verdict)
     model = ScriptedModel(calls(call("read_letter", number="4711 " * 40)), says('{"euros": 40}'))
     async with runtime(agent, model=model) as client:

@@ -1,4 +1,4 @@
-"""Skills in turns: in the prompt, on demand, pinned while a turn runs, and pinned also for another
+"""Skills in turns: in the prompt, on demand, and pinned for a running turn, also in another
 process.
 """
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def write_skill(folder: Path, body: str, *, description: str = "", **files: str) -> Path:
-    """A folder with a SKILL.md and, by their stem, files beside it."""
+    """Write a folder with a SKILL.md and other files, by their stem."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "SKILL.md").write_text(
         f"---\ndescription: {description}\n---\n{body}\n" if description else body
@@ -50,8 +50,8 @@ def results_of(report: AgentReport) -> list[tuple[str, bool]]:
 
 @pytest.mark.accepts("S1", "S2", "S3", "S4", "S6")
 async def test_skills_join_the_prompt_and_their_tools_run(runtime: Runtime, tmp_path: Path) -> None:
-    """Values and folders, inlined and on demand; what cannot be loaded is an error result, and the
-    turn goes on.
+    """Values and folders, inlined and on demand; a skill that cannot be loaded is an error result,
+    and the turn continues.
     """
     (tmp_path / "secret.md").write_text("swordfish")
     write_skill(tmp_path / "folders" / "inlined", "Do it neatly.")
@@ -122,7 +122,7 @@ async def test_skills_join_the_prompt_and_their_tools_run(runtime: Runtime, tmp_
 async def test_folder_that_changes_changes_the_next_turn_and_not_a_running_one(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    """What was inlined and what is loaded later, with its files, also when all of it is gone."""
+    """Inlined and loaded skills and their files, even after all of them are deleted."""
     inlined = write_skill(tmp_path / "inlined", "Old rule.")
     letters = write_skill(
         tmp_path / "letters", "Old body.", description="Old letters", form="Old form"
@@ -185,7 +185,7 @@ async def test_folder_that_changes_changes_the_next_turn_and_not_a_running_one(
 async def test_another_process_reads_only_what_the_turn_was_pinned_to(
     perdure_server: str, tmp_path: Path
 ) -> None:
-    """The worker that takes over finds the pins in history; it reads unchanged files and refuses
+    """The worker that takes over reads the pins from history; it reads unchanged files and refuses
     changed ones.
     """
     write_skill(tmp_path / "same", "As it was.", description="Same")
@@ -302,7 +302,7 @@ async def test_agent_that_grew_offers_more_to_the_next_turn_and_not_to_a_running
     runtime: Runtime,
 ) -> None:
     """A skill with a tool, a toolbox, a skill on demand; and the skill that the running turn loads
-    has another text by then.
+    has changed by then.
     """
     rules = Skill("rules", "Old rules.", "Rules", on_demand=True)
     agent = Agent(name="clerk", model="scripted:x", instructions="Base.", skills=[rules])
@@ -350,7 +350,7 @@ async def test_agent_that_grew_offers_more_to_the_next_turn_and_not_to_a_running
 
 
 async def test_load_skill_is_a_tool_that_a_turn_may_forbid(runtime: Runtime) -> None:
-    """Then the prompt does not speak of skills on demand, and a call all the same ends the turn."""
+    """Then the prompt does not mention skills on demand, and a call ends the turn."""
     agent = Agent(
         name="clerk",
         model="scripted:x",

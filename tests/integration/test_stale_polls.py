@@ -1,5 +1,5 @@
-"""A server that refuses the token of its own page: whoever follows a turn goes on, and neither
-loses nor repeats an event.
+"""A server that refuses its own page token: followers of a turn continue, and neither lose nor
+repeat an event.
 """
 
 from datetime import timedelta
@@ -24,8 +24,8 @@ WORDS = (
 
 
 class StaleService(CountingService):
-    """Passes requests on, and answers every other one with a token as the server does when a notice
-    of an older state is late.
+    """Forwards requests, and answers every other one that has a token like a server with a delayed
+    notice of an older state.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -56,7 +56,7 @@ class StaleService(CountingService):
 
 @pytest.mark.accepts("Y17")
 async def test_follower_goes_on_when_the_server_refuses_its_token(runtime: Runtime) -> None:
-    """Every event is told once, in order, and the result is that of the turn."""
+    """Every event is delivered once, in order, and the result is that of the turn."""
     model = ScriptedModel(
         *[calls(call("look", number=number)) for number in range(8)], says("done")
     )

@@ -1,5 +1,5 @@
-"""A turn can be asked how far it is: running, waiting, over, failed or terminated, with those below
-it, and without a worker.
+"""The status of a turn: running, waiting, ended, failed or terminated, with its delegates, and
+without a worker.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Desk:
 
 @pytest.fixture
 def desk() -> Any:
-    """A desk whose gate opens at the end in any case."""
+    """A desk whose gate opens at the end of the test in any case."""
     made = Desk()
     yield made
     made.gate.set()
@@ -64,7 +64,7 @@ def script() -> ScriptedModel:
 
 
 async def status_when(turn: Turn, holds: Callable[[TurnStatus], bool]) -> TurnStatus:
-    """The first status of a turn of which this holds."""
+    """The first status of a turn for which this is true."""
 
     async def found() -> TurnStatus | None:
         status = await turn.status()
@@ -75,8 +75,8 @@ async def status_when(turn: Turn, holds: Callable[[TurnStatus], bool]) -> TurnSt
 
 @pytest.mark.accepts("E13")
 async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> None:
-    """While a tool runs, while a person is waited for, and when it is over; the same to an
-    assistant.
+    """While a tool runs, while an approval is pending, and after the end; an MCP client gets the
+    same.
     """
     budget = Budget(usd="5", tool_calls=4, time=timedelta(minutes=5))
     async with runtime(desk.app, model=script()) as client:
@@ -153,8 +153,8 @@ async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> No
 
 @pytest.mark.accepts("E13")
 async def test_status_needs_no_worker(perdure_server: str) -> None:
-    """Of a turn that no worker has taken up, and of one that was terminated; a turn that is not
-    there is refused.
+    """For a turn that no worker has started, and for a terminated one; an unknown turn is
+    refused.
     """
     client = await AgentClient.connect(perdure_server, task_queue="polled-by-nothing")
     turn = await client.start("desk", "Answer ticket 7.", budget=Budget(tokens=9))
@@ -185,7 +185,7 @@ async def test_status_needs_no_worker(perdure_server: str) -> None:
 
 @pytest.mark.accepts("E13")
 async def test_status_says_that_no_worker_has_taken_what_is_to_be_done(perdure_server: str) -> None:
-    """The history alone would say that it is being done."""
+    """With the history alone, the work would appear to be in progress."""
     client = await AgentClient.connect(perdure_server, task_queue="without-activities")
     async with Worker(
         client.temporal,
@@ -225,8 +225,8 @@ async def test_status_of_a_turn_that_failed_says_why(runtime: Runtime, desk: Des
 async def test_status_has_the_tree_and_what_is_waited_for_below(
     runtime: Runtime, desk: Desk
 ) -> None:
-    """A wait of a delegate ends the wait for the root, names the turn that waits, and is answered
-    there.
+    """A wait of a delegate ends the wait for the root, names the turn that waits, and can be
+    answered there.
     """
     models = ByTask(
         {

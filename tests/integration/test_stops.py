@@ -1,6 +1,4 @@
-"""How an answer may end: cut off, empty, declined, for a reason that nobody knows, or between two
-tools.
-"""
+"""How an answer may end: truncated, empty, refused, for an unknown reason, or between two tools."""
 
 import asyncio
 from datetime import timedelta
@@ -52,7 +50,7 @@ async def test_answer_that_was_cut_off_is_reported_with_its_risk(runtime: Runtim
 
 
 def thinks() -> Reply:
-    """An answer that holds nothing but a thought."""
+    """An answer with reasoning only."""
     message = AssistantMessage(parts=(Thinking(text="hm"),))
     return Reply(
         answer=ModelAnswer(message=message, stop=StopReason.END, usage=usage(100), model="scripted")
@@ -70,7 +68,7 @@ EMPTY = {
 
 @pytest.mark.accepts("L15", "L16")
 async def test_empty_answer_is_an_error_of_the_model(runtime: Runtime) -> None:
-    """Tried once more, paid for both times, and never an empty success."""
+    """Retried once, charged both times, and never an empty success."""
     models = {kind: ScriptedModel(reply, reply) for kind, reply in EMPTY.items()}
     async with runtime(app(), model=ByTask(models)) as client:
         turns = [await client.start("spender", kind) for kind in models]
@@ -100,7 +98,7 @@ async def test_second_attempt_may_have_something_to_say(runtime: Runtime) -> Non
 
 @pytest.mark.accepts("L16")
 async def test_unknown_stop_reason_is_a_risk(runtime: Runtime) -> None:
-    """With text it completes, and says so; its calls are run like any others."""
+    """With text it completes, with the risk; its calls are run as usual."""
     models = {
         "text": ScriptedModel(says("done", stop=StopReason.OTHER)),
         "calls": ScriptedModel(calls(call("look"), stop=StopReason.OTHER), says("done")),
@@ -117,7 +115,7 @@ async def test_unknown_stop_reason_is_a_risk(runtime: Runtime) -> None:
 
 
 async def test_refusal_is_an_error_with_the_words_of_the_model(runtime: Runtime) -> None:
-    """Also where there are none."""
+    """Even without a text."""
     model = ScriptedModel(
         says("I would rather not", stop=StopReason.REFUSED), says("", stop=StopReason.REFUSED)
     )
@@ -135,7 +133,7 @@ async def test_refusal_is_an_error_with_the_words_of_the_model(runtime: Runtime)
 
 @pytest.mark.accepts("L11", "L10")
 async def test_cancel_between_two_tools_starts_no_other(runtime: Runtime) -> None:
-    """It comes in the last moment of tool 1: the result of that is in the report, and tool 2 never
+    """It arrives at the last moment of tool 1, whose result is in the report, and tool 2 never
     starts.
     """
     turn: Turn
@@ -175,7 +173,7 @@ STOPPED = (
 
 
 async def test_cancel_reaches_each_of_parallel_calls(runtime: Runtime) -> None:
-    """All of them are told to stop at once, and none runs on: the turn is over long before any
+    """All of them are told to stop at once, and none keeps running: the turn ends long before any
     would have ended by itself.
     """
     both = asyncio.Barrier(2)

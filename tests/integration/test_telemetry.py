@@ -1,6 +1,6 @@
-"""Spans and metrics of turns, as an exporter gets them.
+"""Spans and metrics of turns, as an exporter receives them.
 
-Every history is replayed when the runtime closes, and that adds nothing.
+Every history is replayed when the runtime closes, which adds none.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ AGENT = Agent(name="adder", model="scripted:adder", tools=[add])
 
 
 class Traces:
-    """Spans as they are exported, and metrics as they are read."""
+    """Exported spans, and metrics when they are read."""
 
     def __init__(self, sampler: Sampler | None = None) -> None:
         self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()
@@ -80,14 +80,14 @@ class Traces:
         )
 
     def worker(self, agent: Agent, *, content: bool = False) -> AgentWorker:
-        """A worker whose model costs a tenth of a cent for a token."""
+        """A worker whose model costs a tenth of a cent per token."""
         return AgentWorker(
             agent, telemetry=self.telemetry(content=content), prices={"scripted:*": PRICE}
         )
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:
-        """Every span that ended, in this order."""
+        """Every span that has ended, in this order."""
         return self._spans.get_finished_spans()
 
     def named(self, name: str) -> ReadableSpan:
@@ -96,8 +96,8 @@ class Traces:
         return span
 
     def tree(self) -> list[tuple[str, str | None]]:
-        """Names of spans with the names of their parents, in the same trace; None for one that is
-        not here.
+        """Names of spans with the names of their parents, in the same trace; None for a parent that
+        was not exported.
         """
         names = {(ids(span).trace_id, ids(span).span_id): span.name for span in self.spans}
         return [
@@ -148,7 +148,7 @@ def trace_ids(spans: Sequence[ReadableSpan]) -> set[int]:
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
-    """The attributes of a span, its event without the run's id."""
+    """The attributes of a span, with the run's id removed from its event."""
     given = dict(span.attributes or {})
     return {**given, "perdure.event_id": str(given["perdure.event_id"]).partition("/")[2]}
 
@@ -164,7 +164,7 @@ def status(span: ReadableSpan) -> tuple[str, str | None, Any]:
 
 @pytest.fixture
 def traces() -> Traces:
-    """What a test exports."""
+    """Exported spans and metrics."""
     return Traces()
 
 
@@ -175,8 +175,8 @@ def traces() -> Traces:
 async def test_turn_is_one_trace_with_a_span_for_each_call(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """Two model calls and two tool calls, of which one fails, below the turn; with tokens, cost and
-    who asked whom.
+    """Two model calls and two tool calls, of which one fails, below the turn; with tokens, cost,
+    agent and model.
     """
     model = ScriptedModel(
         calls(
@@ -266,8 +266,8 @@ async def test_turn_is_one_trace_with_a_span_for_each_call(
 
 @pytest.mark.accepts("O8")
 async def test_span_of_a_turn_has_its_times(runtime: Runtime, traces: Traces) -> None:
-    """It begins before its first call and ends after its last; how long it took is within what the
-    report says.
+    """It starts before its first call and ends after its last one; its duration is within that of
+    the report.
     """
     async with runtime(
         traces.worker(AGENT), model=ScriptedModel(says("3", delay=timedelta(seconds=0.3)))
@@ -286,7 +286,7 @@ async def test_span_of_a_turn_has_its_times(runtime: Runtime, traces: Traces) ->
 
 
 async def test_spans_of_tools_nest_in_the_call(runtime: Runtime, traces: Traces) -> None:
-    """Of a sync tool in its thread, and of an async one on its loop."""
+    """For a sync tool in its thread, and an async one on its loop."""
     tracer = traces.provider.get_tracer("mine")
 
     @tool
@@ -312,7 +312,7 @@ async def test_spans_of_tools_nest_in_the_call(runtime: Runtime, traces: Traces)
 
 
 async def test_spans_of_providers_nest_in_the_call(runtime: Runtime, traces: Traces) -> None:
-    """So an instrumented HTTP client shows what took so long."""
+    """So an instrumented HTTP client shows what took the time."""
     tracer = traces.provider.get_tracer("mine")
 
     class Instrumented(ScriptedModel):
@@ -333,7 +333,7 @@ async def test_spans_of_providers_nest_in_the_call(runtime: Runtime, traces: Tra
 async def test_spans_of_factories_and_policies_nest_in_the_turn(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """They are no calls and have no spans of their own."""
+    """They are not calls and have no spans of their own."""
     tracer = traces.provider.get_tracer("mine")
 
     def policy(_: ProposedCall) -> Allow:
@@ -360,8 +360,8 @@ async def test_spans_of_factories_and_policies_nest_in_the_turn(
 
 @pytest.mark.accepts("O8")
 async def test_turn_goes_on_in_the_trace_of_its_caller(runtime: Runtime, traces: Traces) -> None:
-    """What is current when the turn is started becomes its parent; another turn begins a trace of
-    its own.
+    """The current span at the start of the turn becomes its parent; another turn starts its own
+    trace.
     """
     tracer = trace.get_tracer("caller", tracer_provider=traces.provider)
     async with runtime(traces.worker(AGENT), model=ScriptedModel(says("1"), says("2"))) as client:
@@ -381,7 +381,7 @@ async def test_turn_goes_on_in_the_trace_of_its_caller(runtime: Runtime, traces:
 
 
 class Reversing(PayloadCodec):
-    """Stands for encryption."""
+    """A codec in place of encryption."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [
@@ -401,7 +401,7 @@ class Reversing(PayloadCodec):
 
 
 async def test_caller_is_found_behind_a_codec(perdure_server: str, traces: Traces) -> None:
-    """Workflow and activities decode the memo alike."""
+    """Workflow and activities both decode the memo."""
     client = await Client.connect(
         perdure_server, data_converter=DataConverter(payload_codec=Reversing())
     )
@@ -425,15 +425,15 @@ async def test_caller_is_found_behind_a_codec(perdure_server: str, traces: Trace
 
 
 def queue() -> str:
-    """A task queue that no other test has."""
+    """A task queue that no other test uses."""
     return f"test-{secrets.token_hex(6)}"
 
 
-# --- what goes wrong
+# --- failures
 
 
 async def test_each_attempt_of_a_model_call_has_its_span(runtime: Runtime, traces: Traces) -> None:
-    """The failed one says why, by its class."""
+    """The failed attempt has its error class."""
     model = ScriptedModel(fails(errors.LLMUnavailableError(SECRET)), says("3"))
     async with runtime(traces.worker(AGENT), model=model) as client:
         await client.run("adder", "go")
@@ -464,7 +464,7 @@ async def test_each_attempt_of_a_model_call_has_its_span(runtime: Runtime, trace
 async def test_tool_that_is_stopped_at_its_timeout_says_so(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """Sync and async alike, though the turn has gone on by then."""
+    """For sync and async tools, even though the turn has continued by then."""
 
     @tool(timeout=timedelta(seconds=1))
     async def later() -> None:
@@ -472,7 +472,7 @@ async def test_tool_that_is_stopped_at_its_timeout_says_so(
 
     @tool(timeout=timedelta(seconds=1))
     def sync() -> None:
-        for _ in range(200):  # it is stopped between two of these, when its worker hears of it
+        for _ in range(200):  # the cancel takes effect between two of these
             threading.Event().wait(0.05)
 
     agent = Agent(name="waiter", model="scripted:waiter", tools=[later, sync])
@@ -490,8 +490,8 @@ async def test_tool_that_is_stopped_at_its_timeout_says_so(
 
 @pytest.mark.accepts("O8")
 async def test_attempts_on_two_workers_are_in_one_trace(perdure_server: str) -> None:
-    """The first worker stops in the middle of a tool; the second, which knows nothing of it, runs
-    it again and makes the turn's span.
+    """The first worker stops during a tool; the second one has no state of it, runs the tool again
+    and creates the turn's span.
     """
     client = await Client.connect(perdure_server)
     before, after = Traces(), Traces()
@@ -549,7 +549,7 @@ async def test_attempts_on_two_workers_are_in_one_trace(perdure_server: str) -> 
 
 
 async def test_failed_turn_says_its_error(runtime: Runtime, traces: Traces) -> None:
-    """Of the model, and of a turn that never had an agent."""
+    """For a turn with a model, and for one that never had an agent."""
     async with runtime(
         traces.worker(AGENT), model=ScriptedModel(fails(errors.LLMAuthError(SECRET)))
     ) as client:
@@ -601,7 +601,7 @@ async def test_cancelled_turn_has_its_span_too(runtime: Runtime, traces: Traces)
 
 @pytest.mark.accepts("O8", "O9")
 async def test_replay_makes_no_span_and_counts_nothing(perdure_server: str, traces: Traces) -> None:
-    """A worker that caches nothing replays the turn at every step, and a replayer with the same
+    """A worker without a cache replays the turn at every step, and a replayer with the same
     telemetry replays it again.
     """
     client = await Client.connect(perdure_server)
@@ -629,12 +629,12 @@ async def test_replay_makes_no_span_and_counts_nothing(perdure_server: str, trac
     assert [count for _, count in traces.measured("perdure.turns")] == [1]
 
 
-# --- what is said
+# --- content
 
 
 async def test_spans_hold_nothing_of_what_is_said(runtime: Runtime, traces: Traces) -> None:
-    """No prompt, no answer, no arguments, no results, no texts of errors; names, numbers and
-    classes only.
+    """No prompt, no answer, no arguments, no results, no error messages; only names, numbers and
+    classes.
     """
     await talk(runtime, AgentWorker(TALKER, telemetry=Telemetry(tracer_provider=traces.provider)))
 
@@ -644,7 +644,7 @@ async def test_spans_hold_nothing_of_what_is_said(runtime: Runtime, traces: Trac
 async def test_what_is_said_is_in_the_spans_if_that_is_wanted(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """As JSON, in the shapes of the conventions."""
+    """As JSON, in the form of the semantic conventions."""
     await talk(runtime, traces.worker(TALKER, content=True))
 
     first, echo, last = (attributes(traces.spans[index]) for index in (0, 1, 3))
@@ -701,7 +701,7 @@ TALKER = Agent(name="talker", instructions=SECRET, model="scripted:talker", tool
 
 
 async def talk(runtime: Runtime, app: AgentWorker) -> None:
-    """A turn in which everything that is said holds the secret."""
+    """A turn with the secret in all of its content."""
     model = ScriptedModel(
         calls(call("echo", call_id="c1", text=SECRET), call("fail", call_id="c2", text=SECRET)),
         says(SECRET),
@@ -778,7 +778,7 @@ async def test_metrics_need_no_spans(runtime: Runtime, traces: Traces) -> None:
 
 
 async def test_trace_is_sampled_whole_or_not_at_all(runtime: Runtime) -> None:
-    """The sampler looks at the trace's id alone, so every process decides the same, and a turn has
+    """The sampler reads only the trace id, so every process decides in the same way, and a turn has
     all of its spans or none.
     """
     traces = Traces(ParentBased(TraceIdRatioBased(0.5)))
@@ -801,7 +801,7 @@ async def test_trace_is_sampled_whole_or_not_at_all(runtime: Runtime) -> None:
 async def test_caller_that_is_not_sampled_has_no_spans_of_its_turns(
     runtime: Runtime, traces: Traces
 ) -> None:
-    """What the caller decided goes for the whole trace."""
+    """The caller's decision applies to the whole trace."""
     off = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     async with runtime(traces.worker(AGENT), model=ScriptedModel(says("3"))) as client:
         with off.get_tracer("caller").start_as_current_span("caller"):
@@ -815,7 +815,7 @@ async def test_caller_that_is_not_sampled_has_no_spans_of_its_turns(
 
 
 async def test_worker_without_telemetry_never_imports_opentelemetry(perdure_server: str) -> None:
-    """A whole turn, in a fresh process."""
+    """A complete turn, in a fresh process."""
     code = (
         "import asyncio, sys\nfrom perdure import Agent\nfrom perdure.testing import ScriptedModel,"
         " local_runtime, says\nasync def main():\n    agent = Agent(name='adder',"
@@ -844,7 +844,7 @@ class Raising(SpanExporter):
 
 
 class Hanging(SpanExporter):
-    """A collector that never answers, until the test is over."""
+    """A collector that does not answer until the test is over."""
 
     def __init__(self) -> None:
         self.asked, self.over = threading.Event(), threading.Event()
@@ -866,14 +866,14 @@ class Broken(SpanProcessor):
 
 
 def to(processor: SpanProcessor) -> TracerProvider:
-    """A provider that gives its spans to this processor."""
+    """A provider that sends its spans to this processor."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(processor)
     return provider
 
 
 async def run_as_ever(runtime: Runtime, telemetry: Telemetry) -> AgentReport:
-    """A turn that ends as it does without telemetry."""
+    """A turn with the same end as without telemetry."""
     model = ScriptedModel(calls(call("add", a=1, b=2)), says("3"))
     async with runtime(AgentWorker(AGENT, telemetry=telemetry), model=model) as client:
         report = await client.run("adder", "go")
@@ -887,7 +887,7 @@ async def run_as_ever(runtime: Runtime, telemetry: Telemetry) -> AgentReport:
 
 
 async def test_collector_that_never_answers_changes_nothing(runtime: Runtime) -> None:
-    """The spans wait in their queue, and nobody waits for them."""
+    """The spans stay in the queue, and nothing waits for them."""
     collector = Hanging()
     provider = to(BatchSpanProcessor(collector, schedule_delay_millis=10))
     try:
@@ -916,12 +916,12 @@ async def test_broken_telemetry_changes_nothing(
     }
 
 
-# --- by the environment
+# --- environment variables
 
 
 async def run_in_a_process(address: str, **environment: str) -> tuple[str, str]:
-    """The outcome of a turn by `perdure worker` with this environment, and what the worker said
-    until SIGTERM had ended it.
+    """The outcome of a turn with `perdure worker` in this environment, and the worker's output
+    until SIGTERM ended it.
     """
     name = queue()
     arguments = ["-m", "perdure", "worker", "perdure.worker.librarian:make", "--address", address]
@@ -940,7 +940,7 @@ async def run_in_a_process(address: str, **environment: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def collector() -> Iterator[tuple[str, list[str]]]:
-    """An endpoint for OTLP over HTTP, and the paths that were posted to it."""
+    """An OTLP endpoint over HTTP, and the paths of the requests it received."""
     posted: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -951,7 +951,7 @@ def collector() -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """No log."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -982,8 +982,8 @@ needs_exporter = pytest.mark.skipif(
 async def test_environment_is_enough_to_export(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An endpoint in the environment: spans and metrics are sent, and what is left when the worker
-    stops, too.
+    """With an endpoint in the environment, spans and metrics are sent, including the rest when the
+    worker stops.
     """
     with collector() as (endpoint, posted):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
@@ -997,7 +997,7 @@ async def test_environment_is_enough_to_export(
 @needs_exporter
 @pytest.mark.slow
 async def test_worker_on_the_command_line_exports_by_its_environment(perdure_server: str) -> None:
-    """What is left is sent when SIGTERM has drained it."""
+    """The rest is sent when the worker has drained after SIGTERM."""
     with collector() as (endpoint, posted):
         outcome, _ = await run_in_a_process(perdure_server, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
 
@@ -1023,7 +1023,7 @@ async def test_worker_on_the_command_line_runs_without_an_exporter(perdure_serve
 async def test_unreachable_collector_changes_nothing(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, closed_port: str
 ) -> None:
-    """Nothing listens there: the turn ends as ever, and the worker waits five seconds at most when
+    """Nothing listens there: the turn ends as usual, and the worker waits five seconds at most when
     it stops.
     """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", closed_port)
@@ -1040,9 +1040,7 @@ async def test_unreachable_collector_changes_nothing(
 async def test_missing_exporter_is_said_and_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The worker runs without telemetry; the log names the extra, or the protocol that nobody
-    speaks.
-    """
+    """The worker runs without telemetry; the log names the extra, or the unknown protocol."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     found = []
     for protocol in ("grpc", "http/json"):

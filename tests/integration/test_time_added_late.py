@@ -1,4 +1,4 @@
-"""Time that is added to a turn while the call that ran out of it is being stopped."""
+"""Time that is added to a turn while the call that exceeded its time is being stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from .spending import SHORT, SOON_S, app
 async def test_time_that_is_added_while_a_call_is_being_stopped_is_time_for_that_call(
     runtime: Runtime,
 ) -> None:
-    """It is not run a second time beside itself; when it has ended, the turn goes on."""
+    """A second attempt does not run next to the first one; when that has ended, the turn
+    continues.
+    """
     let_go, runs = threading.Event(), []
 
     @tool
@@ -33,7 +35,7 @@ async def test_time_that_is_added_while_a_call_is_being_stopped_is_time_for_that
         turn = await client.start("spender", "go", budget=Budget(time=SHORT))
         try:
             async with asyncio.timeout(SOON_S):
-                # history is read by polling
+                # history is polled
                 while EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in await kinds(  # noqa: ASYNC110
                     client, turn.id
                 ):

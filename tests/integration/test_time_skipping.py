@@ -1,4 +1,4 @@
-"""`skip_time`: the time of a turn passes at once."""
+"""`skip_time`: time passes for a turn without waiting."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_approval_expires_in_the_time_that_is_skipped_and_in_no_other_turn
 
 @pytest.mark.accepts("P24")
 async def test_pause_before_a_model_is_asked_again_is_skipped(runtime: Runtime) -> None:
-    """A provider that wants a pause of four minutes does not hold up a test."""
+    """A provider that asks for a pause of four minutes does not delay a test."""
     away = fails(LLMUnavailableError("away", context={"retry_after_s": 240}))
     async with runtime(CLERK, model=ScriptedModel(away, says("back again"))) as client:
         turn = await client.start("clerk", "Are you there?")
@@ -91,7 +91,7 @@ async def test_pause_before_a_model_is_asked_again_is_skipped(runtime: Runtime) 
 
 @pytest.mark.accepts("P24")
 async def test_budget_of_time_is_over_in_the_time_that_is_skipped(runtime: Runtime) -> None:
-    """The second pause that the provider wants is longer than what is left of the turn's time."""
+    """The second pause of the provider is longer than the rest of the turn's time."""
     away = fails(LLMUnavailableError("away", context={"retry_after_s": 100}))
     patient = replace(CLERK, model_retry=ModelRetryPolicy())
     async with runtime(patient, model=ScriptedModel(away, away, says("too late"))) as client:
@@ -107,7 +107,7 @@ async def test_budget_of_time_is_over_in_the_time_that_is_skipped(runtime: Runti
 
 
 async def test_server_that_does_not_skip_time_is_refused_with_the_option_that_it_needs() -> None:
-    """Such as one that runs already."""
+    """For example a server that is already running."""
     async with (
         DevServer(folder=None, port=0, ui=False) as server,
         local_runtime(CLERK, model=ScriptedModel(ASKS), address=server.address.address) as client,

@@ -1,4 +1,4 @@
-"""What a tool may know of its call: context, idempotency key, secrets, heartbeats."""
+"""The context of a tool call: ids, idempotency key, secrets, heartbeats."""
 
 import asyncio
 import threading
@@ -53,8 +53,8 @@ async def test_context_is_injected_and_hidden_from_the_model(runtime: Runtime) -
 
 @pytest.mark.accepts("T12")
 async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> None:
-    """Equal calls of one turn differ, and so does the same call of a turn that is started anew
-    under its id.
+    """Equal calls of one turn differ, and so does the same call of a turn that is restarted under
+    its id.
     """
     keys: list[str] = []
 
@@ -81,7 +81,7 @@ async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> 
 async def test_tool_reads_a_secret_from_the_environment_of_the_worker(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is missing is an error result that names the variable."""
+    """A missing one is an error result that names the variable."""
     monkeypatch.setenv("SHELF_KEY", "k-123")
     seen: list[str] = []
 
@@ -105,9 +105,7 @@ async def test_tool_reads_a_secret_from_the_environment_of_the_worker(
 @pytest.mark.accepts("T12")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_heartbeat_of_a_tool_is_seen_while_it_runs(runtime: Runtime, kind: str) -> None:
-    """The note that it leaves is what Temporal shows of the pending activity, and Perdure's own
-    heartbeats keep it.
-    """
+    """Temporal shows its note on the pending activity, and Perdure's own heartbeats keep it."""
     over = threading.Event()
 
     @tool(name="sync")
@@ -177,7 +175,7 @@ async def _until(
 
 @pytest.mark.accepts("T12")
 async def test_heartbeat_that_is_no_json_or_too_long_fails_in_the_tool(run: Run) -> None:
-    """The model hears of it; nobody takes the worker for lost, and the tool runs once."""
+    """The model gets the error; the worker is not considered lost, and the tool runs once."""
     ran: list[str] = []
 
     @tool(read_only=True)

@@ -1,4 +1,4 @@
-"""Where tools run and how they stop: threads and loops, timeouts, cancels, tools that block."""
+"""Where tools run and how they stop: threads and loops, timeouts, cancels, and tools that block."""
 
 import asyncio
 import contextlib
@@ -47,8 +47,8 @@ async def test_sync_tools_run_in_threads_and_async_tools_on_a_loop_of_their_own(
 
 @pytest.mark.accepts("T11")
 async def test_tool_is_stopped_at_its_own_timeout(run: Run) -> None:
-    """Sync and async: the model is told after how long, the function is interrupted, and the next
-    call runs.
+    """Sync and async: the result has the duration, the function is interrupted, and the next call
+    runs.
     """
     stopped: list[str] = []
 
@@ -75,7 +75,7 @@ async def test_tool_is_stopped_at_its_own_timeout(run: Run) -> None:
 
 @pytest.mark.accepts("T11")
 async def test_cancel_stops_a_tool_in_flight(runtime: Runtime) -> None:
-    """Sync in its thread, async on the loop; the report says that nothing is left running."""
+    """Sync in its thread, async on the loop; the report says that nothing is still running."""
     started, stopped = list[str](), list[str]()
 
     @tool
@@ -136,8 +136,8 @@ async def test_async_tool_whose_name_a_sync_tool_of_another_agent_has_is_stopped
 async def test_tool_that_blocks_does_not_repeat_the_model_call_of_another_turn(
     runtime: Runtime,
 ) -> None:
-    """Longer than the heartbeat timeout of 5 s, in a thread and on the loop of the tools, beside a
-    model that thinks as long.
+    """For longer than the heartbeat timeout of 5 s, in a thread and on the loop of the tools, next
+    to an equally long model call.
     """
     blocking: list[str] = []
 
@@ -182,7 +182,7 @@ def _sleep_until_stopped(stopped: list[str]) -> None:
 async def _cancelled_once(
     client: RecordingClient, agents: list[Agent], ready: Callable[[], bool]
 ) -> list[AgentReport]:
-    """The reports of turns that are cancelled when `ready`."""
+    """The reports of turns that are cancelled when `ready` is set."""
     turns = [await client.start(agent, "go") for agent in agents]
     await eventually(ready, "the tools run")
     for turn in turns:
@@ -198,7 +198,7 @@ async def _cancelled_once(
 
 @pytest.mark.accepts("T11")
 async def test_tool_that_does_not_stop_is_named_in_the_report(runtime: Runtime) -> None:
-    """An async tool that swallows its cancel is still running when the turn ends, and the report
+    """An async tool that ignores its cancel is still running when the turn ends, and the report
     says so.
     """
     begun, free = threading.Event(), threading.Event()
@@ -227,7 +227,7 @@ async def test_tool_that_does_not_stop_is_named_in_the_report(runtime: Runtime) 
 @pytest.mark.slow
 @pytest.mark.accepts("T11")
 async def test_tool_that_was_cancelled_before_it_began_never_begins(runtime: Runtime) -> None:
-    """Its loop is held up by another tool while the cancel arrives."""
+    """Another tool blocks its loop when the cancel arrives."""
     blocked, free = threading.Event(), threading.Event()
     ran: list[str] = []
 

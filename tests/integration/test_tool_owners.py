@@ -1,5 +1,5 @@
-"""Which tool runs: two of one name, tools that changed or came later, and those that factories
-make.
+"""Which tool runs: two tools with the same name, tools that were changed or added, and tools of
+factories.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ MISFIT = (
 
 
 class Paused:
-    """A model that gives its answers when it is let."""
+    """A model that answers when it is released."""
 
     def __init__(self, model: ScriptedModel) -> None:
         self.model = model
@@ -51,7 +51,7 @@ class Paused:
 
 @pytest.mark.accepts("T18")
 async def test_two_agents_with_different_tools_of_one_name_run_their_own(runtime: Runtime) -> None:
-    """Also where one is sync and the other async, with other arguments."""
+    """Even if one is sync and the other async, with other arguments."""
 
     @tool(name="find")
     def in_books(word: str) -> str:
@@ -88,7 +88,7 @@ async def test_two_agents_with_different_tools_of_one_name_run_their_own(runtime
 
 @pytest.mark.accepts("T18")
 async def test_tool_is_an_activity_of_its_name(runtime: Runtime) -> None:
-    """That is what the Temporal UI shows."""
+    """Its name is shown in the Temporal UI."""
     agent = Agent(name="adder", model="scripted:x", tools=[add])
 
     async with runtime(
@@ -105,7 +105,7 @@ async def test_tool_is_an_activity_of_its_name(runtime: Runtime) -> None:
 async def test_tool_with_the_name_of_another_activity_is_refused_when_the_worker_is_built(
     perdure_server: str,
 ) -> None:
-    """Both are named, with the way out; no event loop is left behind."""
+    """With both names and a solution; no event loop is left open."""
 
     @activity.defn(name="add")
     async def book_a_sum() -> None: ...
@@ -131,7 +131,7 @@ async def test_tool_with_the_name_of_another_activity_is_refused_when_the_worker
 
 @pytest.mark.accepts("T22")
 async def test_name_of_an_activity_of_ours_is_refused_too(perdure_server: str) -> None:
-    """Perdure's own activities have names with a dot, which somebody may take as well."""
+    """Perdure's own activities have names with a dot, which users may choose as well."""
 
     @activity.defn(name="perdure.call_model")
     async def mine() -> None: ...
@@ -169,9 +169,7 @@ async def test_name_of_an_activity_of_ours_is_refused_too(perdure_server: str) -
 async def test_duplicate_tool_fails_the_turn_before_the_model_is_asked(
     runtime: Runtime, fields: dict[str, Any], sources: str
 ) -> None:
-    """Tool and both sources are named; the agent came into the registry after the worker had
-    started.
-    """
+    """With the tool and both sources; the agent was registered after the worker had started."""
     model = ScriptedModel(says("never"))
     registry = Registry()
 
@@ -197,7 +195,7 @@ async def test_duplicate_tool_fails_the_turn_before_the_model_is_asked(
 async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_is_built(
     runtime: Runtime,
 ) -> None:
-    """Nobody needs to wait for the first turn."""
+    """Before the first turn."""
     agent = Agent(
         name="adder", model="scripted:x", tools=[add], toolboxes=[Toolbox("maths", [add])]
     )
@@ -216,8 +214,8 @@ async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_i
 async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(
     runtime: Runtime,
 ) -> None:
-    """A tool that is gone or has other arguments is an error result that names it. One with a new
-    body runs as deployed, and the next turn has the new tools.
+    """A tool that is gone or has other arguments gives an error result with its name. One with a
+    new body runs as deployed, and the next turn has the new tools.
     """
     called: list[str] = []
 
@@ -310,7 +308,7 @@ async def test_tool_of_a_replaced_agent_may_change_its_kind(runtime: Runtime) ->
 
 @pytest.mark.accepts("T20")
 async def test_tool_added_after_the_worker_started_runs_in_the_next_turn(runtime: Runtime) -> None:
-    """Under the activity for tools that were not known at the start."""
+    """In the activity for tools that were not known at the start."""
     agent = Agent(name="worker", model="scripted:x")
     registry = Registry([agent])
     model = ScriptedModel(calls(call("add", a=2, b=3)), says("five"))
@@ -334,8 +332,8 @@ async def test_tool_added_after_the_worker_started_runs_in_the_next_turn(runtime
 async def test_worker_of_another_release_without_the_tool_answers_with_an_error_result(
     perdure_server: str,
 ) -> None:
-    """The worker that began the turn is gone while its model thinks; the one that takes over never
-    had the tool's activity.
+    """The worker that started the turn stops during the model call; the next one never had the
+    tool's activity.
     """
     client = await connect(perdure_server)
     settings = WorkerSettings(task_queue="test-two-releases", grace=timedelta(milliseconds=100))
@@ -362,8 +360,8 @@ async def test_worker_of_another_release_without_the_tool_answers_with_an_error_
 
 @pytest.mark.accepts("D16")
 async def test_factory_is_called_once_a_turn_and_the_tools_it_makes_run(runtime: Runtime) -> None:
-    """With task and labels; sync and async tools that no worker knew before, over several steps and
-    turns at once.
+    """With task and labels; sync and async tools that no worker had before, over several steps and
+    concurrent turns.
     """
     made: list[TurnInfo] = []
 
@@ -408,7 +406,7 @@ async def test_factory_is_called_once_a_turn_and_the_tools_it_makes_run(runtime:
 async def test_factory_of_a_turn_that_another_process_began_is_called_there_too(
     perdure_server: str,
 ) -> None:
-    """Task and labels come from the turn's own start, so the tools are the same."""
+    """Task and labels come from the turn's input, so the tools are the same."""
     made: list[tuple[str, TurnInfo]] = []
 
     def factory_of(process: str) -> Callable[[TurnInfo], Agent]:
@@ -447,7 +445,7 @@ async def test_factory_of_a_turn_that_another_process_began_is_called_there_too(
 @pytest.mark.accepts("D16")
 @pytest.mark.slow
 async def test_agents_added_from_threads_while_turns_start_are_all_there(runtime: Runtime) -> None:
-    """Each of them runs a turn as soon as it was added."""
+    """Each of them runs a turn as soon as it is registered."""
     registry = Registry()
     names = [f"agent-{n}" for n in range(20)]
     model = ScriptedModel(*[says("here")] * len(names))
@@ -465,7 +463,7 @@ async def test_agents_added_from_threads_while_turns_start_are_all_there(runtime
 
 
 class _ByTask:
-    """Gives each turn's requests to the model for its task."""
+    """Sends each turn's requests to the model for its task."""
 
     def __init__(self, models: dict[str, ScriptedModel]) -> None:
         self._models = models
@@ -479,8 +477,8 @@ class _ByTask:
 
 
 def _collect() -> None:
-    """What a refused worker leaves behind, such as an open event loop, warns here and not in a
-    later test.
+    """Collect garbage, so that an open event loop of a refused worker warns here and not in a later
+    test.
     """
     gc.collect()
 

@@ -1,6 +1,6 @@
-"""What becomes of a tool call: results, errors, wrong arguments, odd ids.
+"""The results of tool calls: values, errors, wrong arguments, odd ids.
 
-What a tool does wrong is data for the model.
+A tool's error is data for the model.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class UnprintableError(Exception):
 
 
 class Stop(BaseException):
-    """Neither Exception nor SystemExit, like those of test runners and schedulers."""
+    """Neither an Exception nor a SystemExit, like those of test runners and schedulers."""
 
 
 def raises(error: BaseException) -> Tool:
@@ -69,8 +69,8 @@ def raises_later(error: BaseException) -> Tool:
 async def test_tool_that_raises_is_an_error_result(
     run: Run, make: Callable[[BaseException], Tool], error: BaseException, content: str
 ) -> None:
-    """Type and message of the exception, and the loop goes on; an error of ours raised by a tool
-    ends nothing either.
+    """With the type and message of the exception, and the loop continues; one of our errors raised
+    by a tool ends nothing either.
     """
     results = await results_of(run, call("break"), tools=[make(error)])
 
@@ -95,8 +95,8 @@ async def test_tool_that_raises_is_an_error_result(
 async def test_tool_that_raises_what_nobody_catches_is_an_error_result(
     run: Run, make: Callable[[BaseException], Tool], error: BaseException
 ) -> None:
-    """The worker lives, the next call works, and the model reads that the tool ran and failed,
-    which is not the same as "could not be run".
+    """The worker lives, the next call works, and the result says that the tool ran and failed,
+    which differs from "could not be run".
     """
     results = await results_of(run, call("break"), call("add", a=2, b=3), tools=[make(error), add])
 
@@ -107,7 +107,7 @@ async def test_tool_that_raises_what_nobody_catches_is_an_error_result(
 
 @pytest.mark.accepts("T2")
 async def test_sync_tool_that_calls_exit_is_an_error_result(run: Run) -> None:
-    """`sys.exit` with a message, as command lines do."""
+    """`sys.exit` with a message, as in command-line programs."""
 
     @tool
     def leave() -> None:
@@ -120,8 +120,8 @@ async def test_sync_tool_that_calls_exit_is_an_error_result(run: Run) -> None:
 
 @pytest.mark.accepts("T2")
 async def test_exit_in_a_task_of_an_async_tool_does_not_end_the_loop_of_all_tools(run: Run) -> None:
-    """`gather` and `wait_for` make tasks, and asyncio lets a `SystemExit` of a task fall through
-    the loop: other tools must not hang after it.
+    """`gather` and `wait_for` create tasks, and a `SystemExit` in a task passes through asyncio's
+    loop: other tools must not hang after it.
     """
 
     async def command_line() -> None:
@@ -143,8 +143,8 @@ async def test_exit_in_a_task_of_an_async_tool_does_not_end_the_loop_of_all_tool
 
 @pytest.mark.accepts("T8")
 async def test_results_are_text_json_or_what_str_gives(run: Run) -> None:
-    """Of what cannot be encoded the model is told that the tool ran: it would call one that failed
-    again.
+    """For a value that cannot be encoded, the result says that the tool ran: after a failure the
+    model would call it again.
     """
     values: dict[str, object] = {
         "text": "plain",
@@ -178,7 +178,7 @@ async def test_results_are_text_json_or_what_str_gives(run: Run) -> None:
 
 @pytest.mark.accepts("T3")
 async def test_unknown_tool_is_an_error_result_that_names_it_and_those_there_are(run: Run) -> None:
-    """The model may recover; no activity is started for it."""
+    """The model may recover; no activity is scheduled for it."""
     results = await results_of(
         run,
         call("subtract", a=1),
@@ -194,7 +194,7 @@ async def test_unknown_tool_is_an_error_result_that_names_it_and_those_there_are
 
 @pytest.mark.accepts("T3")
 async def test_call_to_an_agent_without_tools_is_an_error_result(run: Run) -> None:
-    """The list of those there are says none."""
+    """The list of tools is empty."""
     assert await results_of(run, call("add", a=2), tools=[]) == [
         ("There is no tool named 'add'. The tools are: none.", True)
     ]
@@ -202,8 +202,8 @@ async def test_call_to_an_agent_without_tools_is_an_error_result(run: Run) -> No
 
 @pytest.mark.accepts("T7")
 async def test_arguments_that_do_not_fit_are_an_error_result_and_call_nothing(run: Run) -> None:
-    """Not JSON, wrong types, missing, unknown, absurd: what is wrong is said, and a right call
-    beside them runs.
+    """Not JSON, wrong types, missing, unknown, absurd: the result says what is wrong, and a valid
+    call next to them runs.
     """
     called: list[int] = []
 
@@ -242,7 +242,7 @@ async def test_arguments_that_do_not_fit_are_an_error_result_and_call_nothing(ru
 
 @pytest.mark.accepts("T9")
 async def test_calls_without_an_id_or_with_one_that_is_taken_get_their_own(run: Run) -> None:
-    """Unique in the whole transcript, an earlier turn's included; each result stands under the id
+    """Ids are unique in the whole transcript, including an earlier turn's; each result has the id
     of its call.
     """
     earlier = (
@@ -293,7 +293,9 @@ async def test_tools_are_offered_in_the_order_given(run: Run) -> None:
 
 @pytest.mark.accepts("T13", "Y9")
 async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> None:
-    """At the limit in bytes it is whole; above, the beginning and the note fit into the limit."""
+    """A result at the limit in bytes is complete; a longer one is cut so that it fits together with
+    the note.
+    """
 
     @tool
     def fetch(letter: str, times: int) -> str:
@@ -318,7 +320,7 @@ async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> Non
 
 @pytest.mark.accepts("T13", "Y9")
 async def test_long_error_is_clipped_and_stays_an_error(run: Run) -> None:
-    """A traceback of a megabyte in an exception's text is cut to the limit, its beginning kept."""
+    """An exception with a message of a megabyte is cut to the limit, and its beginning is kept."""
     [(content, is_error)] = await results_of(
         run, call("break"), tools=[raises(ValueError("boom " * 600_000))]
     )
@@ -331,7 +333,7 @@ async def test_long_error_is_clipped_and_stays_an_error(run: Run) -> None:
 
 @pytest.mark.accepts("T3", "T13")
 async def test_result_for_an_unknown_tool_is_clipped_too(run: Run) -> None:
-    """A model that writes its answer into the name of a tool does not get all of it back."""
+    """A model that writes its answer into a tool's name does not get all of it back."""
     [(content, is_error)] = await results_of(run, call("x" * 500_000), tools=[add])
 
     assert is_error

@@ -50,7 +50,7 @@ def payment(bank: Bank, **options: Any) -> Tool[..., str]:
 
 @pytest.mark.accepts("T25")
 async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Run) -> None:
-    """The schema goes out as it was given, and JSON values come in by name."""
+    """The schema is sent unchanged, and JSON values are passed by name."""
     bank = Bank()
     model = ScriptedModel(calls(call("pay", to="DE1", euros=5, tags=["rent"])), says("done"))
 
@@ -84,7 +84,7 @@ async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Ru
 async def test_arguments_that_break_the_schema_do_not_reach_the_function(
     run: Run, arguments: dict[str, Any], said: str, *, is_async: bool
 ) -> None:
-    """The model reads what is wrong with them."""
+    """The model gets the validation error."""
     bank = Bank()
     function = bank.pay_later if is_async else bank.pay
     pay: Tool = Tool.from_schema(function, name="pay", description="Pay.", parameters=PAYMENT)
@@ -101,7 +101,7 @@ async def test_arguments_that_break_the_schema_do_not_reach_the_function(
 
 @pytest.mark.accepts("T25")
 async def test_async_function_gets_its_context(run: Run) -> None:
-    """It is filled in beside the arguments and is no part of the schema."""
+    """The context is passed next to the arguments and is not part of the schema."""
     bank = Bank()
     pay: Tool = Tool.from_schema(bank.pay_later, name="pay", description="Pay.", parameters=PAYMENT)
 
@@ -116,7 +116,7 @@ async def test_async_function_gets_its_context(run: Run) -> None:
 
 @pytest.mark.accepts("T25")
 async def test_policy_and_approval_rule_on_it_as_on_any_tool(runtime: Runtime) -> None:
-    """A call that a policy denies does not run, one that waits runs once it is approved."""
+    """A denied call does not run; a call that needs approval runs once it is approved."""
     bank, asked = Bank(), []
 
     def policy(proposed: ProposedCall) -> Deny | RequireApproval:
@@ -143,7 +143,7 @@ async def test_policy_and_approval_rule_on_it_as_on_any_tool(runtime: Runtime) -
 
 @pytest.mark.accepts("T25")
 def test_options_are_those_of_any_tool() -> None:
-    """A renamed copy has them too."""
+    """Including those of a renamed copy."""
     pay = payment(Bank(), read_only=True, requires_approval=True).renamed("other")
 
     assert (pay.name, pay.idempotent, pay.requires_approval, pay.description) == (
@@ -166,14 +166,14 @@ class Theirs:
     def __init__(self) -> None:
         self.name = "a name of their own!"
 
-    # unknown at run time, like a name that is imported for type checkers alone
+    # undefined at run time, like a name that is imported only for type checkers
     def __call__(self, x: TheirType) -> str:  # type: ignore[name-defined]  # noqa: F821
         return str(x)
 
 
 @pytest.mark.accepts("T25")
 def test_object_of_another_library_keeps_its_attributes_to_itself() -> None:
-    """Neither an attribute nor an annotation that cannot be resolved matters."""
+    """Neither an attribute nor an annotation that cannot be resolved has an effect."""
     theirs: Tool = Tool.from_schema(
         Theirs(), name="ours", description="d", parameters={"type": "object"}
     )
@@ -195,14 +195,14 @@ def test_object_of_another_library_keeps_its_attributes_to_itself() -> None:
 def test_schema_that_cannot_work_is_refused_when_the_tool_is_made(
     parameters: Any, said: str
 ) -> None:
-    """Not when a turn is under way."""
+    """Instead of during a turn."""
     with pytest.raises(errors.ConfigurationError, match=said):
         Tool.from_schema(print, name="pay", description="d", parameters=parameters)
 
 
 @pytest.mark.accepts("T25")
 def test_schema_is_a_copy() -> None:
-    """Who changes the dict afterwards does not change the tool."""
+    """Later changes of the dict do not change the tool."""
     parameters = {"type": "object", "properties": {"a": {"type": "string"}}}
     made: Tool = Tool.from_schema(print, name="p", description="d", parameters=parameters)
     parameters["properties"] = {}

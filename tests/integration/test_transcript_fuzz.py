@@ -1,9 +1,9 @@
-"""Two dozen turns at once with every kind of luck, on the real server: models, tools, policies,
-people and clocks do as they like.
+"""Two dozen concurrent turns on the real server with random behaviour of models, tools, policies,
+people and clocks.
 
-What `conftest.check_history` holds of each turn at the end is half of the test: a reader's fold
-equals the state of the workflow. Their luck is seeded; which of them a cancel or an answer reaches
-first is up to the machine.
+Half of the test is in `conftest.check_history`: at the end of each turn, a reader's fold equals the
+state of the workflow. The random choices are seeded; which turn a cancel or an answer reaches first
+depends on the machine.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def agents() -> list[Agent[Any]]:
 
 
 class Babbling:
-    """A model that says anything, differently in each turn, and keeps what it was asked."""
+    """A model with random answers for each turn, which keeps its requests."""
 
     def __init__(self) -> None:
         self.requests: dict[str, list[ModelRequest]] = defaultdict(list)
@@ -159,7 +159,7 @@ class Babbling:
 
 
 async def live(client: RecordingClient, number: int) -> AgentReport | PerdureError:
-    """Start a turn and be the people around it until it is over."""
+    """Start a turn and act as the people around it until it ends."""
     luck = random.Random(f"{SEED} people {number}")
     allowed = ["look", "write"] if luck.random() < 0.15 else None
     turn = await client.start(
@@ -176,7 +176,7 @@ async def live(client: RecordingClient, number: int) -> AgentReport | PerdureErr
             if seen == cancel_at:
                 await turn.cancel("enough")
             elif isinstance(event.fact, WaitBegan):
-                # it is over, or expired
+                # the turn has ended, or the call has expired
                 with contextlib.suppress(errors.InvalidRequestError, errors.ApprovalConflictError):
                     match event.fact.kind:
                         case "approval":
@@ -192,12 +192,12 @@ async def live(client: RecordingClient, number: int) -> AgentReport | PerdureErr
 
 
 def more(number: int) -> Budget:
-    """Something of what the agent has too little of."""
+    """Add to a limit of the agent."""
     return Budget(tool_calls=2) if number % len(KINDS) == 4 else Budget(time=timedelta(seconds=5))
 
 
 async def decide(turn: Turn[Any], luck: random.Random) -> None:
-    """Say something about each call that waits."""
+    """Decide each call that waits."""
     waiting = list(await turn.pending_approvals())
     luck.shuffle(waiting)
     for one in waiting:
@@ -237,7 +237,7 @@ def is_paired(messages: tuple[Message, ...]) -> bool:
 @pytest.mark.slow
 @pytest.mark.accepts("L19", "T9", "Y12")
 async def test_turns_with_every_kind_of_luck_keep_their_promises(runtime: Runtime) -> None:
-    """All end; what was sent was paired, what was refused did not run, and nothing ran twice."""
+    """All end; requests were paired, denied calls did not run, and nothing ran twice."""
     model = Babbling()
     async with runtime(agents(), model=model) as client:
         ends = await asyncio.gather(*(live(client, number) for number in range(TURNS)))

@@ -1,5 +1,5 @@
-"""The transcript by reference: whether it is remembered, read from the tail of history or from all
-of it, the model gets the same.
+"""Transcripts by reference: cached, read from the tail of history or from all of it, the model gets
+the same messages.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def pages(count: int) -> list[Reply]:
 
 
 class Named:
-    """The one model of several workers; it notes which of them asked."""
+    """The model of several workers; it records which of them called it."""
 
     def __init__(self, model: ScriptedModel, name: str, asked: list[str]) -> None:
         self._model, self._name, self._asked = model, name, asked
@@ -75,13 +75,11 @@ class Named:
         return await self._model.complete(request)
 
     async def close(self) -> None:
-        """The model belongs to the test."""
+        """Nothing to close, because the test owns the model."""
 
 
 def worker(client: Client, queue: str, model: ScriptedModel, name: str, asked: list[str]) -> Worker:
-    """A worker with a cache of its own that takes activities like any other: the turn's own worker
-    has no preference.
-    """
+    """A worker with its own cache and without a preference for its own activities."""
     app = AgentWorker(READER, providers={"scripted": Named(model, name, asked)})
     return Worker(
         client,
@@ -97,7 +95,7 @@ async def counted(address: str) -> tuple[Client, CountingService]:
 
 
 async def test_one_worker_remembers_and_reads_no_history(perdure_server: str) -> None:
-    """Only its first model call of the turn reads, and that is the start of it."""
+    """Only its first model call of the turn reads history, namely the start."""
     client, service = await counted(perdure_server)
     queue, model, asked = f"test-{secrets.token_hex(6)}", ScriptedModel(*pages(8)), list[str]()
 
@@ -113,8 +111,8 @@ async def test_one_worker_remembers_and_reads_no_history(perdure_server: str) ->
 
 @pytest.mark.slow
 async def test_two_workers_that_share_a_turn_ask_what_one_would_ask(perdure_server: str) -> None:
-    """A tool or a model runs now here, now there; each worker reads only the tail that it has not
-    seen.
+    """Each tool and model call may run on either worker; each worker reads only the tail that it
+    has not seen.
     """
     queue, model, asked = f"test-{secrets.token_hex(6)}", ScriptedModel(*pages(20)), list[str]()
     alone = ScriptedModel(*pages(20))
@@ -141,8 +139,8 @@ async def test_two_workers_that_share_a_turn_ask_what_one_would_ask(perdure_serv
 
 @pytest.mark.accepts("M4")
 async def test_worker_that_never_saw_the_turn_reads_all_of_it(perdure_server: str) -> None:
-    """The first worker is gone while the turn waits to ask again; another one goes on with the very
-    same request.
+    """The first worker stops while the turn waits for a retry; another one continues with exactly
+    the same request.
     """
     queue, asked = f"test-{secrets.token_hex(6)}", list[str]()
     script = [
@@ -178,19 +176,19 @@ async def until_waiting(client: RecordingClient, turn_id: str) -> None:
     pytest.fail("the turn did not wait")
 
 
-# --- the three ways, one by one, on a history that is there
+# --- the three ways, separately, on an existing history
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A turn that is over, as its activities would have seen it before each model call."""
+    """A finished turn, as its activities would have seen it before each model call."""
 
     client: Client
     history: WorkflowHistory
     facts: Sequence[Fact]
 
     def before(self, step: int) -> TurnState:
-        """The state that the model call of a step is given."""
+        """The state for the model call of a step."""
         return fold(itertools.takewhile(lambda fact: fact != Scheduled(ModelKey(step)), self.facts))
 
     def answer(self, step: int) -> ModelAnswer:
@@ -213,7 +211,7 @@ class Recorded:
     async def load(
         self, transcripts: Transcripts, step: int, client: Client | None = None
     ) -> TurnState:
-        """What the activity of a step's model call would load."""
+        """The transcript that a step's model activity would load."""
         state = self.before(step)
         named = ModelCall(digest=state.transcript.digest, model="scripted:reader")
         return await transcripts.load(client or self.client, self.info(step), named)
@@ -245,8 +243,8 @@ async def recorded(runtime: Runtime) -> AsyncIterator[Recorded]:
 
 @pytest.mark.slow
 async def test_all_of_history_gives_each_steps_transcript(recorded: Recorded) -> None:
-    """A cache of no bytes remembers nothing, so every step is read from the beginning, up to its
-    own call and not further.
+    """A cache of zero bytes keeps nothing, so every step reads from the beginning, up to its own
+    call.
     """
     transcripts = Transcripts(max_bytes=0)
 
@@ -261,8 +259,8 @@ async def test_all_of_history_gives_each_steps_transcript(recorded: Recorded) ->
 
 @pytest.mark.slow
 async def test_tail_since_any_answer_gives_each_steps_transcript(recorded: Recorded) -> None:
-    """For each pair of steps: who knows the answer of the first reads the tail, only backwards, and
-    has the transcript of the second.
+    """For each pair of steps: with the answer of the first one cached, only the tail is read,
+    backwards, and the transcript is that of the second one.
     """
     client, service = counting(recorded.client)
 
@@ -283,7 +281,7 @@ async def test_tail_since_any_answer_gives_each_steps_transcript(recorded: Recor
 
 @pytest.mark.slow
 async def test_what_was_made_here_needs_no_history(recorded: Recorded) -> None:
-    """Answers and results that this process made are the transcript of the next step."""
+    """Answers and results that this process produced form the transcript of the next step."""
     client, service = counting(recorded.client)
     transcripts = Transcripts()
 
@@ -320,7 +318,7 @@ ANOTHER = ToolCall(id="another", name="look", arguments='{"page": 99}')
 async def test_answer_that_history_does_not_have_is_not_believed(
     recorded: Recorded, parts: tuple[Text | ToolCall]
 ) -> None:
-    """An attempt that was given up had answered here; history has the other attempt's answer, so
+    """An attempt that was given up has answered here; history has the other attempt's answer, so
     each later step has the right transcript.
     """
     stop = StopReason.END if isinstance(parts[0], Text) else StopReason.TOOL_CALLS
@@ -341,7 +339,7 @@ async def test_answer_that_history_does_not_have_is_not_believed(
 
 
 def wrong_calls() -> Iterator[tuple[ToolCall, ...]]:
-    """Calls that another attempt may have asked for where history has delegates."""
+    """Calls of a different attempt, at a place where history has delegates."""
     task = {"agent": "helper", "task": "Help."}
     some = [
         call("delegate_to_agent", **task),
@@ -365,8 +363,8 @@ def wrong_calls() -> Iterator[tuple[ToolCall, ...]]:
 async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_believed(
     runtime: Runtime,
 ) -> None:
-    """A worker that was frozen knows the answer of a lost attempt; whatever it is, the transcript
-    is that of history.
+    """A worker that was frozen has the answer of a lost attempt; whatever it is, the transcript is
+    that of history.
     """
     task = {"agent": "helper", "task": "Help."}
     delegations = [
@@ -410,7 +408,7 @@ async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_b
 
 @pytest.mark.accepts("Y13")
 async def test_result_that_history_does_not_have_is_not_believed(recorded: Recorded) -> None:
-    """A tool that was given up had returned here; the model gets what history has."""
+    """A tool that was given up has returned here; the model gets the result in history."""
     transcripts = Transcripts()
     transcripts.remember_answer(
         recorded.history.run_id, recorded.before(1), ModelKey(1), recorded.answer(1)
@@ -427,7 +425,7 @@ async def test_result_that_history_does_not_have_is_not_believed(recorded: Recor
 
 @pytest.mark.accepts("Y13")
 async def test_transcript_that_history_does_not_hold_is_an_error(recorded: Recorded) -> None:
-    """A digest of something else: typed, whatever the cache holds."""
+    """The digest does not match: a typed error, whatever is in the cache."""
     transcripts = Transcripts()
     transcripts.remember_answer(
         recorded.history.run_id, recorded.before(1), ModelKey(1), recorded.answer(1)
@@ -442,7 +440,7 @@ async def test_transcript_that_history_does_not_hold_is_an_error(recorded: Recor
 
 
 async def test_finished_turn_is_forgotten_at_once(recorded: Recorded) -> None:
-    """Nobody asks for its transcript any more, so ten thousand finished turns weigh nothing."""
+    """Its transcript is not needed any more, so ten thousand finished turns use no memory."""
     transcripts = Transcripts()
     last = recorded.answer(len(recorded.history_steps()))
 
@@ -456,7 +454,7 @@ async def test_finished_turn_is_forgotten_at_once(recorded: Recorded) -> None:
 
 
 async def test_cache_forgets_the_run_that_was_used_first(recorded: Recorded) -> None:
-    """It holds what fits; a run that was forgotten is read from history again."""
+    """The cache is limited; a run that was evicted is read from history again."""
     client, service = counting(recorded.client)
     run_id = recorded.history.run_id
     transcripts = Transcripts(max_bytes=recorded.before(3).transcript.size_bytes + RUN_BYTES + 1000)
@@ -491,8 +489,8 @@ def read_much(page: int) -> str:
 
 @pytest.mark.slow
 async def test_history_grows_with_the_transcript_and_not_with_its_square(runtime: Runtime) -> None:
-    """Forty steps with results of 5 KB: each message stands in history once, and a model call's
-    input holds none of them.
+    """Forty steps with results of 5 KB: each message is in history once, and a model call's input
+    has none of them.
     """
     agent = replace(READER, tools=[read_much])
     model = ScriptedModel(*[calls(call("read_much", page=n)) for n in range(40)], says("read"))

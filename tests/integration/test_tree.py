@@ -1,4 +1,4 @@
-"""A tree of agents in the terminal: `perdure show`, and what it is drawn from."""
+"""A tree of agents in the terminal: `perdure show`, and the data it draws."""
 
 import asyncio
 import io
@@ -17,7 +17,7 @@ from .delegating import PRICED, delegate, editor, researcher, spawn, used, write
 
 
 class Gate(ScriptedModel):
-    """A model that answers when it is let go."""
+    """A model that answers when it is released."""
 
     def __init__(self, *replies: object) -> None:
         super().__init__(*replies)  # type: ignore[arg-type]
@@ -38,8 +38,8 @@ def plain(drawn: list[Row]) -> list[tuple[str, str, int, str, str]]:
 
 @pytest.mark.accepts("O2")
 async def test_tree_is_followed_live_and_shows_state_steps_cost_and_task(runtime: Runtime) -> None:
-    """While a grandchild still works, what is set aside for it does not count as spent; at the end
-    the root's cost is that of all.
+    """While a grandchild still works, its reservation does not count as spent; at the end the
+    root's cost is that of the whole tree.
     """
     held = Gate(says("checked", usage=used(1_000)))
     scripts = {

@@ -1,6 +1,4 @@
-"""Turns with the toolboxes that come with Perdure; `examples/trusted_tools.py` shows one that does
-its work.
-"""
+"""Turns with Perdure's own toolboxes; `examples/trusted_tools.py` has one that succeeds."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ async def test_turn_goes_on_after_everything_that_is_refused(run: Run, tmp_path:
 
 
 async def test_cancel_of_a_turn_ends_its_command(runtime: Runtime, tmp_path: Path) -> None:
-    """With all that it has started: when the turn has ended, none of it is left."""
+    """And all of its child processes: none is left after the turn."""
     command = "echo begun > begun; sh -c 'echo $$ > pid; sleep 300; true' & wait"
     box = shell(tmp_path, "anything", timeout=timedelta(minutes=5), requires_approval=False)
     agent = Agent(name="clerk", model="m", toolboxes=[box])

@@ -1,5 +1,5 @@
-"""The end of a turn with a type: a last answer that is paid from the reserve, and what a guardrail
-sees of an answer.
+"""The end of a typed turn: a last answer that is paid from the reserve, and guardrails on typed
+answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ FINISHES = agent(on_exhausted="finish", budget=Budget(model_calls=2))
 
 
 async def test_last_answer_that_calls_instead_of_answering_is_no_answer(runtime: Runtime) -> None:
-    """Its call does not run, nobody is asked again, and a next turn can go on from there."""
+    """Its call does not run, there is no further request, and another turn can continue from
+    there.
+    """
     looked.clear()
     model = ScriptedModel(
         calls(call("look", number=1)), calls(call("look", call_id="late", number=2)), '{"total": 3}'
@@ -87,7 +89,7 @@ async def test_last_answer_with_a_call_beside_it_is_an_answer(runtime: Runtime) 
 
 
 async def test_guardrail_sees_the_instance(runtime: Runtime) -> None:
-    """As the caller does; what it refuses is in the messages of the report alone."""
+    """Like the caller; a refused answer is only in the messages of the report."""
     seen: list[object] = []
 
     class Noting(Middleware):

@@ -1,5 +1,5 @@
-"""Typed output: an answer becomes an instance of the type that was asked for, or the model is told
-what is wrong with it.
+"""Typed output: an answer becomes an instance of the requested type, or the model is told what is
+wrong with it.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def clerk(**fields: Any) -> Agent[Invoice]:
 
 @pytest.mark.accepts("X4")
 async def test_agent_value_gives_an_instance_of_its_type(runtime: Runtime) -> None:
-    """The schema goes with the request; the report has the instance, crosses pickle and JSON, and
-    its messages are what was said.
+    """The schema is part of the request; the report has the instance and can be pickled and encoded
+    as JSON, and its messages are unchanged.
     """
     model = ScriptedModel(calls(call("look", number="1")), says(WRITTEN))
     agent = clerk(tools=[look])
@@ -106,8 +106,8 @@ async def test_agent_value_gives_an_instance_of_its_type(runtime: Runtime) -> No
 
 @pytest.mark.accepts("X4")
 async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime: Runtime) -> None:
-    """Of one turn: plain JSON by its name, an instance by name and type, text where text is asked
-    for.
+    """For one turn: plain JSON by its name, an instance by name and type, text if text is
+    requested.
     """
     async with runtime(clerk(), model=ScriptedModel(WRITTEN)) as client:
         by_name = await client.run("clerk", "go", id=f"typed-{id(client)}")
@@ -119,8 +119,8 @@ async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime:
 
 @pytest.mark.accepts("X4")
 async def test_caller_names_the_type_of_an_agent_that_has_none(runtime: Runtime) -> None:
-    """A list at the root: the schema that is sent is an object, and the value inside is what is
-    meant.
+    """A list at the root: the schema of the request is an object, and the value is taken out
+    of it.
     """
     model = ScriptedModel(
         '{"value": [{"name": "bolt", "price": "2.50"}]}', "the text of the plain agent"
@@ -149,7 +149,7 @@ async def test_callers_type_goes_before_the_agents(runtime: Runtime) -> None:
 @pytest.mark.accepts("X3")
 async def test_answer_that_breaks_the_schema_is_sent_back_with_the_reason(run: Run) -> None:
     """Prose, then a number that the agent's own validator refuses, then an invoice: three requests,
-    each told what was wrong.
+    each with the previous objection.
     """
     model = ScriptedModel("They owe 2.50.", WRONG, WRITTEN)
 
@@ -172,9 +172,7 @@ async def test_answer_that_breaks_the_schema_is_sent_back_with_the_reason(run: R
 
 @pytest.mark.accepts("X2", "X3")
 async def test_third_wrong_answer_in_a_row_is_an_error_that_names_the_model(run: Run) -> None:
-    """After two that were sent back: OutputInvalidError with the report, which has the words as
-    they were.
-    """
+    """After two objections: OutputInvalidError with the report, which has the unchanged text."""
     model = ScriptedModel("one", "two", says("three"))
 
     with pytest.raises(
@@ -195,7 +193,7 @@ async def test_third_wrong_answer_in_a_row_is_an_error_that_names_the_model(run:
 
 @pytest.mark.accepts("X2")
 async def test_fenced_answer_is_read(run: Run) -> None:
-    """Models put JSON between fences; nobody is asked again."""
+    """Models put JSON between fences; no further request is made."""
     report = await run(ScriptedModel(f"Here it is:\n```json\n{WRITTEN}\n```"), output=Invoice)
 
     assert (report.output, report.model_calls) == (INVOICE, 1)
@@ -203,7 +201,7 @@ async def test_fenced_answer_is_read(run: Run) -> None:
 
 @pytest.mark.accepts("X2")
 async def test_empty_answer_is_an_error_of_the_model(run: Run) -> None:
-    """Nothing at all is tried once more, like any empty answer, and the error names the model."""
+    """It is retried once, like any empty answer, and the error names the model."""
     model = ScriptedModel(says(" "), says(" "))
 
     with pytest.raises(errors.LLMUnavailableError, match="scripted:adder answered with nothing"):
@@ -212,7 +210,7 @@ async def test_empty_answer_is_an_error_of_the_model(run: Run) -> None:
 
 @pytest.mark.accepts("X3")
 async def test_asking_again_is_within_the_iterations_and_the_budget(run: Run) -> None:
-    """Each wrong answer is a step of the turn, and is paid for."""
+    """Each wrong answer is a step of the turn, and is charged."""
     with pytest.raises(errors.MaxIterationsError):
         await run(ScriptedModel("one", WRITTEN), output=Invoice, max_iterations=1)
 
@@ -225,7 +223,7 @@ async def test_asking_again_is_within_the_iterations_and_the_budget(run: Run) ->
 
 @pytest.mark.accepts("L7")
 async def test_answer_that_was_cut_off_is_an_error_at_once(run: Run) -> None:
-    """Nothing can be read from it, and another would be cut off as well: one request, and the
+    """It cannot be read, and another one would be truncated as well: one request, and the
     report.
     """
     model = ScriptedModel(says(WRITTEN[:20], stop=StopReason.MAX_TOKENS))
@@ -239,7 +237,7 @@ async def test_answer_that_was_cut_off_is_an_error_at_once(run: Run) -> None:
 
 @pytest.mark.accepts("L7")
 async def test_answer_that_was_cut_off_after_its_end_is_read(run: Run) -> None:
-    """The limit came, and the object is whole."""
+    """The limit was reached after the end of the object."""
     report = await run(ScriptedModel(says(WRITTEN, stop=StopReason.MAX_TOKENS)), output=Invoice)
 
     assert (report.outcome, report.risk, report.output) == (Outcome.TRUNCATED, "truncated", INVOICE)
@@ -247,7 +245,9 @@ async def test_answer_that_was_cut_off_after_its_end_is_read(run: Run) -> None:
 
 @pytest.mark.accepts("X3")
 async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtime) -> None:
-    """An agent that finishes may answer in its type; if it does not, nobody is asked again."""
+    """An agent with the policy `finish` may answer in its type; otherwise no further request is
+    made.
+    """
     agent = clerk(tools=[look], on_exhausted="finish", budget=Budget(model_calls=2))
     model = ScriptedModel(
         calls(call("look", number="1")),
@@ -296,8 +296,8 @@ async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(
 async def test_every_protocol_has_typed_answers(
     run: Run, protocol: Any, wrong: str, right: str
 ) -> None:
-    """A call, an answer that does not fit, and one that does; the schema is in the request or in
-    its words.
+    """A call, an answer that does not fit, and one that does; the schema is part of the request or
+    of its text.
     """
     asks = {
         "native": calls(call("look", number="1")),
@@ -313,8 +313,8 @@ async def test_every_protocol_has_typed_answers(
 
 
 async def test_type_that_a_deploy_has_changed_binds_the_next_turn_only(runtime: Runtime) -> None:
-    """Between two answers of a running turn the agent gets another type: the turn is held to the
-    one that it is pinned to.
+    """The type changes between two answers of a running turn, which keeps the one that it is pinned
+    to.
     """
     registry = Registry()
 
@@ -335,7 +335,7 @@ async def test_type_that_a_deploy_has_changed_binds_the_next_turn_only(runtime: 
 
 
 async def test_validator_with_a_bug_is_told_like_any_other_reason(run: Run) -> None:
-    """It raises KeyError: the answers are paid for, and the turn ends typed."""
+    """It raises KeyError: the answers are charged, and the turn ends with a typed error."""
 
     class Broken(BaseModel):
         word: str
@@ -356,8 +356,8 @@ async def test_validator_with_a_bug_is_told_like_any_other_reason(run: Run) -> N
 async def test_recursive_type_of_a_caller_is_refused_before_the_turn_and_in_it(
     runtime: Runtime,
 ) -> None:
-    """By the client where it has the type, by the turn where another language sent a schema; no
-    model is asked.
+    """By the client if it has the type, by the turn if another language sent a schema; no model is
+    called.
     """
     model = ScriptedModel()
     async with runtime(Agent(name="clerk", model="scripted:clerk"), model=model) as client:
@@ -378,7 +378,7 @@ async def test_recursive_type_of_a_caller_is_refused_before_the_turn_and_in_it(
 
 
 async def started_by_hand(client: Any, **fields: object) -> AgentReport[Any]:
-    """A turn as another language starts it."""
+    """A turn as started from another language."""
     temporal: Client = client.temporal
     turn_id = f"by-hand-{len(client.turns)}-{id(client)}"
     handle = await temporal.start_workflow(
@@ -396,7 +396,7 @@ class Tree(BaseModel):
 
 
 async def test_turn_of_another_language_names_a_schema(runtime: Runtime) -> None:
-    """The value is held to it, and comes back as JSON values."""
+    """The value is validated, and returned as JSON values."""
     schema = {
         "type": "object",
         "properties": {"day": {"type": "string", "format": "date"}},
@@ -412,8 +412,8 @@ async def test_turn_of_another_language_names_a_schema(runtime: Runtime) -> None
 async def test_answer_that_the_workers_schema_takes_and_the_callers_type_does_not_is_typed(
     runtime: Runtime,
 ) -> None:
-    """A validator is no part of a schema: the client says OutputInvalidError, with the report and
-    the model.
+    """A validator is not part of a schema: the client raises OutputInvalidError, with the report
+    and the model.
     """
     async with runtime(
         Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(WRONG)
@@ -440,8 +440,8 @@ async def test_agents_of_a_factory_have_types_too(runtime: Runtime) -> None:
 
 
 async def test_generate_returns_an_instance_of_a_type(runtime: Runtime) -> None:
-    """One request without instructions and tools, to the model that the call names; text and types;
-    an id is asked once.
+    """One request without instructions and tools, to the given model; text and types; an id has one
+    request.
     """
     model = ScriptedModel("a poem", '{"value": 42}')
     other = Agent(name="other", model="scripted:other")
@@ -469,8 +469,8 @@ async def test_generate_returns_an_instance_of_a_type(runtime: Runtime) -> None:
 
 
 async def test_generate_by_a_model_that_nobody_knows_is_typed(runtime: Runtime) -> None:
-    """An alias of the worker is a model too, and the scripted model plays it; without one the error
-    names those there are.
+    """An alias of the worker is a model, too, and the scripted model handles it; without one the
+    error lists the known models.
     """
     app = AgentWorker(Agent(name="other", model="main"), models={"main": "openai:gpt-5-mini"})
     model = ScriptedModel("hello")
@@ -483,7 +483,7 @@ async def test_generate_by_a_model_that_nobody_knows_is_typed(runtime: Runtime) 
 
 
 async def test_generate_is_paid_from_its_budget(runtime: Runtime) -> None:
-    """It is a turn like any other: what it may spend is kept, and its error has the report."""
+    """It is a turn like any other: its budget applies, and its error has the report."""
     app = AgentWorker(
         Agent(name="other", model="scripted:other"),
         prices={"scripted:*": Price(input="1000", output="1000")},
@@ -497,7 +497,7 @@ async def test_generate_is_paid_from_its_budget(runtime: Runtime) -> None:
 
 
 async def test_failed_attempts_between_wrong_answers_do_not_count_as_answers(run: Run) -> None:
-    """Re-asks are counted by answers: a model that was away for a moment has not answered."""
+    """The limit counts answers: a model that was unavailable for a moment has not answered."""
     model = ScriptedModel("one", fails(errors.LLMUnavailableError("away")), "two", WRITTEN)
 
     report = await run(model, output=Invoice)
@@ -507,7 +507,7 @@ async def test_failed_attempts_between_wrong_answers_do_not_count_as_answers(run
 
 @pytest.mark.slow
 def test_example_runs() -> None:
-    """As it stands, without a key."""
+    """Unchanged, without a key."""
     example = Path(__file__).parents[2] / "examples/typed_output.py"
 
     done = subprocess.run(
@@ -521,7 +521,7 @@ def test_example_runs() -> None:
 
 
 def levels(count: int) -> dict[str, Any]:
-    """A schema of 3 KB that is written out as 2 to the power of `count` copies."""
+    """A schema of 3 KB that expands to 2 to the power of `count` copies."""
     two = {
         level: {name: {"$ref": f"#/$defs/L{level + 1}", "description": name} for name in "ab"}
         for level in range(count)
@@ -560,7 +560,7 @@ LARGE = {
 async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_task(
     runtime: Runtime, schema: dict[str, Any]
 ) -> None:
-    """No model is asked, no workflow task fails, and the next turn is served."""
+    """No model is called, no workflow task fails, and the next turn runs."""
     model = ScriptedModel("fine")
     async with runtime(Agent(name="clerk", model="scripted:clerk"), model=model) as client:
         with pytest.raises(errors.InvalidRequestError, match="output schema"):
@@ -607,7 +607,7 @@ ALL_OF = {
 async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(
     runtime: Runtime, schema: dict[str, Any], turns: int, answer: str
 ) -> None:
-    """Several at once, and a worker that goes on."""
+    """Several at once, on a worker that continues."""
     async with runtime(
         Agent(name="clerk", model="scripted:clerk"), model=ScriptedModel(*[answer] * (turns + 1))
     ) as client:

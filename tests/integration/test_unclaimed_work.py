@@ -1,4 +1,4 @@
-"""Work that no worker takes up: the caller is told, and told to start a worker only where none
+"""Work that no worker takes: the caller gets a note, and is told to start a worker only if none
 polls the queue.
 """
 
@@ -32,8 +32,8 @@ async def hold() -> str:
 async def test_caller_is_told_to_start_a_worker_only_where_none_polls(
     perdure_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A worker with all its places taken is not missing, and an activity that runs waits for no
-    worker.
+    """A worker whose slots are all in use is not missing, and a running activity does not wait for
+    a worker.
     """
     FREED.clear()
     caplog.set_level(logging.WARNING, "perdure")
@@ -72,7 +72,7 @@ async def test_caller_is_told_to_start_a_worker_only_where_none_polls(
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What callers were told of turns in which nothing happens."""
+    """The notes to callers of turns in which nothing happens."""
     return [
         text
         for record in caplog.records

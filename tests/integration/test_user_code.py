@@ -1,5 +1,5 @@
-"""Policies, checks, observers and factories that block, are late or are written wrongly: nobody
-else's turn suffers, and nothing gets past them.
+"""Policies, checks, observers and factories that block, are late or have bugs: other turns are not
+affected, and no check is skipped.
 """
 
 import asyncio
@@ -48,16 +48,14 @@ def agent(**fields: Any) -> Agent:
 
 
 def freed_by_the_loop() -> threading.Event:
-    """Set by the loop that the worker of this test runs on: it never is, while something blocks
-    that.
-    """
+    """Set by the loop of this test's worker: never, while something blocks the loop."""
     free = threading.Event()
     asyncio.get_running_loop().call_later(0.5, free.set)
     return free
 
 
 async def test_policy_check_and_observer_may_block(runtime: Runtime) -> None:
-    """They run in threads, where they wait for what the worker's loop does."""
+    """They run in threads, where they wait for the worker's loop."""
     free = freed_by_the_loop()
     seen: list[object] = []
 
@@ -86,7 +84,7 @@ async def test_policy_check_and_observer_may_block(runtime: Runtime) -> None:
 
 
 async def test_factory_may_block_and_is_called_once_for_a_turn(runtime: Runtime) -> None:
-    """Also where several of its tools ask for the agent at the same moment."""
+    """Even if several of its tools need the agent at the same moment."""
     free = freed_by_the_loop()
     made: list[str] = []
 
@@ -107,7 +105,7 @@ async def test_factory_may_block_and_is_called_once_for_a_turn(runtime: Runtime)
 @pytest.mark.accepts("O6")
 async def test_observer_that_is_written_wrongly_hurts_no_other(runtime: Runtime) -> None:
     """One without an argument, one that is not async, one that cancels itself: each is logged, and
-    the next is told.
+    the next one is called.
     """
     seen: list[int] = []
 
@@ -143,7 +141,7 @@ async def test_observer_that_is_written_wrongly_hurts_no_other(runtime: Runtime)
 async def test_policy_that_raises_what_stops_programs_denies(
     runtime: Runtime, raised: BaseException
 ) -> None:
-    """As one does that raises anything else."""
+    """Like one with any other exception."""
 
     async def policy(proposed: ProposedCall) -> Allow:
         raise raised
@@ -159,7 +157,7 @@ async def test_policy_that_raises_what_stops_programs_denies(
 
 
 class Late(Middleware):
-    """Refuses, but later than the turn may take."""
+    """Refuses, but only after the turn's time is over."""
 
     async def after(self, report: AgentReport) -> None:
         await asyncio.sleep(LATE_S)
@@ -174,9 +172,7 @@ class LateBefore(Middleware):
 
 @pytest.mark.slow
 async def test_time_that_is_over_lets_nothing_past_a_guardrail(runtime: Runtime) -> None:
-    """Whatever is done when the budget is spent: the check is waited for, before the turn and after
-    it.
-    """
+    """For every policy of the budget: the turn waits for the check, before it and after it."""
     limited = {"budget": Budget(time=SHORT)}
     agents = [
         agent(name=f"{moment}-{policy}", middleware=[stage], on_exhausted=policy, **limited)
@@ -199,7 +195,7 @@ async def test_time_that_is_over_lets_nothing_past_a_guardrail(runtime: Runtime)
 
 @pytest.mark.accepts("O6", "O12")
 async def test_observers_miss_nothing_when_the_time_is_over(runtime: Runtime) -> None:
-    """The step that the deadline cut, the wait for budget, and what comes after it."""
+    """The step that the deadline ended, the wait for budget, and later events."""
     seen: list[object] = []
 
     class Watching(Observer):

@@ -1,6 +1,4 @@
-"""A call that waits for a person: what Temporal tells of it, and what becomes of an answer that
-comes too late.
-"""
+"""A call that waits for approval: what Temporal shows of it, and the handling of late decisions."""
 
 from datetime import timedelta
 
@@ -28,7 +26,7 @@ def send(to: str) -> str:
 
 
 def policy(proposed: ProposedCall) -> RequireApproval:
-    """Ask for an approval of every call; for Ann it must come within a second."""
+    """Require approval of every call; for Ann it must come within a second."""
     return RequireApproval(expires=timedelta(seconds=1) if "Ann" in proposed.arguments else None)
 
 
@@ -36,7 +34,7 @@ AGENT = Agent(name="clerk", model="scripted:clerk", tools=[send], policy=policy)
 
 
 async def asked(turn: Turn) -> tuple[PendingApproval, ...]:
-    """The calls that the turn began to wait for, those included that have expired since."""
+    """The calls that the turn started to wait for, including those that have expired since."""
     fact = (await until(turn, WaitBegan)).fact
     assert isinstance(fact, WaitBegan)
     return fact.pending
@@ -53,8 +51,8 @@ async def first_timer(client: RecordingClient, turn: Turn) -> None:
 
 @pytest.mark.accepts("A3")
 async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
-    """The turn still waits for other calls; the one that has expired cannot be approved, is shown
-    no more, and does not run.
+    """The turn still waits for other calls; an expired one cannot be approved, is no longer shown,
+    and does not run.
     """
     SENT.clear()
     model = ScriptedModel(
@@ -88,7 +86,7 @@ async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
 
 
 async def test_memo_has_the_arguments_of_what_waits_while_it_does(runtime: Runtime) -> None:
-    """Whoever reads Temporal alone sees what is asked for, and after the answer nothing of it."""
+    """Readers of Temporal alone see the request, and nothing of it after the decision."""
     async with runtime(
         AGENT, model=ScriptedModel(calls(call("send", call_id="a", to="Bob")), says("done"))
     ) as client:

@@ -1,4 +1,4 @@
-"""What Temporal's web UI shows of a turn, asked for as the web UI asks."""
+"""The data of a turn in Temporal's web UI, requested like the web UI does."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -51,7 +51,7 @@ async def rows_of(client: Client, events: Iterable[HistoryEvent]) -> list[str]:
 @pytest.mark.accepts("O10")
 async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: Runtime) -> None:
     """Summary, card and rows: agent, task, step, spending against each limit, the last error, the
-    wait, and what each call did.
+    wait, and the outcome of each call.
     """
     script = {
         "Find it": ScriptedModel(
@@ -115,7 +115,7 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
 async def test_card_of_a_turn_that_is_over_says_how_it_ended_and_what_it_spent(
     runtime: Runtime,
 ) -> None:
-    """All steps are done and nothing is reserved, also where the turn failed or was cancelled in a
+    """All steps are complete and nothing is reserved, even if the turn failed or was cancelled in a
     wait.
     """
     model = ByTask(
@@ -154,15 +154,15 @@ def send(to: str, text: str = "") -> str:
 
 
 def waiting_rows(card: str) -> list[str]:
-    """What the card says of the calls that wait."""
+    """The waiting calls on the card."""
     return [line for line in card.splitlines() if line.startswith(("**Waits", "- "))]
 
 
 async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when(
     runtime: Runtime,
 ) -> None:
-    """As JSON that Markdown leaves alone, cut with a note; a call that is decided is gone from the
-    card while the other still waits.
+    """As JSON that Markdown does not change, truncated with a note; a decided call disappears from
+    the card while the other one still waits.
     """
     asked = calls(
         call("send", call_id="a", to="Ann", text="1 * 2 costs $3"),
@@ -192,7 +192,7 @@ async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when
 
 
 async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime) -> None:
-    """While the model is asked again, and not after it answered."""
+    """During the retry, and not after the answer."""
     model = Held(
         fails(errors.LLMUnavailableError("the provider is down")),
         calls(call("send", to="Ann")),
@@ -215,9 +215,7 @@ async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime)
 
 
 async def test_timers_say_what_they_are_for(runtime: Runtime) -> None:
-    """The deadline of a turn, and the time that people have for an approval, are rows of the
-    timeline that can be read.
-    """
+    """The deadline of a turn, and the expiry of an approval, are readable rows of the timeline."""
     agent = Agent(
         name="clerk",
         model="scripted:clerk",
@@ -243,8 +241,8 @@ async def test_timers_say_what_they_are_for(runtime: Runtime) -> None:
 
 
 async def test_task_cannot_make_a_link_of_the_summary(runtime: Runtime) -> None:
-    """The web UI shows the summary of a turn as Markdown, and a delegate's task is written by a
-    model.
+    """The web UI renders the summary of a turn as Markdown, and a model writes a delegate's
+    task.
     """
     task = "[Approve here](http://evil.invalid/a) *now*"
     script = {

@@ -1,5 +1,5 @@
 """Who approved, denied or added to a budget: recorded with the decision, and shown wherever the
-decision is.
+decision is shown.
 """
 
 import asyncio
@@ -122,8 +122,8 @@ async def test_budget_that_was_added_says_who_added_it(runtime: Runtime) -> None
 
 @pytest.mark.accepts("A13")
 async def test_name_that_is_not_one_visible_line_is_refused(runtime: Runtime) -> None:
-    """By the client before anything is sent, and by the turn where another client sends it; the
-    call waits on.
+    """By the client before any request, and by the turn for other clients; the call keeps
+    waiting.
     """
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(clerk, model=model) as client:
@@ -170,7 +170,7 @@ async def test_command_names_the_person_and_filters_by_agent_and_label(
             await client.start("clerk", team, labels={"team": team}) for team in scripts
         ]
         async with asyncio.timeout(60):
-            # the list lags behind, so it is polled
+            # the list lags, so it is polled
             while not {line["turn"] for line in await approvals(Asked())} >= {north.id, south.id}:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         found = await approvals(Asked(labels=[("team", "north")], agent="clerk"))
@@ -188,8 +188,8 @@ async def test_command_names_the_person_and_filters_by_agent_and_label(
 
 
 def test_login_name_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it could not be recorded, the decision has no name; an option that could not be
-    recorded is not replaced.
+    """If it is not valid for a record, the decision has no name; an invalid option is not
+    replaced.
     """
     monkeypatch.delenv("PERDURE_BY", raising=False)
     login, usual = getpass.getuser(), by_of(None)
@@ -221,7 +221,7 @@ def test_login_name_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_options_that_mean_nothing_are_refused(asked: Asked, said: str) -> None:
-    """Before a server is asked."""
+    """Before any request."""
     client = AgentClient.from_temporal(await Client.connect("localhost:1", lazy=True))
     with pytest.raises(errors.InvalidRequestError, match=said):
         await decide(client, asked)

@@ -1,4 +1,4 @@
-"""Turns whose transcript is larger than the window of their model."""
+"""Turns whose transcript exceeds the context window of their model."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def app(
 
 
 def tokens(request: ModelRequest) -> int:
-    """About so many tokens a request has."""
+    """The approximate number of tokens of a request."""
     return sum(len(message.model_dump_json()) for message in request.messages) // 3
 
 
@@ -77,8 +77,8 @@ def results(message: Message) -> list[str]:
 
 @pytest.mark.accepts("L18")
 async def test_transcript_that_outgrows_the_window_is_sent_shortened(runtime: Runtime) -> None:
-    """Task and last steps whole, calls and results paired; the step says what is left out, and the
-    report has all of it.
+    """Task and last steps complete, calls and results paired; the step records what is left out,
+    and the report has everything.
     """
     model = long_script()
     async with runtime(app(providers={"a": model})) as client:
@@ -111,9 +111,7 @@ async def test_transcript_that_outgrows_the_window_is_sent_shortened(runtime: Ru
 
 @pytest.mark.accepts("L18")
 async def test_beginning_of_what_is_sent_stays_the_same_for_many_steps(runtime: Runtime) -> None:
-    """So that a provider's prompt cache finds it: what is sent grows at its end, but for a few
-    requests.
-    """
+    """So that a provider's prompt cache finds it: requests grow at their end, except for a few."""
     model = long_script()
     async with runtime(app(providers={"a": model})) as client:
         await client.run("reader", "go")
@@ -125,7 +123,7 @@ async def test_beginning_of_what_is_sent_stays_the_same_for_many_steps(runtime: 
 
 @pytest.mark.accepts("B1", "L18")
 async def test_shortened_request_is_reserved_by_what_is_sent(runtime: Runtime) -> None:
-    """A budget that pays for what is sent is enough, and each reservation covers its bill."""
+    """A budget for the shortened request is enough, and each reservation covers its bill."""
     usage = Usage(input_tokens=4_000, output_tokens=20)
     asks = [calls(call("fetch", number=number), usage=usage) for number in range(STEPS)]
     model = ScriptedModel(*asks, says("done", usage=usage))
@@ -138,7 +136,7 @@ async def test_shortened_request_is_reserved_by_what_is_sent(runtime: Runtime) -
 
 @pytest.mark.accepts("M3", "L18")
 async def test_model_whose_window_is_too_small_is_passed_over(runtime: Runtime) -> None:
-    """What must stay does not fit; a larger one takes all of it."""
+    """The part that must stay does not fit; a larger model gets the whole transcript."""
     small, large = ScriptedModel(), long_script()
     async with runtime(app("ab", window=1_000, providers={"a": small, "b": large})) as client:
         report = await client.run("reader", "go " * 2_000)
@@ -153,7 +151,7 @@ async def test_model_whose_window_is_too_small_is_passed_over(runtime: Runtime) 
 
 @pytest.mark.accepts("L18")
 async def test_only_model_whose_window_is_too_small_says_so(runtime: Runtime) -> None:
-    """Before anything is sent."""
+    """Before any request."""
     model = ScriptedModel()
     async with runtime(app(window=1_000, providers={"a": model})) as client:
         with pytest.raises(
@@ -166,8 +164,8 @@ async def test_only_model_whose_window_is_too_small_says_so(runtime: Runtime) ->
 
 @pytest.mark.accepts("L18")
 async def test_each_model_of_a_chain_gets_what_its_own_window_holds(runtime: Runtime) -> None:
-    """The second serves when the first fails, and gets the whole transcript although that was
-    shortened for the first.
+    """The second one answers when the first one fails, and gets the whole transcript although that
+    was shortened for the first one.
     """
     busy = errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 120})
     first = ScriptedModel(

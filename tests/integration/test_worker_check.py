@@ -1,5 +1,5 @@
-"""`perdure worker --check` tries what the first turn would need; a worker warns of what it can see
-when it starts.
+"""`perdure worker --check` tries what the first turn would need; a worker logs the problems that it
+can detect at its start.
 """
 
 import logging
@@ -41,7 +41,7 @@ app = AgentWorker(agents, providers={{"x": ScriptedModel()}})
 async def test_check_tries_every_part(
     perdure_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It starts MCP servers and reads skills; what is wrong with one part hides nothing of the
+    """It starts MCP servers and reads skills; a problem in one part does not hide those of
     others.
     """
     (tmp_path / "checked_shop.py").write_text(APP, encoding="utf-8")
@@ -99,9 +99,7 @@ async def test_temporal_that_is_away_is_a_finding(closed_port: str) -> None:
 async def test_worker_warns_when_it_starts(
     perdure_server: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """It starts all the same: here it fails by its lifespan, whose line of code is named and
-    logged.
-    """
+    """It starts all the same: here its lifespan fails, and the log has its line of code."""
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:

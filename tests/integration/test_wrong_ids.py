@@ -1,4 +1,4 @@
-"""Words that no protocol can hold are refused by every method, typed."""
+"""Text that cannot be encoded is refused by every method, with a typed error."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -40,7 +40,7 @@ METHODS: dict[str, Tells] = {
 
 @pytest.mark.accepts("U15")
 async def test_word_that_cannot_be_sent_is_refused_typed(perdure_server: str) -> None:
-    """A lone surrogate is half a character; nothing is started or asked."""
+    """A lone surrogate is half a character; nothing is started or requested."""
     client = await AgentClient.connect(perdure_server, task_queue="nobody")
     turn = await client.start("clerk", "go")
     said: dict[str, str] = {}

@@ -1,6 +1,4 @@
-"""What a caller gives that cannot work is refused at the client, before anything is started or
-told.
-"""
+"""Invalid input is refused by the client, before anything is started or sent."""
 
 from __future__ import annotations
 
@@ -147,7 +145,7 @@ STARTS: list[tuple[dict[str, Any], str]] = [
 
 
 async def refusal(asked: Coroutine[Any, Any, object]) -> str:
-    """What the caller is told."""
+    """The error for the caller."""
     with pytest.raises(errors.InvalidRequestError) as caught:
         await asked
 
@@ -165,7 +163,7 @@ async def test_turn_that_cannot_be_meant_is_not_started(runtime: Runtime) -> Non
 
 
 async def test_generate_refuses_the_same(runtime: Runtime) -> None:
-    """A prompt, a model and limits that cannot be meant."""
+    """An invalid prompt, model or limit."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         told = [
             await refusal(client.generate("scripted:m", " ", str)),
@@ -187,7 +185,7 @@ async def test_generate_refuses_the_same(runtime: Runtime) -> None:
 
 
 async def test_task_may_be_empty_where_a_context_says_what_is_asked(runtime: Runtime) -> None:
-    """The model gets the context alone; an image alone is a task as well."""
+    """The model gets only the context; an image alone is a task as well."""
     model = ScriptedModel(says("five"), says("a cat"))
     image = Media(media_type="image/png", data="aGVsbG8=")
     async with runtime(CLERK, model=model) as client:
@@ -202,7 +200,7 @@ async def test_task_may_be_empty_where_a_context_says_what_is_asked(runtime: Run
 
 
 async def test_what_has_the_right_form_is_taken(runtime: Runtime) -> None:
-    """Any iterable is taken as a list, and mappings are taken as a budget or as options."""
+    """Any iterable is accepted as a list, and mappings are accepted as a budget or as options."""
     model = ScriptedModel(says("done"))
     async with runtime(CLERK, model=model) as client:
         given: dict[str, Any] = {
@@ -252,7 +250,7 @@ LISTS: list[tuple[dict[str, Any], str]] = [
 async def test_filter_that_cannot_be_meant_is_refused(
     runtime: Runtime, given: dict[str, Any], words: str
 ) -> None:
-    """Before Temporal is asked."""
+    """Before any request to Temporal."""
     async with runtime(CLERK, model=ScriptedModel()) as client:
         with pytest.raises(errors.InvalidRequestError) as caught:
             client.list(**given)
@@ -261,8 +259,8 @@ async def test_filter_that_cannot_be_meant_is_refused(
 
 
 async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime) -> None:
-    """An answer with arguments that are no JSON object, a budget that is none: the turn waits on
-    for one that can be meant.
+    """A decision with arguments that are not a JSON object, an invalid budget: the turn keeps
+    waiting for a valid one.
     """
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(CLERK, model=model) as client:
@@ -317,7 +315,7 @@ TELLS: dict[str, Tell] = {
 async def test_budget_that_does_not_cover_what_is_overdrawn_leaves_nothing(
     runtime: Runtime,
 ) -> None:
-    """Not a time below zero; what covers it leaves what is over."""
+    """The time is never negative; an addition that is large enough leaves the difference."""
     async with runtime(app(on_exhausted="pause"), model=ScriptedModel(says("done"))) as client:
         turn = await client.start("spender", "go", budget=Budget(time=timedelta(microseconds=1)))
         await until(turn, WaitBegan)
@@ -331,7 +329,7 @@ async def test_budget_that_does_not_cover_what_is_overdrawn_leaves_nothing(
 
 
 async def test_policy_that_wants_an_absurd_time_denies(runtime: Runtime) -> None:
-    """Its call is not run, and the model is told why; the turn goes on."""
+    """Its call is not run, and the model gets the reason; the turn continues."""
     policed = Agent(
         name="clerk",
         model="scripted:clerk",
@@ -351,7 +349,7 @@ async def test_policy_that_wants_an_absurd_time_denies(runtime: Runtime) -> None
 
 
 async def test_time_that_a_worker_of_an_earlier_release_wrote_is_taken(runtime: Runtime) -> None:
-    """It had no bounds: its approval has expired before anybody could answer."""
+    """It had no bounds: its approval has already expired."""
     long_ago = RequireApproval.model_construct(expires=timedelta(days=-1))
     policed = Agent(
         name="clerk", model="scripted:clerk", tools=[look], policy=lambda proposed: long_ago

@@ -1,6 +1,4 @@
-"""Workflows of somebody else's, as the sandbox loads them: this module imports no more than they
-need.
-"""
+"""Workflows of a user, as the sandbox loads them: this module imports only what they need."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +36,7 @@ CLERK = Agent(name="clerk", model="scripted:clerk", tools=[look])
 
 @workflow.defn
 class Ticket:
-    """A workflow of theirs, in the sandbox."""
+    """A user's workflow, in the sandbox."""
 
     @workflow.run
     async def run(self, question: str) -> Found:
@@ -55,11 +53,11 @@ class Ticket:
 
 @workflow.defn
 class Limited:
-    """One that allows a single step."""
+    """A workflow that allows a single step."""
 
     @workflow.run
     async def run(self, question: str) -> list[Any]:
-        """Say which limit ended it."""
+        """Return the limit that ended the turn."""
         try:
             await run_turn(CLERK, question, max_iterations=1)
         except errors.MaxIterationsError as error:
@@ -69,11 +67,11 @@ class Limited:
 
 @workflow.defn
 class Careful:
-    """One that minds errors."""
+    """A workflow that handles errors."""
 
     @workflow.run
     async def run(self, question: str) -> list[Any]:
-        """Say what came of it."""
+        """Return the outcome."""
         try:
             await run_turn(CLERK, question)
         except errors.PerdureError as error:

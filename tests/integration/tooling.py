@@ -1,4 +1,4 @@
-"""What several tests of tools share."""
+"""Helpers for tests of tools."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def add(a: int, b: int) -> int:
 
 
 async def results_of(run: Run, *asked: ToolCall, tools: list[Any]) -> list[tuple[str, bool]]:
-    """Content and `is_error` of each call's result, in a turn that goes on to its answer."""
+    """Content and `is_error` of each call's result, in a turn that completes."""
     model = ScriptedModel(calls(*asked), says("done"))
 
     report: AgentReport = await run(model, tools=tools)
